@@ -50,7 +50,7 @@ def test_rows_are_read_by_the_field_map(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     (tmp_path / "page.json").write_text(json.dumps({"features": [{"attributes": ROW}]}))
     parse = ("parse", "page.json", "--platform", "arcgis", "--state", "WI", "--county", "rivers")
-    assert "no field map fits these columns" in forked(*parse).err
+    assert "no field map matches these columns" in forked(*parse).err
     (tmp_path / "parcelpost.toml").write_text(FIELD_MAP)
     in_settings = forked(*parse)
     assert in_settings.code == 0, in_settings.err

@@ -152,9 +152,9 @@ WRONG = {
     "gateway.token_file=none": "gateway.token_file none cannot be read",
     "worker.platforms=vgsi,no_such": "worker.platforms names no_such, which is not installed",
     "fetch.counties_file=none": "fetch.counties_file none cannot be read",
-    "fetch.counties_file=county.toml": "the entry of arcgis MN/x names the field map 'theirs', which is not there",
+    "fetch.counties_file=county.toml": "the entry of arcgis MN/x names the field map 'theirs', which does not exist",
     "fetch.field_maps_folder=none": "the field maps in none cannot be read: No such file",
-    "fetch.field_maps_folder=maps": "maps/mine.toml: the field map mine has 'owner', which is no field of a record",
+    "fetch.field_maps_folder=maps": "maps/mine.toml: the field map mine has 'owner', which is not a field of a record",
     "fetch.proxy=ftp://proxy": "fetch.proxy must look like",
     "fetch.allow_private=10.0.0.0/99": "fetch.allow_private",
 }

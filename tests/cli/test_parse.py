@@ -118,7 +118,7 @@ def test_a_parser_of_the_settings_reads_and_harms_nothing(folder: Path, run: Run
     assert ran.err.splitlines() == [
         "raise.html: error: KeyError: 'owner'",
         "exit.html: error: SystemExit: 3",
-        "nobody.html: not found: it found nothing",
+        "nobody.html: not found: it returned nothing",
     ]
     ran = parse(run, "Ann.html", platform="later")
     assert (ran.code, parcels(ran.out)) == (0, ["1", "2"])

@@ -38,7 +38,7 @@ def test_a_page_without_a_record_is_listed_and_its_record_kept(store: Path, run:
     ran = run("reparse", "--platform", "lien_register", "--store", store)
     assert ran.code == 0
     assert "1 page without a record now" in ran.out
-    assert "it has no column of parcels and certificates" in ran.out
+    assert "it has no parcel and certificate columns" in ran.out
     assert look(store, RECORDS) == before
 
 
@@ -163,7 +163,7 @@ def test_a_field_map_that_was_changed_changes_the_records(
     monkeypatch.chdir(tmp_path)
     fill(store, {"parcel_id": "1-1"}, ROWS, platform="arcgis")
     ran = run("reparse", "--store", store)
-    assert "no field map fits these columns" in ran.out
+    assert "no field map matches these columns" in ran.out
     (tmp_path / "parcelpost.toml").write_text(FIELD_MAP)
     assert run("reparse", "--json", "--store", store).document["changed"] == 1
     assert run("reparse", "--json", "--store", store).document["unchanged"] == 1

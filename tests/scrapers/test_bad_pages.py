@@ -22,7 +22,7 @@ from tests.simulator.asking import list_page, parcel_page
 
 CHUNKS, IN_CHUNK = 50, 200
 LONGEST_SECONDS = 5.0
-MOST_BYTES = 1024**3
+MAX_BYTES = 1024**3
 WORLD = World(seed=11, county="bad", size=60)
 TARGET = Target(parcel_id="1", state="FL", county="bad")
 CORPUS = os.environ.get("PARCELPOST_CORPUS", "")
@@ -57,7 +57,7 @@ def spoil(chance: random.Random, times: int) -> None:
     for _ in range(times):
         name, body = chance.choice(pages())
         _check(name, mutated(body, chance))
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 < MOST_BYTES
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 < MAX_BYTES
 
 
 def test_a_spoiled_page_gives_an_outcome() -> None:

@@ -52,7 +52,7 @@ def test_an_operators_entry_goes_before_ours(tmp_path: Path) -> None:
 
 def test_a_bad_entry_is_named_with_what_is_wrong(subtests: pytest.Subtests) -> None:
     for text, said in [
-        ("not toml", "no TOML"),
+        ("not toml", "not valid TOML"),
         ("[county]\nplatform = 1", "[[county]]"),
         ("[[counties]]\n", "[[county]]"),
         (ENTRY, "site or url"),
@@ -61,7 +61,7 @@ def test_a_bad_entry_is_named_with_what_is_wrong(subtests: pytest.Subtests) -> N
         (f'{ENTRY}site = "https://x"\nparcel = "("\n', "regular expression"),
         (f'{ENTRY}site = "https://x"\nparcel = "\\\\d+"\nexample = "a"\n', "example"),
         (f'{ENTRY}site = "https://x"\nids = {{ AppID = 7 }}\n', "ids"),
-        (f'{ENTRY}site = "https://x"\nprofile = "me"\n', "vgsi asks for its pages without a browser"),
+        (f'{ENTRY}site = "https://x"\nprofile = "me"\n', "vgsi fetches its pages without a browser"),
         (f'{ENTRY}site = "https://x"\npace_seconds = -1\n', "pace_seconds"),
         (f'{ENTRY}site = "https://x"\npace_seconds = nan\n', "pace_seconds"),
         (f'{ENTRY}site = "https://x"\npace_seconds = inf\n', "pace_seconds"),

@@ -128,7 +128,7 @@ async def test_a_layer_that_gives_its_first_rows_again_and_again_is_given_up(
     _answering(site, "/rest/0/query", lambda _: {"features": _rows(range(200)), **more})
     outcome = await scraping("arcgis", "", entry={"site": f"{site.url}/rest/0"}, extra={"where": "1=1"})
     assert isinstance(outcome, GiveUp)
-    assert "the same rows again" in outcome.reason
+    assert "the same rows instead of the next page" in outcome.reason
     assert len(site.asked) == 2
 
 
@@ -177,7 +177,7 @@ async def test_a_table_that_knows_no_offset_is_given_up(site: Website, scraping:
     _answering(site, "/resource/abcd-1234.json", lambda _: rows)
     outcome = await scraping("socrata", "", entry={"ids": {"dataset": "abcd-1234"}}, extra={"where": "borough='1'"})
     assert isinstance(outcome, GiveUp)
-    assert "the same rows again" in outcome.reason
+    assert "the same rows instead of the next page" in outcome.reason
 
 
 async def test_socrata_pages_are_joined(site: Website, scraping: Scraping) -> None:

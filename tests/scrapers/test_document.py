@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from parcelpost.model import Page
-from parcelpost.scrapers.html.document import MOST_BYTES, Document, beside, label, lines_of, text_of
+from parcelpost.scrapers.html.document import MAX_BYTES, Document, beside, label, lines_of, text_of
 from parcelpost.scrapers.html.encoding import decode
 
 
@@ -71,9 +71,7 @@ def test_an_element_is_found_by_the_end_of_its_id() -> None:
     assert [one.text for one in page.by_id_end("lblparcelid")] == ["1-2"]
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"   ", b"\0\0", b"x" * (MOST_BYTES + 1)], ids=["empty", "blank", "NULs", "huge"]
-)
+@pytest.mark.parametrize("body", [b"", b"   ", b"\0\0", b"x" * (MAX_BYTES + 1)], ids=["empty", "blank", "NULs", "huge"])
 def test_what_is_no_page_is_none(body: bytes) -> None:
     assert Document.of(Page(body=body)) is None
 

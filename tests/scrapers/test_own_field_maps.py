@@ -49,52 +49,52 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({}, "needs [fields] with a parcel_id"),
     ({"fields": {"owner_names": {"texts": ["A"]}}}, "needs [fields] with a parcel_id"),
     ({"fields": 7}, "needs [fields] with a parcel_id"),
-    ({"has": "PIN", "fields": PARCEL}, 'must write has as a list of columns, as in has = ["PIN", "OWNER"]'),
-    ({"has": ["PIN", 7], "fields": PARCEL}, 'must write has as a list of columns, as in has = ["PIN", "OWNER"]'),
-    ({"fields": PARCEL, "columns": {}}, "says 'columns', and may say has, kind, fields, lien"),
-    ({"fields": PARCEL, "kind": "auction"}, "must be of the kind parcel or lien, not 'auction'"),
+    ({"has": "PIN", "fields": PARCEL}, 'needs a list of columns as has, for example has = ["PIN", "OWNER"]'),
+    ({"has": ["PIN", 7], "fields": PARCEL}, 'needs a list of columns as has, for example has = ["PIN", "OWNER"]'),
+    ({"fields": PARCEL, "columns": {}}, "has the unknown key 'columns'; allowed are has, kind, fields, lien"),
+    ({"fields": PARCEL, "kind": "auction"}, "needs kind parcel or lien, not 'auction'"),
     ({"fields": PARCEL, "kind": "lien"}, 'needs [lien] and kind = "lien" both, or neither'),
     ({"fields": PARCEL, "lien": {"status": {"text": ["S"]}}}, 'needs [lien] and kind = "lien" both, or neither'),
     (
         {"fields": {**PARCEL, "owner_name": {"text": ["A"]}}},
-        "has 'owner_name', which is no field of a record that can be mapped; the nearest is owner_names",
+        "has 'owner_name', which is not a field of a record that can be mapped; the nearest is owner_names",
     ),
     (
         {"fields": {**PARCEL, "parser_version": {"text": ["A"]}}},
-        "has 'parser_version', which is no field of a record that can be mapped",
+        "has 'parser_version', which is not a field of a record that can be mapped",
     ),
     (
         {"fields": {**PARCEL, "sales": {"texts": ["A"]}}},
-        "has 'sales', which is no field of a record that can be mapped; the nearest is state",
+        "has 'sales', which is not a field of a record that can be mapped; the nearest is state",
     ),
     (
         {"fields": {**PARCEL, "market_value": {"text": ["A"]}}},
-        "reads market_value by 'text': that field is read by money, some, year, whole",
+        "converts market_value with 'text'; possible for this field: money, some, year, whole",
     ),
     (
         {"fields": {**PARCEL, "year_built": {"money": ["A"]}}},
-        "reads year_built by 'money': that field is read by year, whole",
+        "converts year_built with 'money'; possible for this field: year, whole",
     ),
     (
         {"fields": {**PARCEL, "homestead": {"yes": ["A"]}}},
-        "reads homestead by 'yes', which is no way to read a column: that field is read by flag",
+        "converts homestead with 'yes', which is not a conversion; possible for this field: flag",
     ),
     (
         {"fields": {**PARCEL, "homestead": ["A"]}},
-        'must write homestead as in homestead = { flag = ["COLUMN"] }',
+        'needs homestead in the form homestead = { flag = ["COLUMN"] }',
     ),
     (
         {"fields": {**PARCEL, "zoning": {"text": "A"}}},
-        'must name the columns of zoning in a list, as in zoning = { text = ["COLUMN"] }',
+        'needs a list of columns for zoning, for example zoning = { text = ["COLUMN"] }',
     ),
     (
         {"fields": {**PARCEL, "zoning": {"text": ["--"]}}},
-        'must name the columns of zoning in a list, as in zoning = { text = ["COLUMN"] }',
+        'needs a list of columns for zoning, for example zoning = { text = ["COLUMN"] }',
     ),
-    ({"fields": {"parcel_id": {"bbl": ["A"]}}}, "must name 3 columns for parcel_id: bbl needs them"),
+    ({"fields": {"parcel_id": {"bbl": ["A"]}}}, "needs 3 columns for parcel_id, because of bbl"),
     (
         {"fields": PARCEL, "kind": "lien", "lien": {"face": {"money": ["F"]}}},
-        "has 'face', which is no field of a lien that can be mapped",
+        "has 'face', which is not a field of a lien that can be mapped",
     ),
 ]
 
@@ -113,7 +113,7 @@ def test_a_folders_files_are_maps_by_their_names(tmp_path: Path) -> None:
     (tmp_path / "README").write_text("not a map")
     assert [(one.name, one.has) for one in load_field_maps(tmp_path)] == [("rivers", frozenset({"PIN"}))]
     (tmp_path / "bad.toml").write_text("has = [")
-    with pytest.raises(InvalidSettings, match=r"bad\.toml: the field map bad is no TOML"):
+    with pytest.raises(InvalidSettings, match=r"bad\.toml: the field map bad is not valid TOML"):
         load_field_maps(tmp_path)
     (tmp_path / "bad.toml").write_bytes(b"has = ['\xff']")
     with pytest.raises(InvalidSettings, match="cannot be read"):
@@ -123,7 +123,7 @@ def test_a_folders_files_are_maps_by_their_names(tmp_path: Path) -> None:
 
 
 def test_deep_nesting_is_no_map() -> None:
-    with pytest.raises(InvalidSettings, match="is no TOML"):
+    with pytest.raises(InvalidSettings, match="is not valid TOML"):
         parse_field_map("deep", "a = " + "[" * 100_000, "deep.toml")
 
 
@@ -146,7 +146,7 @@ def test_the_map_that_a_countys_entry_names_goes_before_all() -> None:
     assert read(maps("rivers"), row)[0].parcel_id == "2"
     assert read(maps("hills"), row)[0].parcel_id == "1"
     assert read(maps("rivers", "socrata"), row)[0].parcel_id == "1"
-    needs = GiveUp("the field map named needs the column ACCOUNT, which is not there")
+    needs = GiveUp("the field map named needs the column ACCOUNT, which is missing")
     assert maps("rivers").read("arcgis", TARGET, [{"PIN": "1"}]) == needs
 
 
@@ -161,7 +161,7 @@ def test_a_column_that_the_first_row_leaves_out_is_seen_in_the_others() -> None:
 
 
 def test_rows_that_name_no_parcel_may_come_better_later() -> None:
-    assert FieldMaps([a_map()]).read("arcgis", TARGET, [{"PIN": None}]) == Retry("the rows name no parcel")
+    assert FieldMaps([a_map()]).read("arcgis", TARGET, [{"PIN": None}]) == Retry("the rows have no parcel number")
 
 
 def test_two_of_one_name_and_an_entry_that_names_none_are_refused() -> None:

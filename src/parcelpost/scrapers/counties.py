@@ -22,13 +22,13 @@ from parcelpost.scrapers.fetch.errors import CannotFetch
 from parcelpost.scrapers.html.values import parcel_norm
 from parcelpost.scrapers.platforms import NAMES, RENDERED
 
-_MOST_FILE_BYTES = 16 * 1024**2
+_MAX_FILE_BYTES = 16 * 1024**2
 SHIPPED = Path(__file__).with_name("counties.toml")
-HOW_ENTRIES_LOOK = f"the head of {SHIPPED} says what an entry may hold"
+ENTRY_HINT = f"the head of {SHIPPED} describes the fields of an entry"
 
 
 class County(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One county's site on one platform. The head of counties.toml says what each field means."""
+    """One county's site on one platform. The comment at the top of counties.toml explains each field."""
 
     platform: str
     state: str
@@ -50,11 +50,11 @@ class County(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def base(self) -> str:
-        """The site without a slash at the end."""
+        """The site without a trailing slash."""
         return self.site.rstrip("/")
 
     def owns(self, url: str) -> bool:
-        """Whether an address is on the county's site or on one of its other hosts."""
+        """Whether a URL is on the county's site or one of its other hosts."""
         given = _host_and_port(url)
         return given != "" and given in {
             _host_and_port(self.site),
@@ -63,28 +63,28 @@ class County(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         }
 
     def takes(self, parcel_id: str) -> bool:
-        """Whether a parcel's number can be one of this county."""
+        """Whether a parcel number matches the county's format."""
         return not self.parcel or re.fullmatch(self.parcel, parcel_id, re.ASCII | re.IGNORECASE) is not None
 
 
 class Counties:
-    """Of several entries for the same, the first counts."""
+    """County entries; the first one for a platform, state and county is used."""
 
     def __init__(self, entries: Iterable[County] = ()) -> None:
         self._entries: dict[tuple[str, str, str], County] = {}
-        for one in entries:
-            self._entries.setdefault((one.platform, state_or_text(one.state), county_slug(one.county)), one)
+        for entry in entries:
+            self._entries.setdefault((entry.platform, state_or_text(entry.state), county_slug(entry.county)), entry)
 
     def __iter__(self) -> Iterator[County]:
-        return iter(sorted(self._entries.values(), key=lambda one: (one.platform, one.state, one.county)))
+        return iter(sorted(self._entries.values(), key=lambda entry: (entry.platform, entry.state, entry.county)))
 
     def find(self, platform: str, state: str, county: str) -> County | None:
-        """However state and county are written. None: it has no entry."""
+        """Accepts any spelling of state and county. Returns None if there is no entry."""
         return self._entries.get((platform, state_or_text(state), county_slug(county)))
 
 
 def load_counties(counties_file: str = "") -> Counties:
-    """The operator's entries, then those that come with the package. Raises InvalidSettings that names the entry."""
+    """The operator's entries, then the built-in ones. Raises InvalidSettings with the name of a bad entry."""
     return Counties([*(_from_file(Path(counties_file)) if counties_file else ()), *_shipped()])
 
 
@@ -93,10 +93,10 @@ def parse_counties(name: str, text: str) -> list[County]:
     try:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidSettings(f"{name} is no TOML: {error}", hint=HOW_ENTRIES_LOOK) from None
+        raise InvalidSettings(f"{name} is not valid TOML: {error}", hint=ENTRY_HINT) from None
     entries = given.get("county", [])
     if not isinstance(entries, list) or given.keys() - {"county"}:
-        raise InvalidSettings(f"{name} must hold [[county]] entries and nothing else", hint=HOW_ENTRIES_LOOK)
+        raise InvalidSettings(f"{name} must contain only [[county]] entries", hint=ENTRY_HINT)
     return [_county(name, number, entry) for number, entry in enumerate(entries, 1)]
 
 
@@ -108,10 +108,10 @@ def _shipped() -> tuple[County, ...]:
 def _from_file(path: Path) -> list[County]:
     try:
         with path.open("rb") as file:
-            text = file.read(_MOST_FILE_BYTES).decode("utf-8")
+            text = file.read(_MAX_FILE_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidSettings(f"fetch.counties_file {path} cannot be read: {reason}", hint=HOW_ENTRIES_LOOK) from None
+        raise InvalidSettings(f"fetch.counties_file {path} cannot be read: {reason}", hint=ENTRY_HINT) from None
     return parse_counties(str(path), text)
 
 
@@ -122,37 +122,37 @@ def _county(name: str, number: int, entry: object) -> County:
     try:
         county = msgspec.convert(entry, County)
     except msgspec.ValidationError as error:
-        raise InvalidSettings(f"{where}: {error}", hint=HOW_ENTRIES_LOOK) from None
+        raise InvalidSettings(f"{where}: {error}", hint=ENTRY_HINT) from None
     if problem := _problem(county):
-        raise InvalidSettings(f"{where}: {problem}", hint=HOW_ENTRIES_LOOK)
+        raise InvalidSettings(f"{where}: {problem}", hint=ENTRY_HINT)
     return county
 
 
 def _problem(county: County) -> str:
     if not county.platform or not county.county or not re.fullmatch("[A-Za-z]{2}", county.state):
-        return "platform, state (two letters) and county must be given"
+        return "platform, state (two letters) and county are required"
     for key, url in (("site", county.site), ("url", county.url)):
         if url and not _host_and_port(url):
             return f"{key} must begin with https:// or http:// and name a host"
     if not county.site and not county.url:
-        return "site or url must be given"
+        return "site or url is required"
     try:
         fits = county.takes(county.example)
     except re.error as error:
-        return f"parcel is no regular expression: {error}"
+        return f"parcel is not a valid regular expression: {error}"
     if county.parcel and not fits:
-        return f"the example {county.example!r} is not written as parcel says"
+        return f"the example {county.example!r} does not match parcel"
     if not 0 <= county.pace_seconds < math.inf:
         return "pace_seconds must be a number of seconds, 0 or more"
     if county.profile and not is_profile_name(county.profile):
         return "profile must be letters, digits, _ and -"
     if county.profile and county.platform in NAMES and county.platform not in RENDERED:
-        return f"{county.platform} asks for its pages without a browser: a profile would not be used"
+        return f"{county.platform} fetches its pages without a browser, so a profile would have no effect"
     return ""
 
 
 def _host_and_port(url: str) -> str:
-    """Host and port, in small letters; '' where it names none."""
+    """Host and port in lower case; '' if there is no host."""
     try:
         parts = urlsplit(url if "://" in url else f"https://{url}")
         port = parts.port or {"http": 80, "https": 443}[parts.scheme]
@@ -161,47 +161,47 @@ def _host_and_port(url: str) -> str:
     return f"{parts.hostname}:{port}" if parts.hostname else ""
 
 
-_HOW = f"add one to the file that fetch.counties_file names; {HOW_ENTRIES_LOOK}"
+_HOW = f"add one to the file that fetch.counties_file names; {ENTRY_HINT}"
 
 
 def target_url(target: Target, county: County | None) -> str:
-    """The address that the task itself names; '' for none. Raises CannotFetch for one of another site."""
+    """The task's own URL, or ''. Raises CannotFetch if it is on another site."""
     if target.url and county is not None and not county.owns(target.url):
         raise CannotFetch(f"{target.url!r:.200} is not on {county.site or county.url}, the site of {county.name}")
     return target.url
 
 
 def page_url(target: Target, county: County | None) -> str:
-    """The task's address, else the entry's template. Raises CannotFetch where there is neither."""
+    """The task's URL, else the one of the county's entry. Raises CannotFetch if there is neither."""
     if url := target_url(target, county):
         return url
     if county is None or not county.url:
-        raise CannotFetch(f"the task needs a url: no entry says where {_county_name(target)} shows its pages; {_HOW}")
+        raise CannotFetch(f"the task needs a url: {_county_name(target)} has no county entry with a url; {_HOW}")
     parcel = parcel_number(target, county) if "{" in county.url else ""
     return county.url.replace("{parcel}", quote_part(parcel)).replace("{plain}", quote_part(parcel_norm(parcel)))
 
 
 def require_county(county: County | None, target: Target) -> County:
-    """Raises CannotFetch where the county has no entry."""
+    """Raises CannotFetch if the county has no entry."""
     if county is None or not county.site:
-        raise CannotFetch(f"the site of {_county_name(target)} is not known: {_HOW}")
+        raise CannotFetch(f"there is no county entry for {_county_name(target)}: {_HOW}")
     return county
 
 
 def required_id(county: County, name: str) -> str:
-    """Raises CannotFetch that names what the entry lacks."""
+    """Raises CannotFetch if the entry lacks that id."""
     if not county.ids.get(name):
-        raise CannotFetch(f"the entry of {county.name} lacks ids.{name}; {HOW_ENTRIES_LOOK}")
+        raise CannotFetch(f"the entry of {county.name} lacks ids.{name}; {ENTRY_HINT}")
     return county.ids[name]
 
 
 def parcel_number(target: Target, county: County) -> str:
-    """The parcel's number. Raises CannotFetch for one that cannot be of this county."""
+    """The target's parcel number. Raises CannotFetch if it does not match the county's format."""
     parcel = target.parcel_id.strip()
     if not parcel:
-        raise CannotFetch("the task names no parcel")
+        raise CannotFetch("the task has no parcel number")
     if not county.takes(parcel):
-        raise CannotFetch(f"{parcel!r:.60} is no parcel number of {county.name}, which look like {county.example}")
+        raise CannotFetch(f"{parcel!r:.60} is not a parcel number of {county.name}; an example is {county.example}")
     return parcel
 
 

@@ -20,12 +20,12 @@ _FIRM = re.compile(
     r"|PARTNERS(?:HIP)?|INVESTMENTS?|REV|ET\s?AL|CHURCH|FOUNDATION)\b\.?(?:\s*&)?$",
     re.IGNORECASE,
 )
-"""How a name ends that may begin with digits: `123 MAIN LLC`."""
+"""The end of a name that may begin with digits: `123 MAIN LLC`."""
 _CARE_OF = re.compile(r"(?:C/O|%|ATTN|ATTENTION|CARE OF)\b|C/O|%", re.IGNORECASE)
 _CARED_FOR = re.compile(r"(\S.*?\S)\s+((?:%|C/O)\s*\S.*)", re.IGNORECASE)
 _ZIP = re.compile(r"\d{5}(?:-?\d{4})?$", re.ASCII)
 _WHOLE = re.compile(r"([^,]{3,80}),\s*([^,\d]{2,40},\s*[A-Z]{2}[,\s]+\d{5}(?:-?\d{4})?)", re.ASCII | re.IGNORECASE)
-"""Street, place and zip in one line, with commas between."""
+"""Street, city, state and zip on one line, separated by commas."""
 _COUNTRIES = frozenset(
     {
         *("ARGENTINA", "AUSTRALIA", "AUSTRIA", "BAHAMAS", "BELGIUM", "BERMUDA", "BRAZIL", "CANADA", "CHILE", "CHINA"),
@@ -36,19 +36,19 @@ _COUNTRIES = frozenset(
     }
 )
 _DOMESTIC = frozenset({"USA", "US", "U.S.A", "UNITED STATES", "UNITED STATES OF AMERICA"})
-_FEWEST_LINES = 3
-"""Name, street and place."""
+_MIN_LINES = 3
+"""Name, street and city."""
 _OPEN_END = ("&", " AND", " OR", ",")
 
 
 def owners_and_mailing(
     lines: Sequence[str], names: int | None = None, at_least: int = 1
 ) -> tuple[list[str], list[str], CityStateZip | None]:
-    """Names, the lines of the address between them and its last one, and what that last one says.
+    """Splits a block into owner names, address lines, and the city, state and zip of its last line.
 
-    `names`: how many lines at the top are known to be names; else those before the first that begins like a street or
-    a box, and `at_least` so many. A name that ends in `&` goes on in the next line; who takes the mail is no owner. A
-    foreign country's name ends an address that has no state.
+    `names`: how many lines at the top are names, if known; otherwise all lines before the first that looks like a
+    street or PO box, but at least `at_least`. A name that ends in `&` continues on the next line; a care-of line is not
+    an owner. The name of a foreign country ends an address without a state.
     """
     rest = [line for line in map(clean, lines) if line.strip(".,- ")]
     if rest and rest[-1].strip(" .").upper() in _DOMESTIC:
@@ -60,9 +60,9 @@ def owners_and_mailing(
 
 
 def _without_place(lines: list[str], *, are_names_known: bool) -> tuple[list[str], CityStateZip | None]:
-    """The place may stand in the last line, in the last two or three, or behind the street."""
+    """The city may be on the last line, on the last two or three, or after the street."""
     last = city_state_zip(lines[-1], is_last=_is_street(lines[-2:-1])) if lines else None
-    if last is not None and last.zip is None and not are_names_known and len(lines) < _FEWEST_LINES:
+    if last is not None and last.zip is None and not are_names_known and len(lines) < _MIN_LINES:
         last = last if is_last_of_address(lines) else None
     if last is not None:
         return lines[:-1], last
@@ -86,7 +86,7 @@ def _is_street(lines: Sequence[str]) -> bool:
 
 
 def _parted(names: list[str]) -> tuple[list[str], list[str]]:
-    """`SMITH JOHN % JANE DOE`: the owner, and behind the sign who takes the mail."""
+    """`SMITH JOHN % JANE DOE`: the owner, and who receives the mail."""
     owners, carers = [], []
     for name in names:
         found = _CARED_FOR.fullmatch(name)
@@ -96,13 +96,13 @@ def _parted(names: list[str]) -> tuple[list[str], list[str]]:
 
 
 def is_last_of_address(lines: Sequence[str]) -> bool:
-    """Whether the last one says the place. Without a zip it does only below a street: `JONES ROBERT, MD` is a name."""
+    """Whether the last line has the city. Without a zip, only below a street: `JONES ROBERT, MD` is a name."""
     found = city_state_zip(lines[-1]) if lines else None
     return found is not None and (found.zip is not None or any(_STREET.match(clean(one)) for one in lines[:-1]))
 
 
 def country_of(lines: Sequence[str]) -> str | None:
-    """The foreign country that an address ends in, as written. None: it names none."""
+    """The foreign country at the end of an address, as written; None if there is none."""
     last = clean(lines[-1]) if lines else ""
     words = last.upper().strip(" .").split()
     for count in (1, 2):
@@ -112,25 +112,25 @@ def country_of(lines: Sequence[str]) -> str | None:
 
 
 def _names(lines: Sequence[str], at_least: int) -> int:
-    """How many of them are names, if there are so many lines."""
+    """How many of the lines are names."""
     is_foreign = country_of(lines) is not None
     for number, line in enumerate(lines):
         if number < at_least:
             continue
         if is_foreign and any(sign.isdigit() for sign in line):
-            return number  # abroad, a house's number stands behind the street
+            return number  # in other countries the house number follows the street
         if _CARE_OF.match(line) or (_STREET.match(line) and not _is_firm(line, lines[number + 1 :])):
             return number
     return min(len(lines), max(at_least, len(lines) - 1))
 
 
 def _is_firm(line: str, after: Sequence[str]) -> bool:
-    """A firm's name that begins as a street does, with a street still to come."""
+    """Whether the line is a company name that looks like a street, with the street still to come."""
     return _FIRM.search(line) is not None and any(_STREET.match(one) or _CARE_OF.match(one) for one in after)
 
 
 def joined_names(lines: Sequence[str]) -> list[str]:
-    """One that ends in `&` goes on in the next line."""
+    """Joins names that continue on the next line, after a `&`."""
     joined: list[str] = []
     for line in lines:
         if joined and joined[-1].upper().endswith(_OPEN_END):

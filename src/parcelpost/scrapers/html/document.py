@@ -43,41 +43,41 @@ _SELDOM_VALUES = frozenset(
         *("land", "range", "state", "total", "township", "type", "units"),
     }
 )
-"""A district may be that of the city, and a use that of land: beside each other they are headings."""
+"""These can be values, such as the city of a district; two of them side by side are headings."""
 
 
 def is_label_text(text: str, beside: str) -> bool:
-    """Whether what stands beside that label is another one. Both are written as labels are compared."""
+    """Whether the text beside a label is another label. Both are normalized by `label`."""
     return text in _NEVER_VALUES or (text in _SELDOM_VALUES and beside in _SELDOM_VALUES)
 
 
 Element = etree._Element
-MOST_BYTES = 16 * 1024**2
-"""A county's page of one parcel has a tenth of a megabyte."""
+MAX_BYTES = 16 * 1024**2
+"""A typical page of one parcel has a tenth of a megabyte."""
 
-_MOST_LABEL_CHARS = 80
-_MOST_TEXT_CHARS = 4 * _MOST_LABEL_CHARS
-"""Of a label, with its decoration and its blanks."""
-_MOST_ANCESTORS = 4
-_MOST_LABEL_PARTS = 6
-_MOST_PARTS_AROUND = 40
-"""Of text, in what is around a label and holds nothing else: the rest would be blanks."""
+_MAX_LABEL_CHARS = 80
+_MAX_TEXT_CHARS = 4 * _MAX_LABEL_CHARS
+"""For a label with its decoration and spaces."""
+_MAX_ANCESTORS = 4
+_MAX_LABEL_PARTS = 6
+_MAX_PARTS_AROUND = 40
+"""Text parts in the element around a label that contains nothing else."""
 _HIDDEN = ("script", "style", "noscript", "template", "option", "textarea")
 _BLOCKS = frozenset(
     {"p", "div", "tr", "td", "th", "li", "dd", "dt", "table", "h1", "h2", "h3", "h4", "h5", "h6"},
 )
 BREAK = "\N{LINE SEPARATOR}"
-"""Stands wherever the page breaks a line: in the tree in each `br`, and in what is read of it around blocks."""
+"""Marks line breaks: in the tree in each `br`, and in extracted text around blocks."""
 _CELLS = frozenset({"td", "th"})
 _NAMES = _CELLS | {"dt"}
-"""What is a label as a whole: its value stands beside it, not beside what is around it."""
+"""Elements that are a label as a whole: the value is beside them, not beside their parent."""
 _SET_OFF = frozenset({"b", "strong", "label", "th", "dt", "h1", "h2", "h3", "h4", "h5", "h6"})
 _ADORNING = frozenset({"a", "button", "i", "img", "script", "style", "sup", "svg", "wbr"})
 _DECORATION_BEFORE, _DECORATION_BEHIND = " *\u2022", " :*?#\u2022"
 
 
 class Piece:
-    """Something found on a page: an element, or the text behind one."""
+    """A match on a page: an element, or the text after one."""
 
     __slots__ = ("_text", "element")
 
@@ -94,14 +94,14 @@ class Piece:
 
     @property
     def lines(self) -> list[str]:
-        """As they stand below each other, empty ones left out."""
+        """The lines as displayed, without empty ones."""
         if self.element is None:
             return [self.text] if self.text else []
         return lines_of(self.element)
 
 
 class Document:
-    """`scripts` are the texts of its scripts, which are no text of the page."""
+    """`scripts`: the text of its scripts, which is not part of the page's text."""
 
     def __init__(self, root: Element) -> None:
         self.root = root
@@ -111,8 +111,8 @@ class Document:
 
     @classmethod
     def of(cls, page: Page) -> Document | None:
-        """None: it is too large, empty, or holds no element."""
-        if len(page.body) > MOST_BYTES:
+        """Returns None if the page is too large, empty, or has no element."""
+        if len(page.body) > MAX_BYTES:
             return None
         try:
             root = etree.fromstring(without_controls(as_utf8(page.body, page.content_type)), _parser())
@@ -142,9 +142,9 @@ class Document:
         found: dict[str, list[Element]] = {}
         for element in self.root.iter():
             text = element.text
-            if not text or text.isspace() or len(text) > _MOST_TEXT_CHARS or not (own := _label(text)):
+            if not text or text.isspace() or len(text) > _MAX_TEXT_CHARS or not (own := _label(text)):
                 continue
-            if len(own) <= _MOST_LABEL_CHARS:
+            if len(own) <= _MAX_LABEL_CHARS:
                 if own in found:
                     found[own].append(element)
                 else:
@@ -155,12 +155,12 @@ class Document:
 
     @cached_property
     def classed(self) -> Sequence[tuple[Element, str]]:
-        """What has a class, and which, in the page's order."""
-        return [(one, kinds) for one in self.root.iter() if (kinds := one.get("class"))]
+        """All elements with a class attribute, and its value, in document order."""
+        return [(element, classes) for element in self.root.iter() if (classes := element.get("class"))]
 
     @cached_property
     def sections(self) -> Mapping[str, Element]:
-        """Each `section` that has a title, by it; of several with the same one the second is `title (2)`."""
+        """`section` elements by title; a second one with the same title is `title (2)`."""
         found: dict[str, Element] = {}
         counts: Counter[str] = Counter()
         for section in self.root.iter("section"):
@@ -173,46 +173,46 @@ class Document:
 
     @cached_property
     def words(self) -> Set[str]:
-        """All that its labels have."""
+        """All words of its labels."""
         return set(" ".join(self._labels).split())
 
     @cached_property
-    def _places_of_words(self) -> Mapping[str, list[int]]:
-        """Which labels have a word, by their places among all labels."""
+    def _label_indexes(self) -> Mapping[str, list[int]]:
+        """Word -> indexes of the labels that contain it."""
         found: dict[str, list[int]] = {}
-        for place, text in enumerate(self._labels):
+        for index, text in enumerate(self._labels):
             for word in text.split():
-                found.setdefault(word, []).append(place)
+                found.setdefault(word, []).append(index)
         return found
 
     def by_id(self, name: str) -> Element | None:
         return self._ids.get(name)
 
     def by_id_end(self, name: str) -> Sequence[Element]:
-        """Elements whose id ends in that part: ASP.NET puts numbers before it that differ from county to county."""
+        """Elements whose id ends in that part, after the prefixes of ASP.NET, which differ between counties."""
         return self._id_ends.get(name.lower(), ())
 
     def labelled(self, text: str) -> Sequence[Element]:
-        """Elements that read as that label, in the page's order; case, colons and asterisks do not matter."""
+        """Elements with that label, in document order, regardless of case, colons and asterisks."""
         return self._labels.get(label(text), ())
 
     def labels(self) -> Iterator[str]:
-        """Every text short enough to be one."""
+        """All texts that are short enough to be a label."""
         return iter(self._labels)
 
     def labels_with(self, words: Iterable[str]) -> Sequence[str]:
-        """Those that have one of these words, in the page's order."""
-        places = {place for word in words for place in self._places_of_words.get(word, ())}
-        if not places:
+        """Labels with one of these words, in document order."""
+        indexes = {index for word in words for index in self._label_indexes.get(word, ())}
+        if not indexes:
             return ()
         texts = list(self._labels)
-        return [texts[place] for place in sorted(places)]
+        return [texts[index] for index in sorted(indexes)]
 
 
 def label(text: str) -> str:
-    """Text as labels are compared; empty if it is too long to be one."""
-    if len(text) > _MOST_TEXT_CHARS and len(text := clean(text)) > _MOST_TEXT_CHARS:
-        return ""  # what is remembered stays small
+    """Normalizes a label for comparison; '' if it is too long to be one."""
+    if len(text) > _MAX_TEXT_CHARS and len(text := clean(text)) > _MAX_TEXT_CHARS:
+        return ""  # keeps the cache small
     return _label(text)
 
 
@@ -226,7 +226,7 @@ def _is_title(element: Element) -> bool:
 
 
 def text_of(element: Element) -> str:
-    """All of its text in one line."""
+    """All of its text, on one line."""
     inside = len(element)
     if not inside:
         return clean(element.text)
@@ -237,13 +237,13 @@ def text_of(element: Element) -> str:
 
 
 def lines_of(element: Element) -> list[str]:
-    """Its text, broken where the page breaks it."""
+    """Its text, split where the page breaks lines."""
     lines = (clean(line) for line in "".join(_texts(element)).split(BREAK))
     return [line for line in lines if line]
 
 
 def is_in(element: Element, within: Element | None) -> bool:
-    """Whether it is that one or a part of it; everything is in None."""
+    """Whether the element is `within` or inside it; always true for None."""
     if within is None:
         return True
     node: Element | None = element
@@ -255,12 +255,12 @@ def is_in(element: Element, within: Element | None) -> bool:
 
 
 def beside(element: Element, document: Document | None = None) -> Piece | None:
-    """What a label labels: the next cell, the `dd` of a `dt`, the next element, the text behind.
+    """The value of a label: the next cell, the `dd` of a `dt`, the next element, or the text after it.
 
-    With the document, also the field that a `label` names. None also where another label stands in the value's place.
+    With the document, also the field that a `label` element refers to. Returns None if another label takes its place.
     """
     node = element
-    for _ in range(_MOST_ANCESTORS):
+    for _ in range(_MAX_ANCESTORS):
         piece = (_named(node, document) if document is not None else None) or _next(node)
         if piece is not None:
             return None if _is_label_too(element, node, piece) else piece
@@ -272,7 +272,7 @@ def beside(element: Element, document: Document | None = None) -> Piece | None:
 
 
 def _is_label_too(element: Element, node: Element, piece: Piece) -> bool:
-    """Whether what was found beside a label, or beside what is around it, is the next label."""
+    """Whether the piece beside a label, or beside its parent, is the next label."""
     own = label(text_of(element))
     if is_label_text(label(piece.text), own):
         return True
@@ -284,7 +284,7 @@ def _is_label_too(element: Element, node: Element, piece: Piece) -> bool:
 
 
 def _is_in_heading(cell: Element, own: str, value: Element) -> bool:
-    """Whether a label stands before it, or two of them behind what would be its value: as in a row of headings."""
+    """Whether the cell is in a row of headings: a label precedes it, or two follow its supposed value."""
     before = next(cell.itersiblings(*_CELLS, preceding=True), None)
     if before is not None and is_label_text(label(text_of(before)), own):
         return True
@@ -293,9 +293,9 @@ def _is_in_heading(cell: Element, own: str, value: Element) -> bool:
 
 
 def _is_marked_alike(element: Element, piece: Piece, is_item: bool) -> bool:
-    """Whether it is set off from other text as the label is: `<div><b>Label</b></div><div><b>Next</b></div>`.
+    """Whether the piece has the same markup as the label: `<div><b>Label</b></div><div><b>Next</b></div>`.
 
-    All of it, or in a list's item its beginning: an item has its own label.
+    All of it, or, in a list item, its beginning.
     """
     if element.tag not in _SET_OFF or piece.element is None:
         return False
@@ -316,29 +316,29 @@ def _next(node: Element) -> Piece | None:
         if node.tag in _CELLS and sibling.tag not in _CELLS:
             continue
         if sibling.tag == "br" or (sibling.tag == node.tag and node.tag in ("dt", "th")):
-            return None  # a heading beside a heading
+            return None  # two headings side by side
         text = text_of(sibling)
         if text.strip(": "):
             return Piece(sibling, text)
         if node.tag in _NAMES or not (text or sibling.tag in _ADORNING or _is_all_of_a_name(node)):
-            return Piece(sibling)  # the page does not say
+            return Piece(sibling)  # an empty value
     return None
 
 
 def _is_all_of_a_name(node: Element) -> bool:
-    """Whether a cell or a `dt` holds it and no other text."""
+    """Whether it is the only text of a cell or `dt`."""
     around = next(node.iterancestors(*_NAMES), None)
     return around is not None and _reads_as(around, node)
 
 
 def _reads_as(around: Element, node: Element) -> bool:
-    """Whether it holds no other text than that."""
-    own, parts = label(text_of(node)), list(islice(_texts(around), _MOST_PARTS_AROUND))
-    return own != "" and len(parts) < _MOST_PARTS_AROUND and label("".join(parts)) == own
+    """Whether `around` has no other text than `node`."""
+    own, parts = label(text_of(node)), list(islice(_texts(around), _MAX_PARTS_AROUND))
+    return own != "" and len(parts) < _MAX_PARTS_AROUND and label("".join(parts)) == own
 
 
 def _texts(element: Element) -> Iterator[str]:
-    """Its text and that of all that is in it, in the page's order, with a BREAK where a block begins and ends."""
+    """All text parts in document order, with a BREAK at the start and end of blocks."""
     yield element.text or ""
     above: list[tuple[Iterator[Element], str]] = []
     inside: Iterator[Element] = iter(element)
@@ -361,10 +361,10 @@ def _texts(element: Element) -> Iterator[str]:
 
 
 def _whole_label(element: Element) -> str:
-    """Its text and that of what is in it, if that is short enough to be a label."""
-    parts = list(islice(filter(None, _texts(element)), _MOST_LABEL_PARTS))
-    whole = label("".join(parts)) if len(parts) < _MOST_LABEL_PARTS else ""
-    return whole if len(whole) <= _MOST_LABEL_CHARS else ""
+    """All text of the element, if it is short enough to be a label."""
+    parts = list(islice(filter(None, _texts(element)), _MAX_LABEL_PARTS))
+    whole = label("".join(parts)) if len(parts) < _MAX_LABEL_PARTS else ""
+    return whole if len(whole) <= _MAX_LABEL_CHARS else ""
 
 
 def _take_scripts(root: Element) -> list[str]:
@@ -380,20 +380,20 @@ def _parser() -> etree.HTMLParser:
     return etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=False, collect_ids=False)
 
 
-_MOST_SHELL_CHARS = 300
-"""Of text in a page that says no more than that it is being loaded."""
+_MAX_SHELL_CHARS = 300
+"""The most text of a page that only says that it is loading."""
 
 
 def is_shell(page: Page) -> bool:
-    """Whether it is a page with scripts and next to no text."""
+    """Whether the page consists of scripts and hardly any text."""
     document = Document.of(page)
     if document is None or next(document.root.iter("script"), None) is None:
         return False
     hidden = sum(len(text_of(one)) for one in document.root.iter("noscript", "title"))
-    return len(text_of(document.root)) - hidden <= _MOST_SHELL_CHARS
+    return len(text_of(document.root)) - hidden <= _MAX_SHELL_CHARS
 
 
-_MOST_LINES, _MOST_LINE_CHARS = 2_000, 1_000
+_MAX_LINES, _MAX_LINE_CHARS = 2_000, 1_000
 _PARCEL_NOUN = r"(?:records?|results?|parcels?|propert(?:y|ies)|accounts?|folios?|straps?|pins?|pids?)"
 _NO_PARCEL = re.compile(
     rf"\bno (?:such|matching) {_PARCEL_NOUN}\b|\bno match(?:es|ing)?\b|(?<![,.\d])\b0 (?:{_PARCEL_NOUN}|matches)\b"
@@ -409,6 +409,6 @@ _AMOUNT = re.compile(r"\$\s?\d|\b\d{1,3},\d{3}\b", re.ASCII)
 
 
 def says_no_parcel(document: Document) -> bool:
-    """In one line. Not where amounts are shown: that is a record, one of whose sections has nothing."""
-    lines = [line[:_MOST_LINE_CHARS] for line in lines_of(document.root)[:_MOST_LINES]]
+    """Whether a line says so, and no amounts are shown: those belong to a record with an empty section."""
+    lines = [line[:_MAX_LINE_CHARS] for line in lines_of(document.root)[:_MAX_LINES]]
     return any(map(_NO_PARCEL.search, lines)) and not any(map(_AMOUNT.search, lines))

@@ -1,4 +1,4 @@
-"""Bytes -> text, in the encoding the page means."""
+"""Decodes pages, whatever encoding they declare."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs
 _MARKS = tuple(mark for mark, _ in _BOMS)
 _META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 _HEADER = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
-_LOOK_BYTES = 4_096
-_CONTROLS = bytes(one for one in range(0x20) if one not in b"\t\n\r")
-_AS_BLANKS = bytes.maketrans(_CONTROLS, b" " * len(_CONTROLS))
-# As browsers do it: what is called Latin-1 is Windows-1252.
-_AS_WINDOWS = frozenset({"iso8859-1", "ascii", "latin-1"})
-_OF_THE_WEB = frozenset(
+_SCANNED_BYTES = 4_096
+_CONTROLS = bytes(byte for byte in range(0x20) if byte not in b"\t\n\r")
+_TO_SPACES = bytes.maketrans(_CONTROLS, b" " * len(_CONTROLS))
+# Browsers decode Latin-1 as Windows-1252.
+_DECODED_AS_WINDOWS_1252 = frozenset({"iso8859-1", "ascii", "latin-1"})
+_WEB_ENCODINGS = frozenset(
     {
         *(
             "utf-8",
@@ -34,13 +34,13 @@ _OF_THE_WEB = frozenset(
         *("euc_jp", "iso2022_jp", "shift_jis", "cp932", "euc_kr", "cp949"),
     }
 )
-"""By Python's names. It has codecs besides that are none of pages, and slow or dangerous on a stranger's bytes."""
+"""Names of Python codecs. Its other codecs are not used by web pages, and some are slow or unsafe on foreign input."""
 
 
 def decode(body: bytes, content_type: str = "") -> str:
-    """By its byte order mark, else as UTF-8 if it is that, else as header or page say, else as Windows-1252.
+    """Decodes by byte order mark, else as UTF-8 if valid, else as the header or the page declares, else Windows-1252.
 
-    Pages that say one thing and are another are common; bytes that are valid UTF-8 are hardly ever anything else.
+    Wrong declarations are common, but bytes that are valid UTF-8 are hardly ever anything else.
     """
     for mark, name in _BOMS:
         if body.startswith(mark):
@@ -53,7 +53,7 @@ def decode(body: bytes, content_type: str = "") -> str:
 
 
 def as_utf8(body: bytes, content_type: str = "") -> bytes:
-    """The text that `decoded` gives; most pages are UTF-8 and stay as they are."""
+    """The text of `decode` as UTF-8; most pages already are and are returned unchanged."""
     if not body.startswith(_MARKS):
         try:
             body.decode("utf-8")
@@ -65,23 +65,23 @@ def as_utf8(body: bytes, content_type: str = "") -> bytes:
 
 
 def without_controls(text: bytes) -> bytes:
-    """Blanks instead: within a tag they would become part of its name."""
-    return text.translate(_AS_BLANKS) if any(one in text for one in _CONTROLS) else text
+    """Replaces control characters with spaces: inside a tag they would become part of its name."""
+    return text.translate(_TO_SPACES) if any(byte in text for byte in _CONTROLS) else text
 
 
 def _declared(body: bytes, content_type: str) -> str:
     header = _HEADER.search(content_type)
-    meta = _META.search(body[:_LOOK_BYTES])
+    meta = _META.search(body[:_SCANNED_BYTES])
     for given in (header[1] if header else "", meta[1].decode("ascii") if meta else ""):
         try:
             name = codecs.lookup(given).name
         except LookupError:
             continue
-        if name in _AS_WINDOWS:
+        if name in _DECODED_AS_WINDOWS_1252:
             return "windows-1252"
-        if name not in _OF_THE_WEB:
+        if name not in _WEB_ENCODINGS:
             continue
-        # A page cut in the middle of a sign is still UTF-8; one that is wrong from the start is not.
+        # A page cut in the middle of a character is still UTF-8; one with many errors is not.
         if name != "utf-8" or _is_nearly_utf8(body):
             return name
     return "utf-8" if _is_nearly_utf8(body) else "windows-1252"
@@ -89,5 +89,5 @@ def _declared(body: bytes, content_type: str) -> str:
 
 def _is_nearly_utf8(body: bytes) -> bool:
     text = body.decode("utf-8", "replace")
-    good = sum(1 for sign in text if sign > "\x7f" and sign != "\ufffd")
+    good = sum(1 for char in text if char > "\x7f" and char != "\ufffd")
     return text.count("\ufffd") * 10 < good or (text.count("\ufffd") <= 1 and good > 0)

@@ -15,13 +15,13 @@ _UNSEEN = re.compile("[\x00-\x08\x0e-\x1f\x7f\u200b\ud800-\udfff\ufeff\ufffe\uff
 _MONEY = re.compile(r"(\()?\s*(-)?\s*\$?\s*(-)?\s*(\d{1,3}(?:,\d{3})+|\d+)?(\.\d*)?\s*(\))?", re.ASCII)
 _MINUS = str.maketrans("\u2212\u2013", "--")
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?", re.ASCII)
-_MOST_DIGITS = 18
-_MOST_PLACE_CHARS = 200
+_MAX_DIGITS = 18
+_MAX_PLACE_CHARS = 200
 _LEADING_NUMBER = re.compile(r"\s*(-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?)(?![\d/]|[.,]\d|\s+\d+/\d)", re.ASCII)
 _FRACTION = re.compile(r"(?:(\d{1,6})[\s-])?\s*(\d{1,3})/(\d{1,3})(?=$|\D)(.*)", re.ASCII)
 _ACRES = re.compile(r"\s*(?:\+\s*/?\s*-|\u00b1)?\s*(?:ac(?:re)?s?\b\.?.*|\(.*)?", re.IGNORECASE | re.ASCII)
-_NO_DAYS = frozenset({"1899-12-30", "1899-12-31", "1900-01-01"})
-"""Where databases begin to count: a date that nobody entered."""
+_ZERO_DATES = frozenset({"1899-12-30", "1899-12-31", "1900-01-01"})
+"""The zero dates of databases: nobody entered a date."""
 _LAST_SHORT_YEAR = 2040
 _NOTHING = frozenset(
     {
@@ -55,7 +55,7 @@ class CityStateZip(Struct, frozen=True):
 
 
 def clean(text: str | None) -> str:
-    """One line, single spaces, none at the ends; controls and what has no width are spaces too."""
+    """One line with single spaces; control and zero-width characters count as spaces."""
     if not text:
         return ""
     line = " ".join(text.split())
@@ -63,13 +63,13 @@ def clean(text: str | None) -> str:
 
 
 def text_or_none(text: str | None) -> str | None:
-    """Cleaned text; None for what stands for nothing: '', '-', 'N/A' and the like."""
+    """Cleaned text; None for placeholders such as '', '-' and 'N/A'."""
     cleaned = clean(text)
     return None if cleaned.lower() in _NOTHING else cleaned
 
 
 def money(text: str | None) -> Decimal | None:
-    """`$1,234.50`, `(1,234)`, `$(5)`, `-$5`, `1234`. A zero is a zero."""
+    """`$1,234.50`, `(1,234)`, `$(5)`, `-$5`, `1234`. Zero is an amount."""
     cleaned = clean(text)
     if not cleaned.isascii():
         cleaned = cleaned.translate(_MINUS)
@@ -80,17 +80,17 @@ def money(text: str | None) -> Decimal | None:
     if not found or bool(found[1]) is not bool(found[6]):
         return None
     digits = (found[4] or "").replace(",", "") + (found[5] or "").removesuffix(".")
-    if not digits or len(digits) > _MOST_DIGITS:
+    if not digits or len(digits) > _MAX_DIGITS:
         return None
     amount = Decimal(digits)
     return -amount if found[1] or found[2] or found[3] else amount
 
 
 def number(text: str | None) -> Decimal | None:
-    """`1,012.5`; nothing may stand beside it."""
+    """`1,012.5`, without any other text."""
     cleaned = clean(text)
     digits = cleaned.replace(",", "").removesuffix(".")
-    if not _NUMBER.fullmatch(cleaned) or not digits.strip("-.") or len(digits) > _MOST_DIGITS:
+    if not _NUMBER.fullmatch(cleaned) or not digits.strip("-.") or len(digits) > _MAX_DIGITS:
         return None
     return Decimal(digits)
 
@@ -102,7 +102,7 @@ def leading_number(text: str | None) -> Decimal | None:
 
 
 def acres(text: str | None) -> Decimal | None:
-    """`12.5`, `12.5 AC +/-`, `1 1/2 acres`: a number alone or with its unit; one of another unit is none."""
+    """`12.5`, `12.5 AC +/-`, `1 1/2 acres`: a number alone or in acres; None for another unit."""
     cleaned = clean(text)
     found = _FRACTION.fullmatch(cleaned)
     if found:
@@ -112,30 +112,30 @@ def acres(text: str | None) -> Decimal | None:
 
 
 def whole_number(text: str | None) -> int | None:
-    """A whole number, `.00` allowed; nothing may stand beside it."""
+    """A whole number, `.00` allowed, without any other text."""
     found = number(text)
     return int(found) if found is not None and found == found.to_integral_value() else None
 
 
 def year(text: str | None) -> int | None:
-    """Four digits of a year that can be; 0 and 9999 stand for not known."""
+    """A plausible year of four digits; 0 and 9999 mean unknown."""
     is_plain = text is not None and len(text) == 4 and text.isascii() and text.isdigit()
     found = int(text) if text is not None and is_plain else whole_number(text)
     return found if found is not None and _FIRST_YEAR <= found <= _LAST_YEAR else None
 
 
 def percent(text: str | None) -> Decimal | None:
-    """`18%`, `5.25 %`, `0.25`: in hundredths."""
+    """`18%`, `5.25 %`, `0.25`, in percent."""
     return number(clean(text).removesuffix("%"))
 
 
 def iso_date(text: str | None, *, newest: date | None = None) -> str | None:
-    """A date as `2020-08-14`, from the ways American pages write one; a time behind it is left out.
+    """A date as `2020-08-14`, from the formats of American pages; a time after it is ignored.
 
-    A year of two digits is the last one that is not after `newest` (nor after 2040 where that is not given).
+    A year of two digits is the latest one not after `newest` (default: 2040).
     """
     found = _iso_date(clean(text), newest)
-    return None if found in _NO_DAYS else found
+    return None if found in _ZERO_DATES else found
 
 
 def _iso_date(cleaned: str, newest: date | None) -> str | None:
@@ -155,23 +155,23 @@ def _iso_date(cleaned: str, newest: date | None) -> str | None:
 
 
 def iso_date_of_epoch_ms(milliseconds: float) -> str | None:
-    """As ArcGIS and ASP.NET write moments; the day in UTC."""
+    """From the timestamps of ArcGIS and ASP.NET; the date in UTC."""
     try:
         moment = _EPOCH + timedelta(milliseconds=milliseconds)
     except (OverflowError, ValueError):
         return None
     found = moment.date().isoformat()
-    return found if _FIRST_YEAR <= moment.year <= _LAST_YEAR and found not in _NO_DAYS else None
+    return found if _FIRST_YEAR <= moment.year <= _LAST_YEAR and found not in _ZERO_DATES else None
 
 
 def city_state_zip(line: str | None, *, is_last: bool = False) -> CityStateZip | None:
-    """`LAKE CITY, FL 32038-1234`: city, state and zip of an address's last line. None: it is no such line.
+    """`LAKE CITY, FL 32038-1234`: city, state and zip of the last line of an address; None for any other line.
 
-    A line that has the street, too, is none: where the city begins, it does not say. Without a zip there must be a
-    comma, unless it is known to be the last line.
+    A line that includes the street is not accepted, because the start of the city is unclear. Without a zip there must
+    be a comma, unless it is known to be the last line.
     """
     cleaned = clean(line).replace("D.C.", "DC")
-    if len(cleaned) > _MOST_PLACE_CHARS:
+    if len(cleaned) > _MAX_PLACE_CHARS:
         return None
     found = _PLACE.fullmatch(cleaned)
     if found and _is_state(found[2]) and _is_city(found[1]):
@@ -184,7 +184,7 @@ def city_state_zip(line: str | None, *, is_last: bool = False) -> CityStateZip |
 
 
 def parcel_norm(parcel_id: str | None) -> str:
-    """Only A-Z and 0-9: the same parcel, however its number is punctuated."""
+    """Only A-Z and 0-9: the same for a parcel, however its number is punctuated."""
     return re.sub(r"[^A-Z0-9]", "", (parcel_id or "").upper())
 
 
@@ -193,7 +193,7 @@ def yes_no(text: str | None) -> bool | None:
 
 
 def _fraction(whole_text: str | None, over: str, under: str) -> Decimal | None:
-    """None where it has no end as a decimal."""
+    """None if it is not a finite decimal."""
     if int(under) == 0 or 10_000 * int(over) % int(under):
         return None
     return Decimal(int(whole_text or 0)) + Decimal(int(over)) / Decimal(int(under))
@@ -227,24 +227,24 @@ def _month(name: str) -> int:
     return _MONTHS.index(short) + 1 if short in _MONTHS else 0
 
 
-_LARGEST_NUMBER = Decimal(10) ** 15
+_MAX_NUMBER = Decimal(10) ** 15
 
 
 def json_at(found: Json, *path: str) -> Json:
-    """What lies at the end of the path through objects; None where it ends early."""
+    """The value at a path of object keys; None if there is none."""
     for name in path:
         found = found.get(name) if isinstance(found, Mapping) else None
     return found
 
 
 def json_objects(found: Json, *path: str) -> list[Mapping[str, Json]]:
-    """The objects of the list there; what is no object is left out."""
-    listed = json_at(found, *path)
-    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    """The objects in the list at a path; other items are skipped."""
+    items = json_at(found, *path)
+    return [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
 
 
 def json_text(found: Json) -> str | None:
-    """Text, or a whole number written as one; control characters (a NUL stands for nothing here and there) go."""
+    """Text, or a number as text; control characters are removed (some sites write NUL for an empty value)."""
     if isinstance(found, str):
         return text_or_none("".join(sign for sign in found if sign >= " " or sign in "\t\n"))
     number = _json_number(found)
@@ -259,7 +259,7 @@ def json_money(found: Json) -> Decimal | None:
 
 
 def json_nonzero(found: Json) -> Decimal | None:
-    """As `money`, but 0 stands for not known: sizes, counts and coordinates."""
+    """As `json_money`, but 0 means unknown: for sizes, counts and coordinates."""
     return json_money(found) or None
 
 
@@ -268,7 +268,7 @@ def json_year(found: Json) -> int | None:
 
 
 def json_date(found: Json) -> str | None:
-    """A date as text, a moment in milliseconds since 1970, or a number that reads as `20140512`."""
+    """A date from text, milliseconds since 1970, or a number such as 20140512."""
     if isinstance(found, str):
         return iso_date(found)
     number = _json_number(found)
@@ -278,8 +278,8 @@ def json_date(found: Json) -> str | None:
 
 
 def _json_number(found: Json) -> Decimal | None:
-    """None also for one that is larger than any that a county has."""
+    """None also for numbers that are too large to be real."""
     if isinstance(found, bool) or not isinstance(found, int | Decimal):
         return None
     number = Decimal(found)
-    return number if number.is_finite() and abs(number) < _LARGEST_NUMBER else None
+    return number if number.is_finite() and abs(number) < _MAX_NUMBER else None

@@ -1,4 +1,4 @@
-"""The platforms that come with the package, one module each."""
+"""The built-in platforms, one module each."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from parcelpost.scrapers.platform import CountyPlatform
 
 GROUP = "parcelpost.platforms"
-"""The entry points under which somebody else's package offers platforms."""
+"""The entry point group of platforms from other packages."""
 
 ECHO = "echo"
-"""The one that makes its pages up."""
+"""The platform that invents its pages."""
 
 EXPERIMENTAL = frozenset({"realauction"})
-"""Written without a page of a real site."""
+"""Written without access to a page of the real site."""
 
 NAMES = (
     "arcgis",
@@ -36,15 +36,15 @@ NAMES = (
     "socrata",
     "vgsi",
 )
-"""Those that read a county's pages."""
+"""Platforms that read county sites."""
 
 RENDERED = frozenset({"beacon", "grizzly_gis", "qpublic"})
-"""Those whose pages are rendered where they need it, and with a county's profile."""
+"""Platforms that can use a browser, and a county's browser profile."""
 
 
 @cache
 def county_platform(name: str) -> CountyPlatform | None:
-    """None: there is none of that name. Its module is imported when it is first asked for."""
+    """Imports the platform's module on first use. Returns None if there is no such platform."""
     if name not in NAMES:
         return None
     if name == "beacon":

@@ -1,4 +1,4 @@
-"""`arcgis`: layers of parcels behind an ArcGIS server's query. What a layer's columns mean a field map says."""
+"""`arcgis`: parcel layers of ArcGIS servers. A field map gives the meaning of the columns."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ def read(reader: PageReader) -> ReadResult:
     if (error := json_at(found, "error")) is not None:
         code, message = json_text(json_at(error, "code")) or "?", json_text(json_at(error, "message")) or ""
         if code in ("401", "403", "498", "499"):
-            return Blocked(f"the layer wants a token: {message}")
+            return Blocked(f"the layer requires a token: {message}")
         return (
-            Retry(f"the server says {code} {message}") if code in _BUSY else GiveUp(f"the server says {code} {message}")
+            Retry(f"the server replied {code} {message}")
+            if code in _BUSY
+            else GiveUp(f"the server replied {code} {message}")
         )
     if not isinstance(json_at(found, "features"), list):
-        return Retry("the answer holds no features")
+        return Retry("the response has no features")
     features = json_objects(found, "features")
     given = (one.get("attributes") or one.get("properties") for one in features)  # the latter in GeoJSON
     rows = [row for row in given if isinstance(row, Mapping)]
@@ -41,7 +43,7 @@ def read(reader: PageReader) -> ReadResult:
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
-    """The site of an entry is the layer's address: `https://host/arcgis/rest/services/Parcels/MapServer/0`."""
+    """The site of an entry is the layer's URL: `https://host/arcgis/rest/services/Parcels/MapServer/0`."""
     layer = target_url(target, county) or require_county(county, target).base
     if "/query?" in layer:
         return await _answer(layer, fetcher)
@@ -60,21 +62,21 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
 
 
 def _cannot_page(page: Page) -> bool:
-    """Whether it refuses to give rows in parts, as layers do that have no `supportsPagination`."""
+    """Whether the layer cannot return rows page by page (it lacks `supportsPagination`)."""
     return len(page.body) < _MOST_ERROR_BYTES and b'"error"' in page.body and b"pagination" in page.body.lower()
 
 
 async def _all_at_once(query: str, fetcher: Fetcher) -> tuple[Page, Rows | None, bool]:
-    """Raises CannotFetch where that may not be all."""
+    """Raises CannotFetch if these may not be all rows."""
     page = await fetcher.get(query)
     rows, more = _features(page)
     if rows is not None and more:
-        raise CannotFetch(f"the layer gives {len(rows):,} rows at once and none of those after: ask for fewer at once")
+        raise CannotFetch(f"the layer gives {len(rows):,} rows and no further pages: request fewer at once")
     return page, rows, False
 
 
 async def _answer(query: str, fetcher: Fetcher) -> Page:
-    """To a query that was given whole: all of its rows, unless it says itself which part it wants."""
+    """Runs a complete query URL and returns all rows, unless the query itself asks for a part."""
     if any(name in query.lower() for name in _PART):
         return await fetcher.get(query)
 
@@ -86,9 +88,9 @@ async def _answer(query: str, fetcher: Fetcher) -> Page:
 
 
 def _features(page: Page) -> tuple[Rows | None, bool]:
-    """Untouched, so that no number changes on the way; and whether the server has more.
+    """Returns the rows undecoded, so that no number changes, and whether there are more.
 
-    Some never say so: what they give at once is a round number.
+    Some servers never say so; a round number of rows then means that there are more.
     """
     try:
         members = msgspec.json.decode(page.body, type=dict[str, Raw])

@@ -1,4 +1,4 @@
-"""`broward_bcpa`: the property appraiser of Broward County, Florida; one JSON object a parcel."""
+"""`broward_bcpa`: the property appraiser of Broward County, Florida; one JSON object per parcel."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def read(reader: PageReader) -> ReadResult:
     listed = [one for name in _PARCELS for one in json_objects(found, name)]
     if not listed:
         is_answer = isinstance(found, Mapping) and any(name in found for name in _PARCELS)
-        return NotFound("the site has no such parcel") if is_answer else Retry("the answer holds no parcel")
+        return NotFound("the site has no such parcel") if is_answer else Retry("the response has no parcel")
     parcel = listed[0]
     folio = json_text(parcel.get("folioNumber"))
     if folio is None:
-        return Retry("the answer came only in part: its folio is missing")
+        return Retry("the response is incomplete: its folio is missing")
     use = _USE.fullmatch(json_text(parcel.get("useCode")) or "")
     record = Record(
         parcel_id=folio,
@@ -60,7 +60,7 @@ def read(reader: PageReader) -> ReadResult:
 
 
 def _take_owner(record: Record, parcel: Mapping[str, Json]) -> None:
-    """A second name that begins with `%` is who takes the mail."""
+    """A second name that begins with `%` receives the mail."""
     names = [json_text(parcel.get(name)) for name in ("ownerName1", "ownerName2")]
     record.owner_names = joined_names([name for name in names if name and not name.startswith("%")])
     lines = [json_text(parcel.get(name)) or "" for name in ("mailingAddress1", "mailingAddress2", "mailingAddress3")]
@@ -71,7 +71,7 @@ def _take_owner(record: Record, parcel: Mapping[str, Json]) -> None:
 
 
 def _take_values(record: Record, parcel: Mapping[str, Json]) -> None:
-    """`assessedLastYearValue` is last year's tax; what was assessed is called `soh`."""
+    """`assessedLastYearValue` is last year's tax; the assessed value is `soh`."""
     record.land_value, record.building_value = json_money(parcel.get("landValue")), json_money(parcel.get("bldgValue"))
     record.market_value, record.assessed_value = json_money(parcel.get("justValue")), json_money(parcel.get("sohValue"))
     record.taxable_value = json_money(parcel.get("taxableAmountCounty"))
@@ -89,13 +89,13 @@ def _take_values(record: Record, parcel: Mapping[str, Json]) -> None:
 
 
 def _homestead(parcel: Mapping[str, Json]) -> bool | None:
-    """`Y` or `, N`; None: it says neither, or both."""
+    """`Y` or `, N`; None for neither or both."""
     flags = set(_FLAG.findall((json_text(parcel.get("homesteadFlag")) or "").upper()))
     return flags == {"Y"} if len(flags) == 1 else None
 
 
 def _sales(parcel: Mapping[str, Json]) -> Iterator[Sale]:
-    """Its own; `recentSales` are those of its neighbours. The price is called `stampAmount`."""
+    """The parcel's own sales; `recentSales` are those of neighbors. The price is `stampAmount`."""
     for number in range(1, _SALES_SHOWN + 1):
         date = json_date(parcel.get(f"saleDate{number}"))
         if date is not None:

@@ -36,7 +36,7 @@ _HISTORY = {
 
 
 def amount(piece: Piece) -> Decimal | None:
-    """The only one: what is written around it is left out."""
+    """The only amount in the text; other text is ignored."""
     if (whole := values.money(piece.text)) is not None:
         return whole
     found = _AMOUNT.findall(piece.text)
@@ -51,9 +51,9 @@ def _roll(piece: Piece) -> tuple[int, str] | None:
 
 
 def _row(name: str, words: str) -> tuple[Id, Id, XPath]:
-    """An amount by its own id, else as the last cell of its row, whose id tells what it is, or of one that reads so.
+    """An amount by its own id, else the last cell of the row with that id or label.
 
-    A row with several amounts is one of several years or authorities.
+    A row with several amounts covers several years or authorities.
     """
     reads = f".//tr[td[1][{IN_ONE_LINE}='{words}'] and count(td[contains(., '$')])=1]/td[last()]"
     return Id(name), Id(f"Tr{name}"), XPath(reads)
@@ -89,7 +89,7 @@ def valuation(extractor: Extractor, document: Document, year: int, status: str) 
 
 
 def history(extractor: Extractor) -> Iterator[Valuation]:
-    """Of each year that has a column, as numbered ids tell; a row's cells without ids go by their place."""
+    """One per year, by numbered ids; cells without ids are assigned by position."""
     document = extractor.document
     extractor.selector_results.note("valuations", FIRST_YEAR, document.by_id(FIRST_YEAR.name) is not None)
     for column in range(1, _MOST_YEARS):
@@ -112,14 +112,14 @@ def _of_column(document: Document, name: str, column: int) -> Decimal | None:
 
 
 def homestead(document: Document) -> bool | None:
-    """Whether anything is exempt as one."""
+    """Whether there is a homestead exemption."""
     cell = document.by_id("HmstdExemptAmount")
     exempt = values.money(text_of(cell)) if cell is not None else None
     return exempt > 0 if exempt is not None else None
 
 
 def _exempt(document: Document) -> Decimal | None:
-    """All that count for the county: each has a row of its own that says what it applies to."""
+    """The exemptions that apply to the county; each has its own row."""
     amounts = []
     for row in _exempt_rows(document):
         cells = [text_of(cell) for cell in row.iter("td")]
@@ -131,7 +131,7 @@ def _exempt(document: Document) -> Decimal | None:
 
 
 def _exempt_rows(document: Document) -> list[Element]:
-    """By their ids, else those from the heading of exemptions to the next one."""
+    """The rows by id, else those below the exemptions heading."""
     table = document.by_id("PropertyTaxTable")
     named = [] if table is None else [row for row in table.iter("tr") if (row.get("id") or "").endswith("ExemptAmount")]
     if named:
@@ -167,7 +167,7 @@ _BUILDING = re.compile(
 
 
 def take_buildings(record: Record, extractor: Extractor) -> None:
-    """Only what reads as a building counts; what else stands there is neither counted nor measured."""
+    """Only rows that describe a building are counted and measured."""
     record.buildings = [one for row in extractor.rows(BUILDINGS) or () if (one := _building(row)) is not None]
     areas = [one.base_sqft for one in record.buildings if one.base_sqft]
     record.building_count = len(record.buildings) or None
@@ -196,7 +196,7 @@ _SALES = Columns({"date": ("Date",), "book_page": ("Book-Page",), "price": ("Amo
 SALES = section(
     "sales",
     _SALES,
-    Numbered({"date": "SaleDate", "price": "SaleAmount", "book_page": "TrSale"}),  # that one has no id but its row's
+    Numbered({"date": "SaleDate", "price": "SaleAmount", "book_page": "TrSale"}),  # only its row has an id
     Headed(_SALES),
 )
 
@@ -229,7 +229,7 @@ def _coded(piece: Piece) -> tuple[str, str] | None:
 
 
 class OwnerLines(Struct, frozen=True):
-    """Names and street, a line each in numbered elements; what follows has labels of its own."""
+    """Names and street, one line per numbered element; the rest has its own labels."""
 
     type = "css"
     expression = "#OwnerLine1"
@@ -237,12 +237,12 @@ class OwnerLines(Struct, frozen=True):
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
         found = [document.by_id(f"OwnerLine{number}") for number in range(1, _OWNER_LINES + 1)]
         if found[0] is None:
-            return iter(())  # the first of the others may be the street
+            return iter(())  # the next line may be the street
         return (Piece(one) for one in found if one is not None)
 
 
 class BelowName(Struct, frozen=True):
-    """The same, in the rows from that label on."""
+    """The same, in the rows below that label."""
 
     type = "label"
     expression = "Name / Address"
@@ -284,7 +284,7 @@ def read(reader: PageReader) -> ReadResult:
     names = list(extractor.values(OWNER))
     roll = extractor.value(ROLL)
     if not names or roll is None:
-        return Retry("the page came only in part: its owner or its values are missing")
+        return Retry("the page is incomplete: its owner or its values are missing")
     use, subdivision = extractor.value(USE) or (None, None), extractor.value(SUBDIVISION) or (None, None)
     record = Record(
         parcel_id=parcel_id,
@@ -313,7 +313,7 @@ def read(reader: PageReader) -> ReadResult:
 
 
 def _take_country(record: Record, document: Document) -> None:
-    """Abroad, the country stands where the city does, under another label."""
+    """For foreign addresses, the country is in the place of the city, under another label."""
     named = document.by_id("CityCountry")
     if named is not None and label(text_of(named)) == "country":
         record.mailing_country, record.mailing_city = record.mailing_city, None
@@ -322,7 +322,7 @@ def _take_country(record: Record, document: Document) -> None:
 def _no_record(document: Document) -> ReadResult:
     if says_no_parcel(document):
         return NotFound("the site has no such parcel")
-    return Retry("the page holds no parcel: its number is missing")
+    return Retry("the page shows no parcel: its number is missing")
 
 
 def _take_site(record: Record, site: str | None) -> None:
@@ -333,7 +333,7 @@ def _take_site(record: Record, site: str | None) -> None:
 
 
 def _sales(extractor: Extractor, roll: int) -> Iterator[Sale]:
-    """Years have two digits, and none is after the roll's next."""
+    """Years have two digits, and are at most one year after the roll."""
     for row in extractor.rows(SALES) or ():
         sold = values.iso_date(tables.text(row, "date"), newest=date(roll + 1, 12, 31))
         if sold is not None:
@@ -346,7 +346,7 @@ def _sales(extractor: Extractor, roll: int) -> Iterator[Sale]:
 
 
 def _book_page(cell: Element) -> str | None:
-    """Of a row the second cell."""
+    """The second cell of a row."""
     cells = list(cell.iter("td")) if cell.tag == "tr" else [cell, cell, cell]
     return values.text_or_none(text_of(cells[1])) if len(cells) > 2 else None
 

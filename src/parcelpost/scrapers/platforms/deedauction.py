@@ -1,4 +1,4 @@
-"""`deedauction`: a page of a county's tax deed auction. It lists cases; which parcel each is of stands elsewhere."""
+"""`deedauction`: a county's tax deed auction. The page lists cases, without their parcels."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def read(reader: PageReader) -> ReadResult:
     document = reader.document
     rows = reader.extractor.rows(ITEMS)
     if rows is None:
-        return Retry("the page holds no list of an auction's items")
+        return Retry("the page has no list of auction items")
     found = list(_records(document, rows, _auction_date(document)))
     if not found and any(values.money(tables.text(row, "opening_bid")) for row in rows):
-        return Retry("the list came only in part: its rows have no case")
-    return found or NotFound("the auction lists no item")
+        return Retry("the list is incomplete: its rows have no case")
+    return found or NotFound("the auction has no items")
 
 
 def _auction_date(document: Document) -> str | None:
@@ -82,7 +82,7 @@ def _records(document: Document, rows: Iterable[Row], auction_date: str | None) 
 
 
 def _details(document: Document, case: Piece) -> dict[str, str]:
-    """What stands in the block below a row, if that was opened before the page was saved."""
+    """The details below a row, if they were open when the page was saved."""
     row = next(case.element.iterancestors("tr"), None) if case.element is not None else None
     item = ((row.get("id") if row is not None else None) or "").partition(".")[0]
     block = document.by_id(f"item_details.{item}") if item else None

@@ -1,4 +1,4 @@
-"""`echo`: the target itself as a record, with slowness, failures and size on demand. For tests and first steps."""
+"""`echo`: returns the target itself as a record, slow, failing or large on demand. For tests and first steps."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _PIECE = b" " * 1024**2
 
 
 class Echo:
-    """In `target.extra`: `delay_ms` makes it slow, `size_bytes` pads its page, `page` is false for none at all, and
-    `fail` is how it fails.
+    """Options in `target.extra`: `delay_ms` makes it slow, `size_bytes` pads its page, `page` false omits the page, and
+    `fail` makes it fail.
 
     `fail` is true or "retry", "give_up", "blocked", "not_found", "raise" (an exception), "exit" (sys.exit), "hang"
-    (never ends) or "block" (holds its thread for `delay_ms`, then goes on).
+    (never ends) or "block" (blocks its thread for `delay_ms`, then continues).
     """
 
     name = "echo"
@@ -68,14 +68,14 @@ async def _fail(fail: str) -> Outcome:
 
 
 def _wish(value: Json) -> Json:
-    """A CSV file's columns are text."""
+    """Converts text, as CSV files have it."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 12:
         return int(value)
     return {"true": True, "false": 0, "": 0}.get(value.lower(), value) if isinstance(value, str) else value or 0
 
 
 def _problem(delay_ms: Json, size_bytes: Json, fail: Json) -> str:
-    """What is wrong with a wish; '' for nothing."""
+    """Describes an invalid option; '' if all are valid."""
     if type(delay_ms) not in (int, float) or not 0 <= delay_ms <= MAX_DELAY_MS:
         return f"delay_ms must be a number from 0 to {MAX_DELAY_MS:,}, not {delay_ms!r:.60}"
     if type(size_bytes) is not int or not 0 <= size_bytes <= MAX_SIZE_BYTES:
@@ -96,7 +96,7 @@ def _page(record: dict[str, Json], size_bytes: int) -> bytes:
     pieces, rest = divmod(max(0, size_bytes - len(html)), len(_PIECE))
     if not pieces and not rest:
         return html
-    return b"".join([html, *[_PIECE] * pieces, _PIECE[:rest]])  # a large join lets other threads go on
+    return b"".join([html, *[_PIECE] * pieces, _PIECE[:rest]])  # joining large pieces does not hold up other threads
 
 
 def _text(value: Json) -> str:

@@ -1,4 +1,4 @@
-"""`govease`: the rows of an online auction's table, which come without its headings."""
+"""`govease`: the rows of an online auction, which have no headings."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def read(reader: PageReader) -> ReadResult:
         reader.selector_results.note_columns("liens", _SHOWN, _shown(found))
         return found
     if any(_amount(cell) is not None or _links(cell) for cells in _rows(document) for cell in cells):
-        return Retry("the list came only in part: its rows have no item, or no amount behind it")
+        return Retry("the list is incomplete: its rows have no item or no amount")
     if document.by_id("auctionTable") is not None:
-        return NotFound("the auction lists no item")
-    return Retry("the page holds no list of an auction's items")
+        return NotFound("the auction has no items")
+    return Retry("the page has no list of auction items")
 
 
 def _shown(found: Sequence[Record]) -> set[str]:
@@ -56,9 +56,9 @@ def _rows(document: Document) -> Iterator[Sequence[Element]]:
 
 
 def _record(cells: Sequence[Element]) -> Record | None:
-    """By what a cell holds: a link to the item with its parcel, that parcel, an amount, the auction's name.
+    """Recognizes cells by content: a link to the item with its parcel, the parcel, an amount, the auction's name.
 
-    Which of several amounts is the opening bid, no cell says.
+    If there are several amounts, the opening bid is unknown.
     """
     link = next((one for cell in cells for one in _links(cell)), None)
     item = _ITEM.search(link.get("href") or "") if link is not None else None
@@ -93,12 +93,12 @@ def _amount(cell: Element) -> Decimal | None:
 
 
 def _auction_name(cells: Sequence[Element]) -> int | None:
-    """Where it stands. Behind it come what was bid so far and the time that is left."""
+    """The index of its cell; the current bid and the remaining time follow it."""
     return next((number for number, cell in enumerate(cells) if "auctionname" in (cell.get("class") or "")), None)
 
 
 def _owners(after: Sequence[Element]) -> list[str]:
-    """In the next cell. A long name is cut; the whole of it is what the page shows when one points at it."""
+    """In the next cell. A long name is shortened; its tooltip has all of it."""
     for cell in after[:1]:
         if _amount(cell) is not None:
             return []
@@ -109,7 +109,7 @@ def _owners(after: Sequence[Element]) -> list[str]:
 
 
 def _situs(cells: Sequence[Element]) -> str | None:
-    """Between the amount and the auction's name, in the last cell that is no list of details."""
+    """The last cell between the amount and the auction's name that is not a list of details."""
     amount = next((number for number, cell in enumerate(cells) if _amount(cell) is not None), None)
     name = _auction_name(cells)
     if amount is None or name is None:

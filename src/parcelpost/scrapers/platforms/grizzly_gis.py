@@ -33,7 +33,7 @@ from parcelpost.scrapers.records.record import Building, Record, Valuation, take
 
 _TITLE = re.compile(r"\b(\d{4})\s+(Certified|Final|Working|Preliminary|Proposed|Tentative)\b", re.IGNORECASE)
 _WHOLE_TITLE = re.compile(r"\d{4}\s+\w+(?:\s+values?\b.*)?$", re.ASCII)
-"""A note that names a year among other words is none."""
+"""A note that mentions a year among other words is not a year."""
 _STATUSES = {"certified": "certified", "final": "certified", "working": "working"}
 _CODE = re.compile(r"[A-Z0-9]{2,3}", re.ASCII)
 _WHOSE = re.compile(
@@ -58,9 +58,9 @@ Rows = dict[str, list[Piece]]
 
 
 def valuations(extractor: Extractor) -> list[Valuation]:
-    """One for each column of values, with its year above it or in the page's title.
+    """One per column of values, with its year above it or in the page's title.
 
-    Where a page shows one year only, its column is cut in two tables side by side.
+    If a page shows one year only, its column is split into two adjacent tables.
     """
     found = list(_valuations(extractor.document))
     extractor.selector_results.note("valuations", JUST, bool(found))
@@ -98,7 +98,7 @@ def _title_of_page(document: Document) -> list[Title]:
 
 
 def _rows(table: Element) -> Rows:
-    """The cells behind each row's first one, by its text, in tables inside too."""
+    """Row label -> the other cells of the row, including nested tables."""
     found: Rows = {}
     for cells in (cells for one in table.iter("table") for cells in tables.rows_of(one)):
         name = _row_name(label(text_of(cells[0]).split("[", maxsplit=1)[0]))
@@ -135,7 +135,7 @@ def _valuation(document: Document, rows: Rows, title: Title, at: int, columns: i
 
 
 def _last_money(words: Sequence[str]) -> Decimal | None:
-    """The amount behind the codes, which may be digits, too."""
+    """The amount after the codes, which may also be digits."""
     shown = [word for word in words if not _is_code(word)]
     return values.money(shown[-1]) if shown else None
 
@@ -149,7 +149,7 @@ def _is_code(word: str) -> bool:
 
 
 def _taxable(document: Document, cell: Piece | None, name: str) -> Decimal | None:
-    """`county: $1 city: $2` in one cell; a lone amount says not of whom."""
+    """`county: $1 city: $2` in one cell; a single amount has no authority."""
     around = cell.element if cell is not None else None
     if around is None:
         return None
@@ -184,14 +184,14 @@ def _words(piece: Piece) -> str | None:
 
 
 def _owner(piece: Piece) -> tuple[list[str], int] | None:
-    """The lines of names and address, and how many of them are names for sure: those in bold."""
+    """The lines of names and address, and how many are certainly names: those in bold."""
     bold = next(piece.element.iter("b", "strong"), None) if piece.element is not None else None
     named = [line for line in lines_of(bold) if line.strip(".,- ")] if bold is not None else []
     return (piece.lines, max(1, len(named))) if piece.lines else None
 
 
 def _site(piece: Piece) -> str | None:
-    """Of several addresses the first."""
+    """The first of several addresses."""
     return next((line for line in piece.lines if values.text_or_none(line)), None)
 
 
@@ -206,7 +206,7 @@ def _use(piece: Piece) -> tuple[str, str] | None:
 
 
 def _legal(piece: Piece) -> str | None:
-    """It is shown twice: cut off with `...more>>>` or whole, then whole with `<<<less`."""
+    """Shown twice: shortened with `...more>>>` or in full, then in full with `<<<less`."""
     if _NOTE.match(piece.text):
         return None
     text = values.text_or_none(piece.text.rpartition("...more>>>")[2].replace("<<<less", ""))
@@ -275,7 +275,7 @@ def read(reader: PageReader) -> ReadResult:
     owner = extractor.value(OWNER, block)
     sales = extractor.rows(SALES)
     if parcel_id is None or owner is None or not columns or not _has_sales(document):
-        return Retry("the page came only in part: its number, owner, values or sales are missing")
+        return Retry("the page is incomplete: its number, owner, values or sales are missing")
     names, mailing, place = owners_and_mailing(owner[0], at_least=owner[1])
     use_desc, use_code = extractor.value(USE) or (None, None)
     record = Record(
@@ -303,7 +303,7 @@ def read(reader: PageReader) -> ReadResult:
 
 
 def _owner_block(document: Document) -> Element | None:
-    """The table with the owner and the parcel's description: other tables have a description, too."""
+    """The table with both the owner and the description; other tables have a description too."""
     for element in document.labelled("Owner"):
         table = next(element.iterancestors("table"), None)
         if table is not None:
@@ -314,11 +314,11 @@ def _owner_block(document: Document) -> Element | None:
 def _no_record(document: Document) -> ReadResult:
     if says_no_parcel(document):
         return NotFound("the site has no such parcel")
-    return Retry("the page holds no parcel: it is the search form or the frame around the record")
+    return Retry("the page shows no parcel: it is the search form or an outer frame")
 
 
 def _situs(record: Record, site: str | None) -> None:
-    """`12 ELM ST, MARIGOLD`; what stands behind a comma and has digits is no city."""
+    """`12 ELM ST, MARIGOLD`; text with digits after a comma is not a city."""
     street, _, behind = (site or "").rpartition(",")
     found = _CITY.fullmatch(behind.strip()) if street else None
     record.situs_address = values.text_or_none(street if found else site)
@@ -346,7 +346,7 @@ def _has_sales(document: Document) -> bool:
 
 
 def _says_none(document: Document) -> bool:
-    """Of buildings: rows that cannot be read are not none."""
+    """Whether the page says that there are no buildings; unreadable rows do not count."""
     frames = (piece.element for selector in BUILDINGS.field.selectors for piece in selector.find(document, None))
     first = (next(frame.iter("table"), None) for frame in frames if frame is not None)
     return any(_NONE.search(text_of(table)) for table in first if table is not None)
@@ -367,7 +367,7 @@ def _buildings(rows: Iterable[tables.Row]) -> Iterator[Building]:
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
-    """The address gives a frame whose form leads to the record. Where a script writes that, a browser runs it."""
+    """The URL returns a frame whose form leads to the record. If a script writes the form, a browser runs it."""
     url = target_url(target, county)
     if not url:
         known = require_county(county, target)
@@ -388,7 +388,7 @@ async def _by_form(fetcher: Fetcher, url: str) -> Page:
         return frame
     action, fields = form
     if urlsplit(action).netloc != urlsplit(frame.url).netloc:
-        raise CannotFetch(f"the form leads to another site: {action!r:.200}")
+        raise CannotFetch(f"the form submits to another site: {action!r:.200}")
     return await fetcher.post(action, fields)
 
 
@@ -398,7 +398,7 @@ def _is_shell(page: Page) -> bool:
 
 
 def _form(shell: Page) -> tuple[str, dict[str, str]] | None:
-    """Where the record's form leads and what it says; None: the page has none, or is the record itself."""
+    """The action and the fields of the record's form; None if the page has none, or is the record itself."""
     document = Document.of(shell)
     if document is None or document.by_id("ownerDiv") is not None:
         return None

@@ -39,7 +39,7 @@ def _lines(piece: Piece) -> list[str] | None:
 
 
 def _owner_lines(piece: Piece) -> list[str] | None:
-    """Without the title, what can be clicked, and what comes behind the address."""
+    """Without the title, links, and the text after the address."""
     lines = [line for line in piece.lines if not _NO_OWNER.match(line)]
     places = [number for number, line in enumerate(lines, 1) if values.city_state_zip(line) is not None]
     return lines[: places[0]] if places else lines or None
@@ -55,7 +55,7 @@ def _after(title: str) -> XPath:
 
 
 class PanelIn(Struct, frozen=True):
-    """The text in the frame of that id."""
+    """The text in the element with that id."""
 
     name: str
     type = "css"
@@ -72,7 +72,7 @@ class PanelIn(Struct, frozen=True):
 
 
 class Under(Struct, frozen=True):
-    """The text under a heading, and above the next one."""
+    """The text between a heading and the next one."""
 
     title: str
     type = "label"
@@ -149,7 +149,7 @@ def read(reader: PageReader) -> ReadResult:
     lines = extractor.value(OWNER)
     columns = list(_valuations(extractor))
     if lines is None or not columns:
-        return Retry("the page came only in part: its owner or its values are missing")
+        return Retry("the page is incomplete: its owner or its values are missing")
     names, mailing, place = owners_and_mailing([line.rstrip("+ ") for line in lines], at_least=_names(lines))
     record = Record(
         parcel_id=parcel[0],
@@ -176,11 +176,11 @@ def read(reader: PageReader) -> ReadResult:
 def _no_record(document: Document) -> ReadResult:
     if says_no_parcel(document):
         return NotFound("the site has no such parcel")
-    return Retry("the page holds no parcel: its STRAP is missing")
+    return Retry("the page shows no parcel: its STRAP is missing")
 
 
 def _names(lines: list[str]) -> int:
-    """How many lines are names for sure: a plus says that another one follows."""
+    """How many lines are certainly names: a plus means that another one follows."""
     return max((number + 2 for number, line in enumerate(lines) if line.rstrip().endswith("+")), default=1)
 
 
@@ -203,7 +203,7 @@ def _first(found: Iterable[T | None]) -> T | None:
 
 
 def _take_land(record: Record, extractor: Extractor) -> None:
-    """The use is that of the first tract; the area is known where all are measured in acres."""
+    """The use is that of the first tract; the area is known if all tracts are measured in acres."""
     rows = extractor.rows(LAND) or []
     for row in rows[:1]:
         record.land_use_code, record.land_use_desc = (
@@ -219,7 +219,7 @@ def _take_land(record: Record, extractor: Extractor) -> None:
 
 
 def _take_buildings(record: Record, extractor: Extractor) -> None:
-    """Each building has a row of headings with its year under one; where there is none, the page says N/A."""
+    """Each building has a row of headings with its year below; without buildings the page says N/A."""
     document, roll = extractor.document, _roll_section(extractor.document)
     years = [values.year(piece.text) for piece in _current(document, YEAR_BUILT.expression, roll)]
     extractor.selector_results.note("buildings", YEAR_BUILT, bool(years))
@@ -237,13 +237,13 @@ def _take_buildings(record: Record, extractor: Extractor) -> None:
 
 
 def _current(document: Document, heading: str, roll: Element | None) -> list[Piece]:
-    """Below that heading, but not as the last roll has it."""
+    """The cells below that heading, except those of the last roll."""
     found = tables.below(document, heading)
     return [one for one in found if roll is None or one.element is None or not is_in(one.element, roll)]
 
 
 def _roll_section(document: Document) -> Element | None:
-    """The details once more, as the last roll has them: it stands inside of that of the details as they are now."""
+    """The section with the details of the last roll, inside that of the current details."""
     if not any(text.startswith(_CURRENT_TITLE) for text in document.labels()):
         return None
     if (named := document.by_id("PropertyDetails")) is not None:
@@ -254,7 +254,7 @@ def _roll_section(document: Document) -> Element | None:
 
 
 def _rooms(text: str) -> tuple[Decimal, Decimal] | None:
-    """`3 / 2.0`; a lone 0 stands for none."""
+    """`3 / 2.0`; a single 0 means none."""
     bedrooms, _, bathrooms = text.partition("/")
     found = values.number(bedrooms), values.number(bathrooms)
     return (found[0], found[1]) if found[0] is not None and found[1] is not None else None

@@ -1,4 +1,4 @@
-"""`lien_register`: a treasurer's register of tax liens as a CSV file, a line for each tax that a certificate covers."""
+"""`lien_register`: a treasurer's register of tax liens as a CSV file, one line per tax of a certificate."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ def read(reader: PageReader) -> ReadResult:
     columns = table.columns if table is not None else {}
     reader.selector_results.note_columns("liens", _COLUMNS, columns)
     if table is None or any(name not in columns for name in _NEEDED):
-        return Retry("the file is no register of liens: it has no column of parcels and certificates")
+        return Retry("the file is not a lien register: it has no parcel and certificate columns")
     if any("\n" in row.get(name, "").strip() for row in listed for name in _NEEDED):
-        return Retry("the register cannot be read: a parcel or a certificate goes over several lines")
+        return Retry("the register cannot be read: a parcel or certificate spans several lines")
     if table.is_cut_off:
-        return Retry("the register was cut off: its last line is not whole")
+        return Retry("the register is incomplete: its last line is cut off")
     sold = _years_sold(listed)
     found = [record for row in listed if (record := _record(row, sold)) is not None]
     return found or NotFound("the register is empty")
 
 
 def _years_sold(listed: Sequence[Row]) -> dict[tuple[str, str], int | None]:
-    """By certificate and parcel; None where two lines contradict each other.
+    """By certificate and parcel; None if two lines contradict each other.
 
-    Later taxes are written under the certificate with the day of their own payment.
+    Subsequent taxes are listed under the certificate with their own payment date.
     """
     found: dict[tuple[str, str], int | None] = {}
     for row in listed:
@@ -79,7 +79,7 @@ def _key(row: Row) -> tuple[str, str]:
 
 
 def _record(row: Row, sold: Mapping[tuple[str, str], int | None]) -> Record | None:
-    """Each line is a lien of its own, whatever it shares with others. None: it names no parcel, or is a total."""
+    """Each line is a separate lien. Returns None for a line without a parcel, and for totals."""
     parcel, number = values.text_or_none(row.get("parcel")), values.text_or_none(row.get("certificate"))
     face_amount, tax_year = values.money(row.get("face_amount")), values.year(row.get("tax_year"))
     if parcel is None or not any(sign.isdigit() for sign in parcel) or (number is None and face_amount is None):
@@ -105,7 +105,7 @@ def _record(row: Row, sold: Mapping[tuple[str, str], int | None]) -> Record | No
 
 
 def _status(row: Row) -> str | None:
-    """In its own words, else by whether there is a day on which it was redeemed."""
+    """The status as written, else derived from the redemption date."""
     if status := values.text_or_none(row.get("status")):
         return status.lower()
     redeemed = row.get("redemption_date")

@@ -1,4 +1,4 @@
-"""`miamidade_pa`: the property appraiser of Miami-Dade County, Florida; one JSON object a parcel."""
+"""`miamidade_pa`: the property appraiser of Miami-Dade County, Florida; one JSON object per parcel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
 from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale, take_values
 
 _TROUBLE = ("error", "exception", "try again", "timeout", "timed out", "unavailable", "busy")
-"""In a message: the site could not extractor."""
+"""Words in messages about errors of the site."""
 
 
 def read(reader: PageReader) -> ReadResult:
@@ -29,13 +29,13 @@ def read(reader: PageReader) -> ReadResult:
         message = json_text(json_at(found, "Message"))
         if json_at(found, "Completed") is True and not any(word in (message or "").lower() for word in _TROUBLE):
             return NotFound(f"the site has no such parcel: {message}" if message else "the site has no such parcel")
-        return Retry(f"the answer holds no parcel: {message}" if message else "the answer holds no parcel")
+        return Retry(f"the response has no parcel: {message}" if message else "the response has no parcel")
     columns = list(_valuations(found))
     info = json_at(found, "PropertyInfo")
     if not columns and "delet" in (json_text(json_at(info, "Status")) or "").lower():
         return NotFound("the folio was deleted")
     if not columns and json_at(found, "Completed") is not True:
-        return Retry("the answer came only in part: its values are missing")
+        return Retry("the response is incomplete: its values are missing")
     record = Record(
         parcel_id=folio,
         owner_names=[name for owner in json_objects(found, "OwnerInfos") if (name := json_text(owner.get("Name")))],
@@ -108,7 +108,7 @@ def _valuations(found: Json) -> Iterator[Valuation]:
 
 
 def _is_valued(one: Mapping[str, Json], found: Json) -> bool:
-    """Zeros stand for a year whose values are not out yet, which a note or a flag tells."""
+    """Zeros mean that the values of the year are not published yet; a note or a flag says so."""
     total = json_money(one.get("TotalValue"))
     if total or any(json_money(one.get(name)) for name in ("LandValue", "AssessedValue")):
         return total is not None
@@ -117,7 +117,7 @@ def _is_valued(one: Mapping[str, Json], found: Json) -> bool:
 
 
 def _notes(one: Mapping[str, Json], found: Json) -> str:
-    """What is said of that year."""
+    """The notes on that year."""
     notes = (
         note
         for note in json_objects(found, "Assessment", "Messages")
@@ -127,7 +127,7 @@ def _notes(one: Mapping[str, Json], found: Json) -> str:
 
 
 def _exemptions(found: Json, of_year: int) -> list[str] | None:
-    """A cap on the assessment is among the benefits, and is no exemption. None: the answer lists no benefits."""
+    """An assessment cap is listed as a benefit but is not an exemption. None if no benefits are listed."""
     if not isinstance(json_at(found, "Benefit", "BenefitInfos"), list):
         return None
     benefits = (
@@ -147,7 +147,7 @@ def _take_homestead(record: Record, found: Json) -> None:
 
 
 def _sales(found: Json) -> Iterator[Sale]:
-    """Newest first, which the site does not promise."""
+    """Newest first; the site does not guarantee an order."""
     listed = [_sale(one) for one in json_objects(found, "SalesInfos")]
     yield from sorted((sale for sale in listed if sale.date), key=lambda sale: sale.date or "", reverse=True)
 
@@ -165,7 +165,7 @@ def _sale(one: Mapping[str, Json]) -> Sale:
 
 
 def _take_buildings(record: Record, found: Json) -> None:
-    """Of the newest roll, as the same building is listed again for every year; some are listed in segments."""
+    """The buildings of the newest roll: each is listed again for every year, some in segments."""
     listed = json_objects(found, "Building", "BuildingInfos")
     newest = json_year(json_at(found, "RollYear1")) or max((one.year or 0 for one in record.valuations), default=None)
     now = [one for one in listed if json_year(one.get("RollYear")) == newest]

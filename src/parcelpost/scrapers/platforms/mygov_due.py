@@ -1,4 +1,4 @@
-"""`mygov_due`: tax collectors' bills, payments and tax certificates; one JSON object an account."""
+"""`mygov_due`: tax collectors' bills, payments and tax certificates; one JSON object per account."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def read(reader: PageReader) -> ReadResult:
         is_answer = json_at(found, "due") is not None and json_text(json_at(found, "status")) in (None, "0", "1")
         if is_answer and json_at(found, "error") is None:
             return NotFound("the site has no such account, or no bill of it")
-        return Retry("the answer holds no bills")
+        return Retry("the response has no bills")
     bills = sorted(bills, key=lambda bill: json_year(bill.get("taxYear")) or 0, reverse=True)
     if all(json_text(bill.get("account_number")) is None for bill in bills):
-        return Retry("the answer came only in part: its account is missing")
+        return Retry("the response is incomplete: its account is missing")
     account = _account(bills, reader.target)
     if account is None:
-        return Retry("the answer is of another account than the one asked for")
+        return Retry("the response shows another account than the requested one")
     bills = [bill for bill in bills if json_text(bill.get("account_number")) == account]
     newest = next((bill for bill in bills if not _flag(bill.get("isPreliminary"))), bills[0])
     owner = json_text(newest.get("owner"))
@@ -60,7 +60,7 @@ def read(reader: PageReader) -> ReadResult:
 
 
 def _account(bills: Sequence[Bill], target: Target) -> str | None:
-    """That of the target, or one whose number goes on before or behind it; for a target without a number the newest."""
+    """The target's account, or one whose number contains it; for a target without a number, the newest."""
     accounts = [account for bill in bills if (account := json_text(bill.get("account_number")))]
     wanted = values.parcel_norm(target.parcel_id)
     if not wanted:
@@ -72,7 +72,7 @@ def _account(bills: Sequence[Bill], target: Target) -> str | None:
 
 
 def _take_parcel(record: Record, parcels: Sequence[Bill], newest: Bill) -> None:
-    """The parcel is listed once for every bill, with the address as it was then."""
+    """The parcel is listed once per bill, with the address at that time."""
     wanted = json_text(newest.get("parcelId"))
     of_bill = (one for one in parcels if wanted and json_text(one.get("parcel_id")) == wanted)
     of_account = (one for one in parcels if json_text(one.get("account_number")) == record.parcel_id)
@@ -92,14 +92,14 @@ def _take_parcel(record: Record, parcels: Sequence[Bill], newest: Bill) -> None:
     record.longitude = json_nonzero(json_at(parcel, "parcel_coordinates", "longitude"))
     situs = json_text(json_at(details, "situs"))
     found = _SITUS.fullmatch(situs or "")
-    record.situs_address = found[1] if found else situs  # where the street ends and the city begins, it does not say
+    record.situs_address = found[1] if found else situs  # the boundary between street and city is unknown
     record.situs_zip = found[3] if found else None
 
 
 def _take_values(record: Record, newest: Bill) -> None:
-    """Each taxing authority has a line of its own, and schools know no cap on what is assessed.
+    """Each taxing authority has its own line, and there is no assessment cap for schools.
 
-    What is exempt differs from one to the other: only a line of the county's tells it for the county.
+    Exemptions differ between authorities: only a county line has those of the county.
     """
     charges = json_objects(newest, "charges", "adValorem", "charges")
     schools = [one for one in charges if "school" in _description(one)]
@@ -123,12 +123,12 @@ def _description(charge: Bill) -> str:
 
 
 def _is_special(charge: Bill) -> bool:
-    """Of a fund that not everybody pays into."""
+    """Whether the line belongs to a fund that not everybody pays into."""
     return "general" not in _description(charge)
 
 
 def _take_taxes(record: Record, bills: Sequence[Bill], newest: Bill) -> None:
-    """A year's tax may be billed in parts."""
+    """The tax of a year may be billed in parts."""
     record.tax_year = json_year(newest.get("taxYear"))
     of_year = [json_money(bill.get("amount")) for bill in bills if json_year(bill.get("taxYear")) == record.tax_year]
     known = [amount for amount in of_year if amount is not None]
@@ -163,7 +163,7 @@ def _status(bill: Bill) -> str | None:
 
 
 def _payments(bill: Bill) -> list[tuple[str, Decimal]]:
-    """Old ones have no status; one that failed or was taken back counts for nothing."""
+    """Old payments have no status; failed and reversed ones are ignored."""
     found = []
     for one in json_objects(bill, "payments"):
         status = (json_text(one.get("status")) or "completed").lower()
@@ -205,7 +205,7 @@ def _flag(given: Json) -> bool | None:
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
-    """`ids.token`: the public one of the county's web application, where that wants one."""
+    """`ids.token`: the public token of the county's web application, if it needs one."""
     url = target_url(target, county)
     if not url:
         known = require_county(county, target)

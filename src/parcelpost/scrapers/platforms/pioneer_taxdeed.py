@@ -1,4 +1,4 @@
-"""`pioneer_taxdeed`: clerks' lists of tax deed cases, a grid whose cells say what they are."""
+"""`pioneer_taxdeed`: clerks' lists of tax deed cases, a grid whose cells name their column."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def read(reader: PageReader) -> ReadResult:
         reader.selector_results.note_columns("liens", _COLUMNS, set().union(*rows))
         return found
     if any("aria-describedby" in element.attrib for element in document.root.iter("td")) or records:
-        return Retry("the list came only in part: its rows have no case and no parcel")
+        return Retry("the list is incomplete: its rows have no case and no parcel")
     is_grid = any(document.by_id_end(name) for name in (*_COLUMNS["case"], *_COLUMNS["parcel"]))
-    return NotFound("the list is empty") if is_grid else Retry("the page holds no list of cases")
+    return NotFound("the list is empty") if is_grid else Retry("the page has no list of cases")
 
 
 def _rows(document: Document) -> Iterator[dict[str, str]]:
-    """Each row's texts by the names that the grid gives to its columns."""
+    """The texts of each row by the grid's column names."""
     for row in document.root.iter("tr"):
         cells = {}
         for cell in row.iterchildren(etree.Element):
@@ -60,7 +60,7 @@ def _rows(document: Document) -> Iterator[dict[str, str]]:
 
 
 def _text(cell: Element) -> str:
-    """What the cell shows may be cut; its title is whole."""
+    """The text may be shortened; the title attribute has all of it."""
     return values.clean(cell.get("title")) or text_of(cell)
 
 
@@ -85,7 +85,7 @@ def _record(cells: dict[str, str]) -> Record | None:
 
 
 def _certificate(text: str | None) -> tuple[str | None, int | None]:
-    """`07174-2016`: its number, zeros kept, and its year; or `2016-07174`. Else as it is, without a year."""
+    """`07174-2016` or `2016-07174`: number, with its zeros, and year. Otherwise the text as it is, without a year."""
     cleaned = values.text_or_none(text)
     found = _CERTIFICATE.fullmatch(cleaned or "")
     for number, year in ((found[1], found[2]), (found[2], found[1])) if found else ():
@@ -95,7 +95,7 @@ def _certificate(text: str | None) -> tuple[str | None, int | None]:
 
 
 def _owners(text: str | None) -> list[str]:
-    """Joined with tildes, each as often as a notice was sent."""
+    """Names are joined with tildes and repeated for each notice that was sent."""
     names = (values.text_or_none(name) for name in (text or "").split("~"))
     return list(dict.fromkeys(name for name in names if name))
 

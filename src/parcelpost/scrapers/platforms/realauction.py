@@ -1,7 +1,7 @@
-"""`realauction`: a county's auction of tax deeds on one day. Experimental: written after descriptions, without a page.
+"""`realauction`: a county's tax deed auction of one day. Experimental: written from descriptions, without a real page.
 
-The list comes in answers that only somebody gets who has looked at the day's page before: without that session they are
-empty, which is no word on whether there is an auction.
+The list comes in responses that require the session of the day's page. Without it they are empty, which does not mean
+that there is no auction.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ _LABELS = {
 ITEM = Css("div[id^='AITEM_']")
 _MACRO = re.compile("@[A-L]")
 Fields = dict[str, list[str]]
-"""What stands beside each label of an item."""
+"""The values of an item by label."""
 _PLACE = re.compile(r"(\D*?)(?:[,\s]+[A-Z]{2})?(?:[,\s-]+(\d{5}(?:-\d{4})?))?[,\s-]*", re.ASCII)
 
 
 def read(reader: PageReader) -> ReadResult:
-    """A page is what `fetch` put together, the answers of one day and the day; or one of these answers alone."""
+    """A page is either what `fetch` assembled, the responses of one day and the date, or a single response."""
     answers = json_objects(reader.json, "answers")
     if not answers and json_at(reader.json, "retHTML") is not None:
         answers = [reader.json]
     day = json_text(json_at(reader.json, "auction_date"))
     if not answers:
-        return Retry("the page holds no answer of an auction")
+        return Retry("the page has no auction response")
     texts = [text for one in answers if (text := one.get("retHTML")) and isinstance(text, str)]
     if not texts:
-        return Retry("the answers are empty: the site knows no session")
+        return Retry("the responses are empty: the session was not accepted")
     items = [item for text in texts for item in _items(text)]
     found = [record for item in items if (record := _record(item, day)) is not None]
     reader.selector_results.note("liens", ITEM, bool(found))
@@ -72,7 +72,7 @@ def read(reader: PageReader) -> ReadResult:
         reader.selector_results.note_columns(
             "liens", _LABELS, {name for item in items for name in _LABELS if _lines(item, name)}
         )
-    return found or NotFound("nothing is on auction on that day")
+    return found or NotFound("there is no auction on that day")
 
 
 def _items(text: str) -> Iterator[Fields]:
@@ -83,12 +83,12 @@ def _items(text: str) -> Iterator[Fields]:
 
 
 def expanded(text: str) -> str:
-    """The page's own abbreviations written out."""
+    """Expands the page's own abbreviations."""
     return _MACRO.sub(lambda found: _MACROS[found[0]], text)
 
 
 def _fields(item: Element) -> Fields:
-    """What stands beside each label; a line without one belongs to the label above."""
+    """The value of each label; a line without a label belongs to the one above."""
     found: Fields = {}
     name = ""
     for cell in item.iter("td", "th", "div"):
@@ -101,7 +101,7 @@ def _fields(item: Element) -> Fields:
 
 
 def _lines(fields: Fields, name: str) -> list[str]:
-    """Beside the first of that name's labels."""
+    """The value of the first matching label."""
     return next((fields[label(one)] for one in _LABELS[name] if label(one) in fields), [])
 
 
@@ -111,7 +111,7 @@ def _record(fields: Fields, day: str | None) -> Record | None:
 
     case, parcel = first("case"), first("parcel")
     if parcel is not None and not any(sign.isdigit() for sign in parcel):
-        parcel = None  # the link's own words, where there is no number
+        parcel = None  # the text of the link, if there is no number
     if case is None and parcel is None:
         return None
     lines = _lines(fields, "situs")
@@ -130,7 +130,7 @@ def _record(fields: Fields, day: str | None) -> Record | None:
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
-    """Of the day that `auction_date` (YYYY-MM-DD) in the target's extra values names."""
+    """Fetches the auction of `auction_date` (YYYY-MM-DD) in the target's extra fields."""
     base = (target_url(target, county) or require_county(county, target).base).rstrip("/")
     day = _day(target)
     key = f"{base}/index.cfm?zaction=AUCTION&Zmethod=PREVIEW&AUCTIONDATE={day:%m/%d/%Y}"
@@ -146,7 +146,7 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
 
 
 async def _answers(base: str, preview: str, fetcher: Fetcher) -> AsyncIterator[dict[str, Any]]:
-    """Until one repeats: past the last page the site gives the last one again."""
+    """Fetches pages until one repeats: after the last page the site returns it again."""
     load = f"{base}/index.cfm?zaction=AUCTION&Zmethod=UPDATE&FNC=LOAD&AREA=W&PageDir=0&doR=1"
     headers = {"Referer": preview, "X-Requested-With": "XMLHttpRequest"}
     listed = ""
@@ -155,7 +155,7 @@ async def _answers(base: str, preview: str, fetcher: Fetcher) -> AsyncIterator[d
         answer = _decoded(page)
         if not answer.get("retHTML"):
             if number == 1:
-                raise RetryLater("the answer is empty: the site knows no session")
+                raise RetryLater("the response is empty: the session was not accepted")
             return
         if (now := str(answer.get("rlist") or answer["retHTML"])) == listed:
             return
@@ -176,7 +176,7 @@ def _day(target: Target) -> date:
     try:
         return date.fromisoformat(str(target.extra.get("auction_date", "")))
     except ValueError:
-        raise CannotFetch("the task must name a day: auction_date=YYYY-MM-DD in its extra values") from None
+        raise CannotFetch("the task needs a date: set auction_date=YYYY-MM-DD in its extra fields") from None
 
 
 PLATFORM = CountyPlatform(name="realauction", version=3, is_list=True, read=read, fetch=fetch)

@@ -1,4 +1,4 @@
-"""`socrata`: tables of cities' open data, as JSON or CSV. What a table's columns mean a field map says."""
+"""`socrata`: open data tables of cities, as JSON or CSV. A field map gives the meaning of the columns."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def read(reader: PageReader) -> ReadResult:
 def _rows(reader: PageReader) -> list[Mapping[str, Json]] | Retry | GiveUp:
     start = reader.page.body[:64].lstrip()
     if start.startswith(b"<"):
-        return Retry("the answer is a web page")
+        return Retry("the response is a web page")
     if not start.startswith((b"[", b"{")):
         return _csv(decode(reader.page.body, reader.page.content_type))
     found = reader.json
     if isinstance(found, Mapping):
         message = json_text(json_at(found, "message")) or json_text(json_at(found, "code")) or "no"
         is_busy = any(word in message.lower() for word in _BUSY)
-        return Retry(f"the server says {message}") if is_busy else GiveUp(f"the server says {message}")
+        return Retry(f"the server replied {message}") if is_busy else GiveUp(f"the server replied {message}")
     return (
         [row for row in found if isinstance(row, Mapping)]
         if isinstance(found, list)
-        else Retry("the answer is no table")
+        else Retry("the response is not a table")
     )
 
 
@@ -55,7 +55,7 @@ def _csv(text: str) -> list[Mapping[str, Json]] | Retry:
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
-    """`ids.dataset`: the table's name, such as `9rz4-mjek`; `ids.app_token`: the operator's, if there is one."""
+    """`ids.dataset`: the table's id, such as `9rz4-mjek`; `ids.app_token`: the operator's token, if any."""
     token = county.ids.get("app_token") if county is not None else None
     headers = {"X-App-Token": token} if token else {}
     if url := target_url(target, county):

@@ -1,4 +1,4 @@
-"""`vgsi`: assessors' databases of towns in New England."""
+"""`vgsi`: assessor databases of towns in New England."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _money(piece: Piece) -> Decimal | None:
 
 
 def _acres(piece: Piece) -> Decimal | None:
-    """Not where the row's label says that it counts feet."""
+    """None if the row's label says that the unit is feet."""
     row = next(piece.element.iterancestors("tr", "dl"), None) if piece.element is not None else None
     words = text_of(row).lower() if row is not None else ""
     return None if "feet" in words and "acre" not in words else values.acres(piece.text)
@@ -63,7 +63,7 @@ def _table(piece: Piece) -> Element | None:
 
 
 class Holding(Struct, frozen=True):
-    """Tables that have both of these labels."""
+    """Tables with both of these labels."""
 
     label: str
     other: str
@@ -154,7 +154,7 @@ def read(reader: PageReader) -> ReadResult:
     owner = extractor.value(OWNER)
     appraised, assessed = list(_value_rows(extractor, APPRAISED)), list(_value_rows(extractor, ASSESSED))
     if owner is None or not (appraised or assessed):
-        return Retry("the page came only in part: its owner or its values are missing")
+        return Retry("the page is incomplete: its owner or its values are missing")
     record = Record(
         parcel_id=pid,
         tax_account=extractor.value(ACCOUNT),
@@ -178,10 +178,10 @@ def read(reader: PageReader) -> ReadResult:
 
 def _no_record(document: Document) -> ReadResult:
     text = text_of(document.root)[:20_000].lower()
-    is_notice = "no data" in text and len(text) < _MOST_NOTICE_CHARS  # else of a section
+    is_notice = "no data" in text and len(text) < _MOST_NOTICE_CHARS  # otherwise it belongs to a section
     if is_notice or says_no_parcel(document):
         return NotFound("the site has no such parcel")
-    return Retry("the page holds no parcel: it has no PID")
+    return Retry("the page shows no parcel: it has no PID")
 
 
 def _take_mailing(record: Record, lines: list[str]) -> None:
@@ -192,7 +192,7 @@ def _take_mailing(record: Record, lines: list[str]) -> None:
 
 
 def _value_rows(extractor: Extractor, kind: Field[tuple[Element, Table]]) -> Iterator[tuple[bool, Row]]:
-    """Rows of the tables of that kind, each with whether it is the current value or history."""
+    """The rows of all tables of that kind, each with whether it is current or history."""
     found = _grids(extractor, kind)
     if found:
         columns = {name for table in found.values() for name in _VALUES.headings if name in table.columns}
@@ -203,7 +203,7 @@ def _value_rows(extractor: Extractor, kind: Field[tuple[Element, Table]]) -> Ite
 
 
 def _grids(extractor: Extractor, kind: Field[tuple[Element, Table]]) -> dict[Element, Table]:
-    """In the page's order, by every way: a town may give only some of them a caption, or an id."""
+    """All tables in document order, by every selector: some towns give only some of them a caption or an id."""
     found = dict(extractor.values(kind))
     count = len(found)
     for piece in (piece for selector in kind.selectors if found for piece in selector.find(extractor.document, None)):
@@ -215,7 +215,7 @@ def _grids(extractor: Extractor, kind: Field[tuple[Element, Table]]) -> dict[Ele
 
 
 def _is_under(table: Element, words: str) -> bool:
-    """Whether the frame around it has that title."""
+    """Whether the fieldset around it has that title."""
     frame = next(table.iterancestors("fieldset"), None)
     legend = next(frame.iterchildren("legend"), None) if frame is not None else None
     return legend is not None and label(text_of(legend)) == words
@@ -227,7 +227,7 @@ def _take_current(
     appraised: list[tuple[bool, Row]],
     assessed: list[tuple[bool, Row]],
 ) -> None:
-    """Appraisal is the market's value, assessment what is taxed; both are shown as they are now and as they were."""
+    """The appraisal is the market value, the assessment the taxed value; both have current and historic rows."""
     newest = max(
         (row for _, row in appraised), key=lambda row: values.year(tables.text(row, "year")) or 0, default=None
     )
@@ -261,7 +261,7 @@ def _valuation(row: Row, total: str) -> Valuation:
 
 
 def _sales(extractor: Extractor) -> list[Sale]:
-    """The history; where a town shows none, how the owner of now came by it."""
+    """The sales history; if a town shows none, the last sale."""
     history = extractor.rows(SALES) or ()
     return list(_sold(history)) or [sale for sale in _sold([_last_sale(extractor.document)]) if sale.date]
 
@@ -285,7 +285,7 @@ def _sold(rows: Iterable[Row]) -> Iterator[Sale]:
 
 
 def _buildings(document: Document, sections: Iterable[Element]) -> Iterator[Building]:
-    """One for each section of a building; land without one has a section, too, in which nothing is said."""
+    """One per building section; vacant land has an empty section."""
     for table in sections:
         found = Building(
             desc=_heading(table),
@@ -298,7 +298,7 @@ def _buildings(document: Document, sections: Iterable[Element]) -> Iterator[Buil
 
 
 def _heading(table: Element) -> str | None:
-    """The legend of the frame around it: `Building 1 : Section 1`."""
+    """The legend of the fieldset around it: `Building 1 : Section 1`."""
     frame = next(table.iterancestors("fieldset"), None)
     legend = next(frame.iterchildren("legend"), None) if frame is not None else None
     return values.text_or_none(text_of(legend)) if legend is not None else None
@@ -318,7 +318,7 @@ def _take_buildings(record: Record, extractor: Extractor) -> None:
 
 
 def _take_rooms(record: Record, document: Document) -> None:
-    """Of all buildings; half a bathroom is what has no bath."""
+    """Over all buildings; a half bathroom has no bath."""
     record.bedrooms = _rooms(document, "Total Bedrooms")
     record.bathrooms = _rooms(document, "Total Bthrms", "Total Baths", "Full Bathrooms")
     half = _rooms(document, "Total Half Baths", "Half Bathrooms")
@@ -327,7 +327,7 @@ def _take_rooms(record: Record, document: Document) -> None:
 
 
 def _rooms(document: Document, *names: str) -> Decimal | None:
-    """`7 Bedrooms` or `5`, summed by the first of the names; None if one of the buildings says something else."""
+    """`7 Bedrooms` or `5`, summed under the first matching name; None if a building has another kind of value."""
     by_name = (
         [piece.text for piece in Label(name).find(document, None) if values.text_or_none(piece.text)] for name in names
     )
@@ -337,7 +337,7 @@ def _rooms(document: Document, *names: str) -> Decimal | None:
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
-    """The site of an entry is that of one town, and the parcel is the number that the town's own site gives it."""
+    """The site of an entry is that of one town; the parcel is the site's own number for it."""
     url = target_url(target, county)
     if not url:
         known = require_county(county, target)

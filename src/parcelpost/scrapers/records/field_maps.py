@@ -27,32 +27,32 @@ from parcelpost.scrapers.records.record import LIEN, Lien, Record, Sale
 from parcelpost.scrapers.tabular import plain_heading
 
 Row = Mapping[str, Json]
-"""By column names as `column_name` writes them."""
+"""Values by normalized column name (`column_name`)."""
 
-_MOST_ROWS_SAMPLED = 1_000
+_MAX_ROWS_SAMPLED = 1_000
 _BOROUGHS = {"1": "NEW YORK", "2": "BRONX", "3": "BROOKLYN", "4": "QUEENS", "5": "STATEN ISLAND"}
 
 
 class Source(Struct, frozen=True):
-    """Where one field's value comes from."""
+    """The columns of a field and how they are converted."""
 
-    way: str
+    conversion: str
     columns: tuple[str, ...]
 
     def value(self, row: Row) -> Any:
-        return CONVERSIONS[self.way].read([row.get(column) for column in self.columns])
+        return CONVERSIONS[self.conversion].read([row.get(column) for column in self.columns])
 
 
 class FieldMap(Struct, frozen=True, kw_only=True):
     name: str
     has: frozenset[str]
-    """Columns by which a table of this kind is recognized; none: only where a county's entry names the map."""
+    """Columns that identify such a table; empty: the map is used only where a county's entry names it."""
     kind: str
     fields: Mapping[str, Source]
     lien: Mapping[str, Source]
 
     def record(self, row: Row) -> Record | None:
-        """None: the row names no parcel."""
+        """Returns None if the row has no parcel number."""
         found = {name: source.value(row) for name, source in self.fields.items()}
         mailing = found.pop("mailing", None)
         if found["parcel_id"] is None:
@@ -73,7 +73,7 @@ def map_rows(field_map: FieldMap, rows: Iterable[Row]) -> list[Record]:
 
 
 def plain_row(row: Mapping[str, Json]) -> Row:
-    """By the columns' own names: of `DB.OWNER.TABLE.FIELD` the last. Tables that contradict each other say nothing."""
+    """Normalizes column names to the last part of `DB.OWNER.TABLE.FIELD`. Contradicting values become None."""
     found: dict[str, Json] = {}
     for name, value in row.items():
         column = column_name(name)
@@ -87,8 +87,8 @@ def column_name(given: str) -> str:
 
 
 def columns_of(rows: Sequence[Row]) -> set[str]:
-    """Of all of them: some servers leave out what is empty."""
-    return {name for row in rows[:_MOST_ROWS_SAMPLED] for name in row}
+    """The columns of all rows: some servers omit empty ones."""
+    return {name for row in rows[:_MAX_ROWS_SAMPLED] for name in row}
 
 
 def _take_mailing(record: Record, lines: list[str]) -> None:
@@ -133,12 +133,12 @@ def _zip(given: Json) -> str | None:
 
 
 class Conversion(Struct, frozen=True):
-    """How columns are read, and what comes of it."""
+    """Converts the values of one or more columns into a value of type `gives`."""
 
     read: Callable[[list[Json]], Any]
     gives: Any
     columns: int = 0
-    """How many it needs; 0: any number."""
+    """The number of columns it needs; 0: any."""
 
 
 CONVERSIONS: Mapping[str, Conversion] = {
@@ -160,11 +160,11 @@ CONVERSIONS: Mapping[str, Conversion] = {
 
 
 EXAMPLES = Path(__file__).with_name("field_maps")
-_HINT = f"see those in {EXAMPLES}"
-_MOST_FILE_BYTES = 1024**2
+_HINT = f"for examples see {EXAMPLES}"
+_MAX_FILE_BYTES = 1024**2
 _KEYS = ("has", "kind", "fields", "lien")
 _KINDS = ("parcel", LIEN)
-_FILLED_BY_US = frozenset(
+_SET_BY_PLATFORM = frozenset(
     ("parcel_id_norm", "platform", "source_url", "scraped_at", "raw_html_hash", "parser_version", "record_kind")
 )
 
@@ -192,12 +192,12 @@ def parse_field_map(name: str, text: str, where: str) -> FieldMap:
     try:
         given = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidSettings(f"{where}: the field map {name} is no TOML: {error}", hint=_HINT) from None
+        raise InvalidSettings(f"{where}: the field map {name} is not valid TOML: {error}", hint=_HINT) from None
     return build_field_map(name, given, where)
 
 
 def build_field_map(name: str, given: Mapping[str, Any], where: str) -> FieldMap:
-    """`where` it was written. Raises InvalidSettings that names the first thing that is wrong with it."""
+    """`where`: its file or setting. Raises InvalidSettings with the first problem."""
     if problem := _problem(given):
         raise InvalidSettings(f"{where}: the field map {name} {problem}", hint=_HINT)
     return FieldMap(
@@ -210,19 +210,19 @@ def build_field_map(name: str, given: Mapping[str, Any], where: str) -> FieldMap
 
 
 def _problem(given: Mapping[str, Any]) -> str:
-    """What is wrong, to follow the map's name; '' for nothing."""
+    """Describes the first problem, as a predicate of the map's name; '' if there is none."""
     if unknown := sorted(given.keys() - set(_KEYS)):
-        return f"says {unknown[0]!r:.60}, and may say {', '.join(_KEYS)}"
+        return f"has the unknown key {unknown[0]!r:.60}; allowed are {', '.join(_KEYS)}"
     if not _are_columns(given.get("has", ["any"])):
-        return 'must write has as a list of columns, as in has = ["PIN", "OWNER"]'
+        return 'needs a list of columns as has, for example has = ["PIN", "OWNER"]'
     if given.get("kind", "parcel") not in _KINDS:
-        return f"must be of the kind parcel or {LIEN}, not {given['kind']!r:.60}"
+        return f"needs kind parcel or {LIEN}, not {given['kind']!r:.60}"
     fields, lien = given.get("fields"), given.get("lien", {})
     if not isinstance(fields, Mapping) or not isinstance(lien, Mapping) or "parcel_id" not in fields:
         return "needs [fields] with a parcel_id"
     if bool(lien) != (given.get("kind") == LIEN):
         return f'needs [lien] and kind = "{LIEN}" both, or neither'
-    parcel = {name: one for name, one in _types(Record).items() if name not in _FILLED_BY_US}
+    parcel = {name: one for name, one in _types(Record).items() if name not in _SET_BY_PLATFORM}
     problems = [
         *(_field_problem(field, one, {**parcel, "mailing": list[str]}, "a record") for field, one in fields.items()),
         *(_field_problem(field, one, _types(Lien), "a lien") for field, one in lien.items()),
@@ -232,19 +232,19 @@ def _problem(given: Mapping[str, Any]) -> str:
 
 def _field_problem(field: str, given: Any, types: Mapping[str, Any], whose: str) -> str:
     if field not in types:
-        return f"has {field!r:.60}, which is no field of {whose} that can be mapped{_nearest(field, types)}"
+        return f"has {field!r:.60}, which is not a field of {whose} that can be mapped{_nearest(field, types)}"
     if not isinstance(given, Mapping) or len(given) != 1:
-        return f'must write {field} as in {field} = {{ {_conversions_to(types[field])[0]} = ["COLUMN"] }}'
-    way, columns = next(iter(given.items()))
-    ways = _conversions_to(types[field])
-    if way not in ways:
-        known = "" if way in CONVERSIONS else ", which is no way to read a column"
-        return f"reads {field} by {way!r:.60}{known}: that field is read by {', '.join(ways)}"
+        return f'needs {field} in the form {field} = {{ {_conversions_to(types[field])[0]} = ["COLUMN"] }}'
+    conversion, columns = next(iter(given.items()))
+    possible = _conversions_to(types[field])
+    if conversion not in possible:
+        known = "" if conversion in CONVERSIONS else ", which is not a conversion"
+        return f"converts {field} with {conversion!r:.60}{known}; possible for this field: {', '.join(possible)}"
     if not _are_columns(columns):
-        return f'must name the columns of {field} in a list, as in {field} = {{ {way} = ["COLUMN"] }}'
-    needed = CONVERSIONS[way].columns
+        return f'needs a list of columns for {field}, for example {field} = {{ {conversion} = ["COLUMN"] }}'
+    needed = CONVERSIONS[conversion].columns
     if needed and len(columns) != needed:
-        return f"must name {needed} columns for {field}: {way} needs them"
+        return f"needs {needed} columns for {field}, because of {conversion}"
     return ""
 
 
@@ -253,13 +253,13 @@ def _are_columns(given: Any) -> bool:
 
 
 def _source(given: Mapping[str, list[str]]) -> Source:
-    way, columns = next(iter(given.items()))
-    return Source(way, tuple(column_name(column) for column in columns))
+    conversion, columns = next(iter(given.items()))
+    return Source(conversion, tuple(column_name(column) for column in columns))
 
 
 @cache
 def _types(kind: type[Record] | type[Lien]) -> dict[str, Any]:
-    """The type of each field that some way can fill."""
+    """The type of each field that some conversion gives."""
     found = {name: _without_none(one) for name, one in get_type_hints(kind).items()}
     return {name: one for name, one in found.items() if _conversions_to(one)}
 
@@ -270,9 +270,11 @@ def _without_none(hint: Any) -> Any:
 
 
 def _conversions_to(wanted: Any) -> list[str]:
-    """The ways whose values a field of that type takes; a whole number is a number, too."""
+    """The conversions that give values of that type; a whole number is also a Decimal."""
     return [
-        name for name, way in CONVERSIONS.items() if way.gives == wanted or (way.gives is int and wanted is Decimal)
+        name
+        for name, conversion in CONVERSIONS.items()
+        if conversion.gives == wanted or (conversion.gives is int and wanted is Decimal)
     ]
 
 
@@ -283,19 +285,20 @@ def _nearest(field: str, types: Iterable[str]) -> str:
 
 def _file_text(path: Path) -> str:
     with path.open("rb") as file:
-        return file.read(_MOST_FILE_BYTES).decode("utf-8")
+        return file.read(_MAX_FILE_BYTES).decode("utf-8")
 
 
 Rows = Sequence[Mapping[str, Json]]
 
 
 class FieldMaps:
-    """The one that the county's entry names; else of those whose marks are all among the columns, the operator's own
-    before the program's, the one with the most marks.
+    """Chooses the map for a table: the one that the county's entry names, else one whose `has` columns the table has.
+
+    The operator's own maps precede the built-in ones; among several, the one with the most columns wins.
     """
 
     def __init__(self, own: Iterable[FieldMap] = (), counties: Counties = Counties()) -> None:  # noqa: B008 - never changed
-        """Raises InvalidSettings for two of one name, and for an entry that names none."""
+        """Raises InvalidSettings for two maps of one name, and for a county entry that names an unknown map."""
         self._own: dict[str, FieldMap] = {}
         for one in own:
             if one.name in self._own:
@@ -308,18 +311,18 @@ class FieldMaps:
             if county.field_map and self._named(county.field_map) is None:
                 known = ", ".join(sorted({*self._own, *(one.name for one in shipped_field_maps())}))
                 raise InvalidSettings(
-                    f"the entry of {county.name} names the field map {county.field_map!r}, which is not there",
-                    hint=f"known are {known}; add one to fetch.field_maps_folder, as those in {EXAMPLES}",
+                    f"the entry of {county.name} names the field map {county.field_map!r}, which does not exist",
+                    hint=f"known field maps: {known}; add your own to fetch.field_maps_folder (examples: {EXAMPLES})",
                 )
 
     @property
     def digest(self) -> str:
-        """Another one whenever a table may be read differently."""
+        """Changes whenever a table may be read differently."""
         named = [(county.name, county.field_map) for county in self._counties if county.field_map]
         return hashlib.sha256(msgspec.json.encode((self._own, named), order="deterministic")).hexdigest()
 
     def read(self, platform: str, target: Target, rows: Rows) -> list[Record] | Retry | GiveUp:
-        """The records of a table that has rows."""
+        """Converts the rows of a table, which must not be empty, into records."""
         county = self._counties.find(platform, target.state, target.county)
         named = self._named(county.field_map) if county is not None and county.field_map else None
         given = [plain_row(row) for row in rows]
@@ -327,12 +330,12 @@ class FieldMaps:
         field_map = named or _fitting(self._own.values(), columns) or _fitting(shipped_field_maps(), columns)
         if field_map is None:
             return GiveUp(
-                f"no field map fits these columns: add one to fetch.field_maps_folder, as those in {EXAMPLES}"
+                f"no field map matches these columns: add one to fetch.field_maps_folder (examples: {EXAMPLES})"
             )
         needed = field_map.fields["parcel_id"].columns
         if not columns & set(needed):
-            return GiveUp(f"the field map {field_map.name} needs the column {' or '.join(needed)}, which is not there")
-        return map_rows(field_map, given) or Retry("the rows name no parcel")
+            return GiveUp(f"the field map {field_map.name} needs the column {' or '.join(needed)}, which is missing")
+        return map_rows(field_map, given) or Retry("the rows have no parcel number")
 
     def _named(self, name: str) -> FieldMap | None:
         return self._own.get(name) or next((one for one in shipped_field_maps() if one.name == name), None)

@@ -11,11 +11,11 @@ from parcelpost.scrapers.html.values import json_text, parcel_norm
 
 _SEGMENT = re.compile("[A-Z0-9]+")
 _DIGITS, _LETTERS = re.compile("[0-9]"), re.compile("[A-Z]")
-_MOST_SERIAL_DIGITS = 9
-_FEWEST_SEGMENTS, _MOST_SEGMENTS = 4, 10
-_FEWEST_LONG_CHARS = 10
-_FEWEST_TELLING_CHARS = 6
-"""A shorter number may also be an area or a count."""
+_MAX_SERIAL_DIGITS = 9
+_MIN_SEGMENTS, _MAX_SEGMENTS = 4, 10
+_MIN_LONG_CHARS = 10
+_MIN_TELLING_CHARS = 6
+"""A shorter number may be an area or a count."""
 _NUMBER_OF_PARCEL = re.compile(
     r"parcel|folio|strap|account|acct|schedule|pin\b|pid\b|\bid\b|_id\b|key\b|mblu|map\b|number|apn\b|alt",
     re.IGNORECASE,
@@ -23,25 +23,27 @@ _NUMBER_OF_PARCEL = re.compile(
 _OF_ANOTHER = re.compile(r"parent|child|adjoin|adjacent|neighbo|master|related|next\b|prev", re.IGNORECASE)
 
 
-def is_other_parcel(asked: str, shown: Iterable[str | None]) -> bool:
-    """Whether one of the numbers shown contradicts the one that was asked for, and none agrees with it."""
+def is_other_parcel(requested: str, shown: Iterable[str | None]) -> bool:
+    """Whether one of the shown numbers contradicts the requested one, and none matches it."""
     numbers = [one for one in shown if one]
-    return any(_are_alike(asked, one) for one in numbers) and not any(is_same_parcel(asked, one) for one in numbers)
+    return any(_are_alike(requested, one) for one in numbers) and not any(
+        is_same_parcel(requested, one) for one in numbers
+    )
 
 
-def is_same_parcel(asked: str, shown: str) -> bool:
-    """However they are written: punctuation, zeros before a part, and the order of the parts do not matter."""
-    first, second = parcel_norm(asked), parcel_norm(shown)
+def is_same_parcel(requested: str, shown: str) -> bool:
+    """Ignores punctuation, leading zeros of parts, and the order of the parts."""
+    first, second = parcel_norm(requested), parcel_norm(shown)
     if first == second or first.lstrip("0") == second.lstrip("0"):
         return True
-    parts, others = _segments(asked), _segments(shown)
+    parts, others = _segments(requested), _segments(shown)
     if sorted(one.lstrip("0") for one in parts) == sorted(one.lstrip("0") for one in others):
         return True
     return _is_made_of(first, others) or _is_made_of(second, parts) or _swaps_its_head(first, second)
 
 
 def shown_parcel_ids(document: Document) -> Iterator[str]:
-    """Whatever the page says beside labels that name a number of the parcel."""
+    """The values of all labels that look like a parcel number."""
     for text in document.labels():
         if _NUMBER_OF_PARCEL.search(text) and not _OF_ANOTHER.search(text):
             for element in document.labelled(text):
@@ -50,7 +52,7 @@ def shown_parcel_ids(document: Document) -> Iterator[str]:
 
 
 def json_parcel_ids(found: Json) -> Iterator[str]:
-    """Whatever in the JSON may be a number of the parcel."""
+    """All values that may be a parcel number."""
     left: list[tuple[str, Json]] = [("", found)]
     while left:
         name, value = left.pop()
@@ -58,22 +60,22 @@ def json_parcel_ids(found: Json) -> Iterator[str]:
             left += [(str(key), one) for key, one in value.items() if not _OF_ANOTHER.search(str(key))]
         elif isinstance(value, list):
             left += [(name, one) for one in value]
-        elif (text := json_text(value)) and (len(text) >= _FEWEST_TELLING_CHARS or _NUMBER_OF_PARCEL.search(name)):
+        elif (text := json_text(value)) and (len(text) >= _MIN_TELLING_CHARS or _NUMBER_OF_PARCEL.search(name)):
             yield text
 
 
-def _are_alike(asked: str, shown: str) -> bool:
-    """Whether both are of one kind: of one length, plain counting numbers, or long ones that have nothing in common."""
-    first, second = parcel_norm(asked), parcel_norm(shown)
+def _are_alike(requested: str, shown: str) -> bool:
+    """Whether both are numbers of the same kind: same length, both serial, or long with no part in common."""
+    first, second = parcel_norm(requested), parcel_norm(shown)
     if not any(sign.isdigit() for sign in first):
         return False  # a name
-    if len(first) == len(second) and (len(first) >= _FEWEST_LONG_CHARS or _shape(first) == _shape(second)):
+    if len(first) == len(second) and (len(first) >= _MIN_LONG_CHARS or _shape(first) == _shape(second)):
         return True
-    return (_is_serial(asked) and _is_serial(shown)) or _share_nothing(_segments(asked), _segments(shown))
+    return (_is_serial(requested) and _is_serial(shown)) or _share_nothing(_segments(requested), _segments(shown))
 
 
 def _share_nothing(parts: list[str], others: list[str]) -> bool:
-    is_long = min(len(parts), len(others)) >= _FEWEST_SEGMENTS
+    is_long = min(len(parts), len(others)) >= _MIN_SEGMENTS
     return is_long and not {one.lstrip("0") for one in parts} & {one.lstrip("0") for one in others} - {""}
 
 
@@ -83,7 +85,7 @@ def _shape(norm: str) -> str:
 
 def _is_serial(number: str) -> bool:
     digits = number.strip()
-    return digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _MOST_SERIAL_DIGITS
+    return digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _MAX_SERIAL_DIGITS
 
 
 def _segments(number: str) -> list[str]:
@@ -91,8 +93,8 @@ def _segments(number: str) -> list[str]:
 
 
 def _is_made_of(norm: str, segments: list[str]) -> bool:
-    """Whether it is these segments in any order."""
-    if not 1 < len(segments) <= _MOST_SEGMENTS or len(norm) != sum(map(len, segments)):
+    """Whether it consists of these segments in any order."""
+    if not 1 < len(segments) <= _MAX_SEGMENTS or len(norm) != sum(map(len, segments)):
         return False
     return _begins_with_one_of(norm, tuple(sorted(segments)))
 
@@ -105,6 +107,6 @@ def _begins_with_one_of(norm: str, segments: tuple[str, ...]) -> bool:
 
 
 def _swaps_its_head(first: str, second: str) -> bool:
-    """Section, township and range in another order, without anything between them: what follows them is the same."""
+    """Whether only section, township and range, without separators, are in another order."""
     half = len(first) // 2
     return len(first) == len(second) and first[half:] == second[half:] and sorted(first) == sorted(second)

@@ -1,4 +1,4 @@
-"""The record: what is known of one parcel, in the same fields for every platform. See docs/record.md."""
+"""The record of one parcel, with the same fields for every platform. See docs/record.md."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ class Lien(Struct, kw_only=True):
 
 
 class Record(Struct, kw_only=True):
-    """One parcel. A platform fills what its page shows; identity and provenance are filled by who called it.
+    """One parcel. A platform fills in what its page shows; its caller adds identity and provenance.
 
-    A `record_kind` of `lien` is one line of a list of liens or auctions: it has one lien, whose fields it repeats.
+    A record of kind `lien` is one row of a list of liens or auctions: it has one lien, whose fields it repeats.
     """
 
     parcel_id: str | None
-    """None: the list names no parcel, only a case."""
+    """None if the list has only a case number."""
     parcel_id_norm: str = ""
     tax_account: str | None = None
     state: str = ""
@@ -154,7 +154,7 @@ class Record(Struct, kw_only=True):
     liens: list[Lien] = []
 
     def as_json(self) -> dict[str, Json]:
-        """Every field, with numbers as numbers."""
+        """All fields, with Decimals as JSON numbers."""
         plain = msgspec.to_builtins(self, builtin_types=(Decimal,))
         if self.record_kind == LIEN and self.liens:
             plain |= plain["liens"][0]
@@ -166,7 +166,7 @@ _FINAL = ("certified", "billed", "current")
 
 
 def take_values(record: Record) -> None:
-    """The record's own values are those of the newest certified column, else of the newest one shown."""
+    """Copies the newest certified valuation, else the newest one, into the record's own fields."""
     shown = [one for one in record.valuations if one.year is not None] or record.valuations
     final = [one for one in shown if one.status in _FINAL]
     newest = max(final or shown, key=lambda one: one.year or 0, default=None)
@@ -178,7 +178,7 @@ def take_values(record: Record) -> None:
 
 
 def take_last_sale(record: Record) -> None:
-    """The newest of the record's sales that has a date; of several on one day the one listed first."""
+    """Copies the newest dated sale into the record's own fields; of several on one day, the first."""
     newest = max((sale for sale in record.sales if sale.date), key=lambda sale: sale.date or "", default=None)
     if newest is None:
         return

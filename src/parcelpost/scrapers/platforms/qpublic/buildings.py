@@ -80,7 +80,7 @@ def _is_of_buildings(title: str) -> bool:
 
 
 def says_none(document: Document, words: Sequence[str]) -> bool:
-    """At its end a page lists the modules that have no data: whether one has one of these words in its title."""
+    """Whether the list of modules without data, at the end of the page, has one of these words in a title."""
     listed = " ".join(text_of(one) for one in document.by_id_end("pnlNoDataForModules")).lower()
     return any(word in listed for word in words)
 
@@ -109,7 +109,7 @@ def _area(row: Mapping[str, Piece]) -> Decimal | None:
 
 
 def _beside(document: Document, module: Element, names: Sequence[str]) -> list[str]:
-    """What stands beside the first of these labels that the module has, as often as it has it."""
+    """The values of the first of these labels that the module has; there may be several."""
     for name in names:
         found = [piece.text for piece in Label(name).find(document, module)]
         if any(text[:1].isdigit() for text in found):

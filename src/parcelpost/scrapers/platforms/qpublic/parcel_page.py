@@ -48,15 +48,15 @@ _HEADINGS = frozenset(
     }
 )
 _MAIL_ONLY = frozenset({"mailing address", "mailing name & address", "mail to", "taxpayer", "tax payer"})
-"""Under these stands where mail goes; whose parcel it is stands under another."""
+"""Headings of the mailing address; the owner is under another one."""
 _MOST_LINES = 60
 _Block = tuple[str, list[str], tuple[list[str], list[str], values.CityStateZip | None]]
-"""A heading, the lines below it, and what these say."""
+"""A heading, the lines below it, and their meaning."""
 _NOBODY: _Block = ("", [], ([], [], None))
 
 
 def take_owner(record: Record, module: Element) -> None:
-    """All names, and the address of the mail, else the first owner's."""
+    """All names, and the mailing address, else the first owner's address."""
     blocks = [(heading, lines, owners_and_mailing(lines)) for heading, lines in _blocks(module) if lines]
     names = [name for heading, _, read in blocks if heading not in _MAIL_ONLY for name in read[0]]
     record.owner_names = list(dict.fromkeys(names)) or [name for _, _, read in blocks for name in read[0]][:1]
@@ -68,7 +68,7 @@ def take_owner(record: Record, module: Element) -> None:
 
 
 def _blocks(module: Element) -> Iterator[tuple[str, list[str]]]:
-    """Each up to a line with city and state, with the heading above it."""
+    """Splits the lines at each line with city and state, and adds the heading above."""
     content = next((one for one in module.iter("div") if "module-content" in (one.get("class") or "")), module)
     heading = ""
     lines: list[str] = []
@@ -92,7 +92,7 @@ _NOTE = re.compile(
 )
 _MOST_CHARS_WITH_A_NOTE = 20_000
 _OTHERS = ("area", "search", "comparable", "nearby", "neighborhood", "tax", "personal")
-"""In a title: sales of other parcels, or of what is owed."""
+"""Words in titles of modules with sales of other parcels, or about debts."""
 _OTHER_PARCELS = (*_OTHERS, "sale", "related", "adjoin", "parent", "child", "permit", "history", "list")
 _MODULES = "section .module-content, [id$='lblParcelID']"
 
@@ -263,7 +263,7 @@ def read(reader: PageReader) -> ReadResult:
     extractor = reader.extractor
     parcel_id = extractor.value(PARCEL, summary)
     if parcel_id is None or len(modules) < 2:
-        return Retry("the page came only in part: it has a summary without a parcel number, or nothing else")
+        return Retry("the page is incomplete: its summary lacks a parcel number, or is all there is")
     record = Record(
         parcel_id=parcel_id,
         tax_account=extractor.value(ACCOUNT, summary),
@@ -289,18 +289,18 @@ def read(reader: PageReader) -> ReadResult:
     take_last_sale(record)
     take_taxes(record)
     if not record.owner_names and record.market_value is None and record.assessed_value is None:
-        return Retry("the page came only in part: its owner and its values are missing")
+        return Retry("the page is incomplete: its owner and its values are missing")
     return record
 
 
 def _no_record(document: Document) -> ReadResult:
     if says_no_parcel(document):
         return NotFound("the site has no such parcel")
-    return Retry("the page holds no parcel: its summary is missing")
+    return Retry("the page shows no parcel: its summary is missing")
 
 
 def _summary(modules: Mapping[str, Element], document: Document) -> Element | None:
-    """By its title, else the first one that shows a parcel's number and is not of other parcels."""
+    """The module by title, else the first one that shows a parcel number and is not about other parcels."""
     own = {title: one for title, one in modules.items() if not any(word in title for word in _OTHER_PARCELS)}
     titled = _module(own, "summary", "parcel information", "parcel summary", "property information")
     if titled is not None and _has_number(document, titled):
@@ -319,7 +319,7 @@ def _module(modules: Mapping[str, Element], *names: str) -> Element | None:
 
 
 def _take_situs(record: Record, lines: list[str]) -> None:
-    """The street, and below it in some counties the city, with state and zip or without."""
+    """The street and, in some counties, below it the city, with or without state and zip."""
     place = values.city_state_zip(lines[-1]) if len(lines) > 1 else None
     if place is not None:
         record.situs_city, record.situs_zip = place.city, place.zip
@@ -330,7 +330,7 @@ def _take_situs(record: Record, lines: list[str]) -> None:
 
 
 def _split_use(record: Record, modules: Mapping[str, Element]) -> None:
-    """`SINGLE FAMILY (0100)` or `510 - House`; where the summary has no code, that of the first piece of land has."""
+    """`SINGLE FAMILY (0100)` or `510 - House`; if the summary has no code, the first land row has it."""
     if found := _USE.fullmatch(record.land_use_desc or ""):
         record.land_use_desc, record.land_use_code = values.text_or_none(found[1]), found[2]
         return
@@ -346,7 +346,7 @@ def _split_use(record: Record, modules: Mapping[str, Element]) -> None:
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
-    """A robot check ends it: the fetcher says Blocked. Where a person has been let in, their profile is used."""
+    """The site often shows a robot check, which is Blocked; a browser profile that passed it before is used."""
     url = target_url(target, county)
     if not url:
         known = require_county(county, target)

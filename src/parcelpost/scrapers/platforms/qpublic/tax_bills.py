@@ -18,7 +18,7 @@ _TITLES = ("tax history", "taxes", "tax information", "tax collector", "property
 _OTHER_TAXES = ("personal", "special", "sale", "vehicle")
 MODULES = Titled(_TITLES, exclude=_OTHER_TAXES)
 _YEAR = re.compile(r"(\d{4})\b(?:\s*(?:pay(?:able)?|p|/|-)?\s*\d{4}(?:\s*-\s*\d{4})?)?", re.IGNORECASE | re.ASCII)
-"""The first is the tax's: `2023 Pay 2024-2025`."""
+"""The first year is that of the tax: `2023 Pay 2024-2025`."""
 _SIGN = re.compile(r"^[\s+=x\u2013-]+(?=[A-Z])")
 _MOST_HEADING_ROWS = 3
 _BILLS = Columns(
@@ -52,11 +52,11 @@ _ROWS: Mapping[str, tuple[str, ...]] = {
 _STATUSES = {True: "paid", False: "unpaid", None: None}
 
 _Listed = tuple[list[TaxBill], Container[str]]
-"""Bills, and which columns they have."""
+"""The bills, and the columns they have."""
 
 
 def bills(extractor: Extractor) -> list[TaxBill]:
-    """Of the first module by its title that has a row for each, else a column for each year."""
+    """The bills of the first matching module, one per row, else one per column."""
     sections = extractor.document.sections
     own = [title for title in sections if not any(word in title for word in _OTHER_TAXES)]
     modules = dict.fromkeys(sections[title] for name in _TITLES for title in own if name in title)
@@ -77,7 +77,7 @@ def _by_row(table: Element) -> _Listed:
 
 
 def _of_rows(rows: Iterable[Row]) -> Iterator[TaxBill]:
-    """Halves of a year may stand in one row, a line each."""
+    """The halves of a year may share a row, one line each."""
     for row in rows:
         year = _year(tables.text(row, "tax_year"))
         amounts = row["tax_amount"].lines if "tax_amount" in row else []
@@ -90,7 +90,7 @@ def _of_rows(rows: Iterable[Row]) -> Iterator[TaxBill]:
 
 
 def _part(piece: Piece, at: int, parts: int) -> str:
-    """Its line for one of the parts; a single line is of the whole and of none of several parts."""
+    """The line of one part; a single line belongs to the whole, not to one of several parts."""
     lines = piece.lines
     if parts < 2:
         return piece.text
@@ -135,7 +135,7 @@ def _of_columns(table: Element) -> Iterator[TaxBill]:
 
 
 def take_taxes(record: Record) -> None:
-    """The newest year's, if that has one bill or one for each day it falls due; what is due, if every bill says it."""
+    """Of the newest year, if it has one bill or one per due date; the amount due, if every bill has it."""
     years = [bill.tax_year for bill in record.tax_bills if bill.tax_year is not None]
     newest = [bill for bill in record.tax_bills if years and bill.tax_year == max(years)]
     if len(newest) == 1:

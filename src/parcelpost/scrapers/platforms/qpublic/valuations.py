@@ -30,7 +30,7 @@ _MOST_HEADING_ROWS = 3
 _YEAR_HEADINGS = ("year", "tax year", "assessment year", "valuation year", "value year", "roll year", "assessment yr")
 _TITLES = ("valuation", "values", "value information", "assessment", "assessment information", "assessed value")
 _PART = re.compile(r"assess\w*\W+(?!100)\d{1,2}(?:\.\d+)?\s*%|\bcurrent assess|\bhistorical assessed", re.ASCII)
-"""In a title: what is assessed at a part of the value."""
+"""Words in titles of modules with values assessed at a fraction."""
 _NO_VALUES = ("special", "appeal", "notice", "personal", "drainage")
 MODULES = Titled(_TITLES, exclude=_NO_VALUES)
 _SIGN = re.compile(r"^[\s+=\u2013-]+")
@@ -119,19 +119,19 @@ _ROWS: dict[str, tuple[str, ...]] = {
 }
 _YEAR_IN_ROW = Columns({"year": _YEAR_HEADINGS, **_ROWS})
 _BUILDING_PARTS = ("assessed building value", "assessed dwelling value")
-"""Iowa's: where people live, and what else stands on the land."""
+"""Iowa: other buildings, and dwellings."""
 _EXEMPTION_PARTS = ("school exemptions", "additional non school exemptions")
 _MARKET, _ASSESSED = ("apprais", "market", "just"), ("assess",)
-"""In the title of a section: what its rows are parts of."""
+"""Words in section titles: what the rows of a section belong to."""
 _TOTALS, _ASSESSED_TOTAL = ("total", "total value"), "total assessed value"
 
 
 Column = tuple[int, int, str]
-"""How many cells stand behind it, its year, its status."""
+"""The number of cells after it, its year, its status."""
 
 
 def valuations(extractor: Extractor) -> list[Valuation]:
-    """Of the first module that has a grid of values by year; what is assessed may stand in a module of its own."""
+    """From the first module with a grid of values by year; assessed values may have their own module."""
     modules = extractor.document.sections
     exact = [(name, modules[name]) for name in _TITLES if name in modules]
     others = [one for one in modules.items() if ("valu" in one[0] or "assessment" in one[0]) and not _is_other(one[0])]
@@ -149,7 +149,7 @@ def _first(modules: Iterable[Element]) -> list[Valuation]:
 
 
 def _by_year(module: Element) -> list[Valuation]:
-    """One for each year, in the page's order. Years head the columns, or stand in one of them."""
+    """One per year, in document order. Years are column headings, or values of a column."""
     for table in module.iter("table"):
         listed = list(_by_row(table)) or list(_by_column(table))
         if any(getattr(one, field) is not None for one in listed for field in _ROWS):
@@ -162,7 +162,7 @@ def _is_other(title: str) -> bool:
 
 
 def _with_assessed(found: list[Valuation], assessed: list[Valuation]) -> list[Valuation]:
-    """With the total of each year that is assessed at a part of the value; its land and buildings are no market's."""
+    """Adds the totals of years assessed at a fraction; their land and building values are not market values."""
     totals = {one.year: (one.status, _total(one)) for one in assessed}
     for one in found:
         if one.assessed_value is None:
@@ -187,7 +187,7 @@ def _by_column(table: Element) -> Iterator[Valuation]:
 
 
 def _heading(grid: list[list[str]]) -> tuple[int, list[Column]]:
-    """The first row with years, and which they are."""
+    """The first row with years, and the years."""
     for at, cells in enumerate(grid[:_MOST_HEADING_ROWS]):
         if columns := _columns(cells):
             return at, columns
@@ -195,7 +195,7 @@ def _heading(grid: list[list[str]]) -> tuple[int, list[Column]]:
 
 
 def _by_row(table: Element) -> Iterator[Valuation]:
-    """Of a year that has several rows each is a part, and none the whole."""
+    """If a year has several rows, each is only a part, so none is used."""
     found: dict[int, list[Valuation]] = {}
     listed = _YEAR_IN_ROW.table(table)
     for row in listed.rows if listed is not None else ():
@@ -212,13 +212,13 @@ def _status(word: str | None) -> str:
 
 
 def _columns(cells: list[str]) -> list[Column]:
-    """Those headed by a year. In the first cell a year heads its row."""
+    """The columns headed by a year. A year in the first cell is the heading of its row."""
     found = [(len(cells) - 1 - at, _HEADING.fullmatch(values.clean(cell))) for at, cell in enumerate(cells) if at]
     return [(behind, int(match[1]), _status(match[2])) for behind, match in found if match and values.year(match[1])]
 
 
 def _named(grid: list[list[str]], width: int) -> dict[str, list[str]]:
-    """The rows by their names. Of several different ones with the same name that of the market's section, else none."""
+    """Rows by name. Of different rows with the same name, the one in the market section, else none."""
     found: dict[str, list[tuple[str, list[str]]]] = {}
     section = ""
     for row in grid:
@@ -246,7 +246,7 @@ def _is_of(section: str, words: tuple[str, ...]) -> bool:
 def _valuation(
     rows: dict[str, list[str]], known: dict[str, list[str] | None], behind: int, year: int, status: str
 ) -> Valuation:
-    """`known`: the row of each value, where there is one."""
+    """`known`: the row of each value, if there is one."""
     at = -1 - behind
     found: dict[str, Any] = {field: values.money(row[at]) if row else None for field, row in known.items()}
     for field, names in (("exemption_value", _EXEMPTION_PARTS), ("building_value", _BUILDING_PARTS)):
