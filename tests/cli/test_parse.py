@@ -96,7 +96,7 @@ def test_what_gives_no_record_is_told_and_the_rest_read(folder: Path, run: Run) 
     assert (ran.code, parcels(ran.out)) == (1, ["1-1", "2-2"])
     first, second, third = ran.err.splitlines()
     assert first == "none.csv: error: it cannot be read: No such file or directory"
-    assert second.startswith("bad.csv: error: the file is no register of liens")
+    assert second.startswith("bad.csv: error: the file is not a lien register")
     assert third.startswith("broken.gz: error: it cannot be read: Compressed file ended")
 
 
