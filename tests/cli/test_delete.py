@@ -39,13 +39,11 @@ def test_an_undelivered_record_needs_a_second_yes(full_store: Path, run: Run, mo
     refused = run(*arguments)
     assert refused.code == 1
     assert "Delete 1 result with pages? [y/N]" in refused.err
-    assert "2 records were never delivered. They are nowhere else, and lost for good. Delete them, too? [y/N]" in (
-        refused.err
-    )
+    assert "2 records were never delivered. There is no other copy of them. Delete them, too? [y/N]" in (refused.err)
     assert rows(full_store) == before
     answering(monkeypatch, "y\n", "y\n")
     done = run(*arguments).out
-    assert done == "3 results deleted. In place of 2 a report that the task failed is to be delivered.\n"
+    assert done == "3 results deleted. For 2 of them, the upstream will be told that the task failed.\n"
     for task_id in ("saved", "refused"):
         report = run("results", "show", task_id, "--json", "--store", full_store).document
         assert (report["success"], report["data"], report["status"]) == (False, None, "failed")
@@ -57,8 +55,8 @@ def test_a_script_loses_no_record_unless_it_says_so(full_store: Path, run: Run) 
     arguments = ("tasks", "delete", "--all", "--yes", "--store", full_store)
     kept = run(*arguments).out.splitlines()
     assert kept == [
-        "1 task deleted. 2 failed: they go some time after their upstream was told.",
-        "Not deleted: 2 never delivered (add --unsynced to lose them), 2 whose end is not reported upstream yet.",
+        "1 task deleted. 2 failed: they are deleted after the upstream has been told.",
+        "Not deleted: 2 never delivered (add --unsynced to delete them), 2 whose end is not reported upstream yet.",
     ]
     assert delivery(run, full_store, "saved") == "unsynced"
     assert run(*arguments, "--unsynced", "--json").document == {
@@ -74,12 +72,12 @@ def test_a_script_loses_no_record_unless_it_says_so(full_store: Path, run: Run) 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("results", "delete", "saved"), "the record of 'saved' was never delivered (add --unsynced to lose it"),
-        (("tasks", "delete", "refused"), "the record of 'refused' was never delivered (add --unsynced to lose it"),
+        (("results", "delete", "saved"), "the record of 'saved' was never delivered (add --unsynced to delete it"),
+        (("tasks", "delete", "refused"), "the record of 'refused' was never delivered (add --unsynced to delete it"),
         (("tasks", "delete", "failed"), "the end of 'failed' is not reported upstream yet"),
         (("results", "delete", "failed"), "the end of 'failed' is not reported upstream yet"),
         (("results", "delete", "waiting"), "there is no result of a task 'waiting'"),
-        (("tasks", "delete"), "which tasks?"),
+        (("tasks", "delete"), "no tasks were selected"),
     ],
 )
 def test_what_cannot_be_deleted_is_said(full_store: Path, run: Run, arguments: tuple[str, ...], why: str) -> None:
@@ -109,13 +107,13 @@ def test_a_report_that_an_upstream_will_never_take_is_set_aside_and_then_deleted
 def test_an_order_that_is_done_again_is_no_failure_to_its_upstream(full_store: Path, run: Run) -> None:
     run("tasks", "retry", "sent", "--completed", "--store", full_store)
     asked = run("tasks", "delete", "sent", "--dry-run", "--store", full_store).out
-    assert asked.endswith("1 of them were to be done again: what they brought before stays.\n")
+    assert asked.endswith("1 of them were due to run again: their earlier results are kept.\n")
     done = run("tasks", "delete", "sent", "--yes", "--store", full_store).out
-    assert done == "0 tasks deleted. 1 will not be done again: what they brought before stays.\n"
+    assert done == "0 tasks deleted. 1 will not run again: their earlier results are kept.\n"
     assert delivery(run, full_store, "sent") == "synced"
 
 
 def test_a_page_is_written_as_it_was_fetched(full_store: Path, run: Run) -> None:
     assert run("results", "show", "saved", "--page", "--store", full_store).out == "<html>saved</html>" * 50
     none = run("results", "show", "failed", "--page", "--store", full_store)
-    assert none.err.startswith("error: there is no page of it on this disk\n")
+    assert none.err.startswith("error: its page is not on this disk\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.cli.main import COMMANDS
+from parcelpost.cli.main import COMMANDS, GROUPS
 from tests.cli.support import Run, make_store
 
 HEAVY = (
@@ -38,10 +38,12 @@ def test_each_is_there_under_its_name(subtests: pytest.Subtests) -> None:
             assert own.help
 
 
-def test_the_list_of_commands_is_complete_and_in_columns(run: Run) -> None:
-    lines = run("--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
-    assert [line.split()[0] for line in lines] == [one.name for one in COMMANDS]
-    assert [line for line in lines if len(line) > 80 or line.endswith("...")] == []
+def test_the_list_of_commands_is_complete_grouped_and_in_columns(run: Run) -> None:
+    parts = run("-h").out.split("\n\n")
+    listed = {heading: body.splitlines() for heading, _, body in (part.partition(":\n") for part in parts)}
+    for heading, commands in GROUPS.items():
+        assert [line.split()[0] for line in listed[heading]] == [command.name for command in commands]
+        assert [line for line in listed[heading] if len(line) > 80 or line.endswith("...")] == []
 
 
 def test_a_value_that_is_no_plain_text_is_still_typers_to_judge(run: Run, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ import pytest
 
 from parcelpost import __version__
 from parcelpost.cli.main import COMMANDS as LATER
-from parcelpost.cli.main import GROUPS
 from tests.cli.support import COMMAND, Run, make_old, make_store, run_process
 
 
@@ -66,13 +65,6 @@ def test_every_command_that_reads_settings_takes_config_and_set(subtests: pytest
         with subtests.test(words=words):
             options = {name for parameter in command.params for name in parameter.opts}
             assert {"--config", "--set"} <= options or words in without
-
-
-def test_the_commands_are_grouped_in_help(run: Run) -> None:
-    out = run("-h").out
-    places = [out.index(f"\n{heading}:\n") for heading in GROUPS]
-    assert places == sorted(places)
-    assert all(f"\n  {later.name} " in out for later in LATER)
 
 
 @pytest.mark.parametrize("words", ["parse", "platforms", "reparse", "status", "scrape", "tasks list", "results delete"])

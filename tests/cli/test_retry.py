@@ -66,12 +66,12 @@ def test_what_stays_as_it_is_is_said(full_store: Path, run: Run) -> None:
     [
         (("nobody",), "there is no task 'nobody'"),
         (("waiting",), "'waiting' is pending"),
-        (("sent",), "'sent' is completed (add --completed to scrape it once more)"),
-        (("saved", "--completed"), "the result of 'saved' is not delivered yet"),
+        (("sent",), "'sent' is completed (add --completed to scrape it again)"),
+        (("saved", "--completed"), "the result of 'saved' has not been delivered yet"),
         (("failed", "nobody", "waiting"), "there is no task 'nobody'; 'waiting' is pending"),
-        (("failed", "--status", "failed"), "task ids do not go together with filters or --all"),
-        (("--platform", "vgsi", "--all"), "--all does not go together with filters"),
-        ((), "which tasks?"),
+        (("failed", "--status", "failed"), "task ids cannot be combined with filters or --all"),
+        (("--platform", "vgsi", "--all"), "--all cannot be combined with filters"),
+        ((), "no tasks were selected"),
     ],
 )
 def test_what_cannot_be_retried_is_said(full_store: Path, run: Run, arguments: tuple[str, ...], why: str) -> None:
@@ -87,8 +87,8 @@ def test_a_task_that_a_live_worker_holds_is_left_to_it(store: Path, run: Run) ->
         for word in (("retry",), ("reject", "--yes"), ("delete", "--yes")):
             ran = run("tasks", *word, "t0", "--store", store)
             assert ran.code == 1
-            assert "error: 't0' is being worked on by holder-" in ran.err
-            assert ": wait for its end, or stop that worker\n" in ran.err
+            assert "error: 't0' is being processed by holder-" in ran.err
+            assert ": wait until it ends, or stop that worker\n" in ran.err
         many = run("tasks", "delete", "--all", "--yes", "--json", "--store", store).document
         assert (many["deleted"], many["reported"], many["kept"]) == (0, 2, {"processing": 1})
 
@@ -109,8 +109,8 @@ def test_a_rejected_result_is_named_by_its_task(full_store: Path, run: Run) -> N
     wrong = run("results", "retry", "refused", "saved", "nobody", "--store", full_store)
     assert wrong.code == 1
     assert wrong.err.startswith(
-        "error: the result of 'saved' waits to be sent as it is; there is no result of a task 'nobody'\n"
-        "hint: nothing was changed; see one with 'parcelpost results show TASK_ID"
+        "error: the result of 'saved' is already waiting to be sent; there is no result of a task 'nobody'\n"
+        "hint: nothing was changed; see 'parcelpost results show TASK_ID"
     )
     done = run("results", "retry", "refused", "--json", "--store", full_store).document
     assert done == {"retried": 1, "kept": {}, "dry_run": False}
@@ -121,7 +121,7 @@ def test_the_operator_rejects_results_and_sends_them_again(full_store: Path, run
     ran = run(*arguments, "--yes")
     assert ran.out == "1 result rejected: wrong\\x1b[2J amounts.\n"
     assert rejected(run, full_store) == ["saved", "refused"]
-    assert run(*arguments, "--yes").err.startswith("error: the result of 'saved' is rejected already")
+    assert run(*arguments, "--yes").err.startswith("error: the result of 'saved' is already rejected")
     run("results", "retry", "--all", "--yes", "--store", full_store)
     assert rejected(run, full_store) == ["saved"]
     run("results", "retry", "--all", "--by-operator", "--yes", "--store", full_store)
@@ -135,4 +135,4 @@ def test_rejected_tasks_end_as_failed_and_are_reported(full_store: Path, run: Ru
     assert (report["status"], report["delivery"]) == ("failed", "unsynced")
     assert (report["error"], report["ended_by"]) == ("no such county", "operator")
     again = run("tasks", "reject", "waiting", "--yes", "--store", full_store)
-    assert again.err.startswith("error: 'waiting' has ended already\n")
+    assert again.err.startswith("error: 'waiting' has already ended\n")

@@ -64,7 +64,7 @@ def test_a_list_that_goes_on_says_so(full_store: Path, run: Run) -> None:
     for what in ("tasks", "results"):
         page = run(what, "--limit", 2, "--store", full_store).out.splitlines()
         assert len(page) == 4
-        assert page[-1].startswith("There are more: --after ")
+        assert page[-1].startswith("More: --after ")
         rest = run(what, "--after", page[-1].split()[-1], "--store", full_store).out
         assert "There are more" not in rest
 
@@ -89,8 +89,8 @@ def test_a_list_fits_the_terminal(full_store: Path, run: Run, monkeypatch: pytes
         assert max(map(len, [header, *lines])) <= width
         assert {"seq", "task", "parcel", "error"} <= set(header.split())
         if width == 80:
-            assert lines[-1].startswith("Left out here: ")
-            assert lines[-1].endswith(" All: --json.")
+            assert lines[-1].startswith("Columns not shown: ")
+            assert lines[-1].endswith(" (see --json).")
         assert [line.split()[1] for line in lines][:3] == ["saved", "sent", "refused"], "ids are never cut"
     narrow = run("results", "--delivery", "rejected", "--store", full_store).out
     assert "422: amount_due" in narrow
@@ -106,11 +106,11 @@ def test_one_task_in_detail(full_store: Path, run: Run) -> None:
 
 def test_one_result_with_its_data(full_store: Path, run: Run) -> None:
     out = run("results", "show", "saved", "--store", full_store).out
-    assert "delivery        unsynced\n" in out
+    assert "delivery         unsynced\n" in out
     assert '  "owner": "Müller, Ann",\n' in out
     page = next(line for line in out.splitlines() if line.startswith("page  ")).split(maxsplit=1)[1]
     assert Path(page).is_file()
-    assert "page is         whole, 43 B\n" in out
+    assert "page is          whole, 43 B\n" in out
     assert out.index("History\n") < out.index("  record stored\n") < out.index("Record\n")
     document = run("results", "show", "saved", "--json", "--store", full_store).document
     assert document["data"] == {"owner": "Müller, Ann", "amount_due": "12.50", "task": "saved"}

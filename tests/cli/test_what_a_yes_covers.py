@@ -66,16 +66,16 @@ def test_i2_every_record_that_goes_with_a_task_is_counted(
     arguments = ("tasks", "delete", "--platform", "vgsi", "--store", listed)
     assert run(*arguments, "--dry-run").out.splitlines() == [
         "Nothing would change.",
-        "Not deleted: 1 with 4 records never delivered (add --unsynced to lose them).",
+        "Not deleted: 1 with 4 records never delivered (add --unsynced to delete them).",
     ]
     assert run(*arguments, "--dry-run", "--unsynced").out == (
         "Nothing was changed. It would ask: Delete 1 task with results and pages? "
-        "4 records were never delivered. They are nowhere else, and lost for good.\n"
+        "4 records were never delivered. There is no other copy of them.\n"
     )
     assert run(*arguments, "--dry-run", "--json").document["undelivered_records"] == 4
     answering(monkeypatch, "n\n")
     assert run(*arguments).err.startswith(
-        "4 records were never delivered. They are nowhere else, and lost for good. Delete them, too? [y/N] "
+        "4 records were never delivered. There is no other copy of them. Delete them, too? [y/N] "
     )
     assert rows(listed) == before
     answering(monkeypatch, "y\n")
@@ -85,7 +85,7 @@ def test_i2_every_record_that_goes_with_a_task_is_counted(
 
 def test_what_stays_of_other_tasks_pages_is_still_said(listed: Path, run: Run) -> None:
     kept = run("tasks", "delete", "--parcel", "list-1", "--yes", "--store", listed).out
-    assert "Not deleted: 1 further records of other tasks' pages." in kept
+    assert "Not deleted: 1 additional records of other tasks' pages." in kept
 
 
 @pytest.mark.parametrize("which", [("results", "--all"), ("tasks", "--status", "completed")])
@@ -128,5 +128,5 @@ def test_ctrl_c_says_how_far_it_came(store: Path, run: Run, monkeypatch: pytest.
     monkeypatch.setattr(Meter, "__call__", lambda *_: signal.raise_signal(signal.SIGINT))
     ended = run("tasks", "reject", "--all", "--yes", "--store", store)
     assert (ended.code, ended.out) == (130, "")
-    assert ended.err == "interrupted: 2 of 3 tasks rejected, the rest not\n"
+    assert ended.err == "interrupted: 2 of 3 tasks rejected\n"
     assert run("tasks", "--status", "failed", "--json", "--store", store).out.count('"status":"failed"') == 2

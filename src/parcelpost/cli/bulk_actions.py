@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from parcelpost.cli.context import open_for_reading, open_for_writing, run_async
-from parcelpost.cli.options import StoreContext
+from parcelpost.cli.options import StoreContext, command_line
 from parcelpost.cli.output import confirm, count, print_json, printable
 from parcelpost.cli.progress import Meter
 from parcelpost.errors import InvalidInput
@@ -19,87 +19,85 @@ from parcelpost.storage import admin
 from parcelpost.storage.admin import CHANGES, Admin, Flags, Operation, PlannedAction, Progress, Selection, stored_until
 
 _OF_ONE = {
-    PlannedAction.PROCESSING: "{id!r} is being worked on by {holder}: wait for its end, or stop that worker",
-    PlannedAction.CHILD: "{id!r} is a further record of another task's page, and goes with that task",
+    PlannedAction.PROCESSING: "{id!r} is being processed by {holder}: wait until it ends, or stop that worker",
+    PlannedAction.CHILD: "{id!r} is an additional record of another task's page, and is deleted with that task",
     PlannedAction.PENDING: "{id!r} is pending",
-    PlannedAction.ENDED: "{id!r} has ended already",
-    PlannedAction.COMPLETED: "{id!r} is completed (add --completed to scrape it once more)",
-    PlannedAction.UNREPORTED: "the end of {id!r} is not reported upstream yet (reject its result, if it never will be)",
+    PlannedAction.ENDED: "{id!r} has already ended",
+    PlannedAction.COMPLETED: "{id!r} is completed (add --completed to scrape it again)",
+    PlannedAction.UNREPORTED: "the end of {id!r} is not reported upstream yet (reject its result if it never will be)",
     PlannedAction.PAGE_SHARED: "other results need the page of {id!r}: delete the task with all its records",
     PlannedAction.DELIVERED: "the result of {id!r} was delivered",
-    PlannedAction.WAITING: "the result of {id!r} waits to be sent as it is",
-    PlannedAction.REJECTED: "the result of {id!r} is rejected already",
+    PlannedAction.WAITING: "the result of {id!r} is already waiting to be sent",
+    PlannedAction.REJECTED: "the result of {id!r} is already rejected",
 }
 _UNDELIVERED = {
-    "retried": "the result of {id!r} is not delivered yet",
-    "deleted": "the record of {id!r} was never delivered (add --unsynced to lose it for good)",
+    "retried": "the result of {id!r} has not been delivered yet",
+    "deleted": "the record of {id!r} was never delivered (add --unsynced to delete it for good)",
 }
 _OF_MANY = {
-    PlannedAction.PROCESSING: "being worked on",
-    PlannedAction.CHILD: "further records of other tasks' pages",
+    PlannedAction.PROCESSING: "being processed",
+    PlannedAction.CHILD: "additional records of other tasks' pages",
     PlannedAction.PENDING: "pending",
-    PlannedAction.ENDED: "ended already",
+    PlannedAction.ENDED: "already ended",
     PlannedAction.COMPLETED: "completed (add --completed)",
     PlannedAction.UNREPORTED: "whose end is not reported upstream yet",
     PlannedAction.PAGE_SHARED: "whose page other results need",
     PlannedAction.DELIVERED: "delivered",
     PlannedAction.WAITING: "waiting to be sent",
-    PlannedAction.REJECTED: "rejected already",
+    PlannedAction.REJECTED: "already rejected",
     PlannedAction.REJECTED_BY_OPERATOR: "rejected by the operator (add --by-operator)",
 }
-_UNDELIVERED_MANY = {"retried": "not delivered yet", "deleted": "never delivered (add --unsynced to lose them)"}
+_UNDELIVERED_MANY = {"retried": "not delivered yet", "deleted": "never delivered (add --unsynced to delete them)"}
 
 
-def refusal_text(past: str, noun: str, task_id: str, action: PlannedAction | None, holder: str | None) -> str:
-    """None: there is no such thing."""
-    if action is None:
+def refusal_text(past: str, noun: str, task_id: str, planned: PlannedAction | None, holder: str | None) -> str:
+    """`planned` is None if there is no such task or result."""
+    if planned is None:
         return f"there is no {'task' if noun == 'task' else 'result of a task'} {task_id!r}"
-    text = _UNDELIVERED[past] if action is PlannedAction.UNDELIVERED else _OF_ONE[action]
+    text = _UNDELIVERED[past] if planned is PlannedAction.UNDELIVERED else _OF_ONE[planned]
     return text.format(id=task_id, holder=holder)
 
 
 def skipped_text(kept: Mapping[PlannedAction, int], past: str, records: int) -> str:
-    """`records`: so many are never delivered."""
+    """`records`: how many were never delivered."""
     more = f"with {count(records, 'record')} " if records > kept.get(PlannedAction.UNDELIVERED, 0) else ""
     texts = _OF_MANY | {PlannedAction.UNDELIVERED: f"{more}{_UNDELIVERED_MANY.get(past, '')}"}
-    return ", ".join(f"{number:,} {texts[action]}" for action, number in sorted(kept.items()))
+    return ", ".join(f"{number:,} {texts[planned]}" for planned, number in sorted(kept.items()))
 
 
 ActionCounts = Mapping[PlannedAction, int]
 
 
 class BulkAction(NamedTuple):
-    """What is to be done, and the words for it."""
+    """An operation on many tasks or results, and its texts."""
 
     operation: Operation
     noun: str
-    """task or result."""
+    """task or result"""
     past: str
-    """retried, rejected, deleted: also the name in JSON."""
+    """retried, rejected or deleted; also the name in JSON"""
     change: Callable[[Admin, Selection, Flags, Progress], Awaitable[Counter[PlannedAction]]]
     question: Callable[[ActionCounts], str]
     done: Callable[[ActionCounts], str]
-    see: str
-    """A command that shows one."""
     asks_for_one: bool = True
 
 
 def run_bulk_action(
-    asked: BulkAction, which: Selection, flags: Flags, store: StoreContext, *, yes: bool, dry_run: bool, as_json: bool
+    action: BulkAction, which: Selection, flags: Flags, store: StoreContext, *, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Raises InvalidInput where an id is named to which it cannot be done, and ParcelpostError for a no."""
-    plan = run_async(store, _plan(asked, which, flags, store, lets_ask=not yes or dry_run))
+    """Raises InvalidInput if it cannot be done to one of the task ids, and ParcelpostError if the answer is no."""
+    plan = run_async(store, _plan(action, which, flags, store, lets_ask=not yes or dry_run))
     if dry_run:
-        _print_outcome(asked, plan.counts, plan, as_json=as_json, dry_run=True)
+        _print_outcome(action, plan.counts, plan, as_json=as_json, dry_run=True)
         return
     if not yes:
-        if _acted_on(plan.counts) > (0 if asked.asks_for_one else 1):
-            confirm(_question(asked, plan))
+        if _acted_on(plan.counts) > (0 if action.asks_for_one else 1):
+            confirm(_question(action, plan))
         if plan.records and not flags.force:
             confirm(f"{_loss(plan.records)} Delete {'it' if plan.records == 1 else 'them'}, too?")
-            plan = run_async(store, _plan(asked, plan.which, flags._replace(force=True), store, lets_ask=True))
-    done = run_async(store, _change(asked, plan, store)) if _acted_on(plan.counts) else Counter[PlannedAction]()
-    _print_outcome(asked, done, plan, as_json=as_json, dry_run=False)
+            plan = run_async(store, _plan(action, plan.which, flags._replace(force=True), store, lets_ask=True))
+    done = run_async(store, _change(action, plan, store)) if _acted_on(plan.counts) else Counter[PlannedAction]()
+    _print_outcome(action, done, plan, as_json=as_json, dry_run=False)
 
 
 class _Plan(NamedTuple):
@@ -108,47 +106,46 @@ class _Plan(NamedTuple):
     flags: Flags
     counts: ActionCounts
     records: int
-    """That were never delivered: lost, or kept for want of flags."""
+    """How many were never delivered."""
 
 
-def _question(asked: BulkAction, plan: _Plan) -> str:
+def _question(action: BulkAction, plan: _Plan) -> str:
     lost = f" {_loss(plan.records)}" if plan.records and plan.flags.force else ""
-    return f"{asked.question(plan.counts)}{lost}"
+    return f"{action.question(plan.counts)}{lost}"
 
 
 def _loss(number: int) -> str:
     if number == 1:
-        return "1 record was never delivered. It is nowhere else, and lost for good."
-    return f"{number:,} records were never delivered. They are nowhere else, and lost for good."
+        return "1 record was never delivered. There is no other copy of it."
+    return f"{number:,} records were never delivered. There is no other copy of them."
 
 
-async def _plan(asked: BulkAction, which: Selection, flags: Flags, store: StoreContext, *, lets_ask: bool) -> _Plan:
-    async with open_for_reading(store) as database, Meter(f"counting {asked.noun}s"):
+async def _plan(action: BulkAction, which: Selection, flags: Flags, store: StoreContext, *, lets_ask: bool) -> _Plan:
+    async with open_for_reading(store) as database, Meter(f"counting {action.noun}s"):
         if which.stored_until is None:
             which = replace(which, stored_until=await database.read(stored_until))
         if which.task_ids is not None:
-            named = await database.read(admin.planned_by_task, asked.operation, which, flags)
-            found = {task_id: action for task_id, (action, _) in named.items()}
+            named = await database.read(admin.planned_by_task, action.operation, which, flags)
+            planned = {task_id: effect for task_id, (effect, _) in named.items()}
             reasons = [
-                refusal_text(asked.past, asked.noun, task_id, *named.get(task_id, (None, None)))
+                refusal_text(action.past, action.noun, task_id, *named.get(task_id, (None, None)))
                 for task_id in which.task_ids
-                if not _fits(asked, found.get(task_id), lets_ask=lets_ask)
+                if not _fits(action, planned.get(task_id), lets_ask=lets_ask)
             ]
             if reasons:
-                raise InvalidInput(
-                    printable("; ".join(reasons)), hint=f"nothing was changed; see one with '{asked.see}'"
-                )
-        counts = await database.read(admin.counts, asked.operation, which, flags)
-        records = await database.read(admin.records_lost, asked.operation, which)
+                show = command_line(f"{action.noun}s show TASK_ID", store)
+                raise InvalidInput(printable("; ".join(reasons)), hint=f"nothing was changed; see '{show}'")
+        counts = await database.read(admin.counts, action.operation, which, flags)
+        records = await database.read(admin.records_lost, action.operation, which)
         return _Plan(which, flags, counts, records)
 
 
-def _fits(asked: BulkAction, action: PlannedAction | None, *, lets_ask: bool) -> bool:
-    may_be_asked = asked.past == "deleted" and lets_ask and action is PlannedAction.UNDELIVERED
-    return action in CHANGES or may_be_asked
+def _fits(action: BulkAction, planned: PlannedAction | None, *, lets_ask: bool) -> bool:
+    may_be_asked = action.past == "deleted" and lets_ask and planned is PlannedAction.UNDELIVERED
+    return planned in CHANGES or may_be_asked
 
 
-async def _change(asked: BulkAction, plan: _Plan, store: StoreContext) -> Counter[PlannedAction]:
+async def _change(action: BulkAction, plan: _Plan, store: StoreContext) -> Counter[PlannedAction]:
     done, total = 0, _acted_on(plan.counts)
 
     def progress(number: int) -> None:
@@ -157,34 +154,125 @@ async def _change(asked: BulkAction, plan: _Plan, store: StoreContext) -> Counte
         meter(done, total)
 
     try:
-        async with open_for_writing(store) as lpm, Meter(f"{asked.noun}s {asked.past}") as meter:
-            return await asked.change(lpm.admin, plan.which, plan.flags, progress)
+        async with open_for_writing(store) as lpm, Meter(f"{action.noun}s {action.past}") as meter:
+            return await action.change(lpm.admin, plan.which, plan.flags, progress)
     except asyncio.CancelledError:
-        print(f"interrupted: {done:,} of {count(total, asked.noun)} {asked.past}, the rest not", file=sys.stderr)
+        print(f"interrupted: {done:,} of {count(total, action.noun)} {action.past}", file=sys.stderr)
         raise
 
 
 def _acted_on(counts: ActionCounts) -> int:
-    return sum(counts.get(action, 0) for action in CHANGES)
+    return sum(counts.get(planned, 0) for planned in CHANGES)
 
 
-def _print_outcome(asked: BulkAction, done: ActionCounts, plan: _Plan, *, as_json: bool, dry_run: bool) -> None:
-    kept = {action: number for action, number in plan.counts.items() if action not in CHANGES and number}
+def _print_outcome(action: BulkAction, done: ActionCounts, plan: _Plan, *, as_json: bool, dry_run: bool) -> None:
+    kept = {planned: number for planned, number in plan.counts.items() if planned not in CHANGES and number}
     if as_json:
-        told = {
-            str(action): done.get(action, 0) for action in (PlannedAction.FAIL_AND_REPORT, PlannedAction.FAIL_AND_KEEP)
-        }
-        more = told | {"undelivered_records": plan.records} if asked.past == "deleted" else {}
-        print_json({asked.past: done.get(PlannedAction.APPLY, 0), **more, "kept": kept, "dry_run": dry_run})
+        failed = (PlannedAction.FAIL_AND_REPORT, PlannedAction.FAIL_AND_KEEP)
+        reported = {str(planned): done.get(planned, 0) for planned in failed}
+        more = reported | {"undelivered_records": plan.records} if action.past == "deleted" else {}
+        print_json({action.past: done.get(PlannedAction.APPLY, 0), **more, "kept": kept, "dry_run": dry_run})
         return
     if dry_run:
-        would_ask = f"Nothing was changed. It would ask: {_question(asked, plan)}"
+        would_ask = f"Nothing was changed. It would ask: {_question(action, plan)}"
         print(would_ask if _acted_on(done) else "Nothing would change.")
     else:
-        print(printable(asked.done(done)))
+        print(printable(action.done(done)))
     if kept:
-        print(f"Not {asked.past}: {skipped_text(kept, asked.past, plan.records)}.")
+        print(f"Not {action.past}: {skipped_text(kept, action.past, plan.records)}.")
 
 
 def total_text(counts: ActionCounts, noun: str) -> str:
     return count(_acted_on(counts), noun)
+
+
+def retry_action(noun: str) -> BulkAction:
+    if noun == "task":
+        return BulkAction(
+            operation=admin.RETRY_TASKS,
+            noun="task",
+            past="retried",
+            change=lambda admin, selection, flags, progress: admin.retry_tasks(selection, flags, progress),
+            question=lambda counts: f"Retry {total_text(counts, 'task')}?",
+            done=lambda counts: f"{total_text(counts, 'task')} pending again.",
+            asks_for_one=False,
+        )
+    return BulkAction(
+        operation=admin.RETRY_RESULTS,
+        noun="result",
+        past="retried",
+        change=lambda admin, selection, flags, progress: admin.retry_results(selection, flags, progress),
+        question=lambda counts: f"Send {total_text(counts, 'rejected result')} again?",
+        done=lambda counts: f"{total_text(counts, 'result')} will be sent again.",
+        asks_for_one=False,
+    )
+
+
+def reject_action(noun: str, reason: str) -> BulkAction:
+    if noun == "task":
+        return BulkAction(
+            operation=admin.REJECT_TASKS,
+            noun="task",
+            past="rejected",
+            change=lambda admin, selection, _, progress: admin.reject_tasks(selection, reason, progress),
+            question=lambda counts: f"End {total_text(counts, 'pending task')} as failed?",
+            done=lambda counts: f"{total_text(counts, 'task')} failed: {reason}.",
+        )
+    return BulkAction(
+        operation=admin.REJECT_RESULTS,
+        noun="result",
+        past="rejected",
+        change=lambda admin, selection, _, progress: admin.reject_results(selection, reason, progress),
+        question=lambda counts: f"Reject {total_text(counts, 'result')} without sending {_pronoun(counts)}?",
+        done=lambda counts: f"{total_text(counts, 'result')} rejected: {reason}.",
+    )
+
+
+def delete_action(noun: str) -> BulkAction:
+    if noun == "task":
+        return BulkAction(
+            operation=admin.DELETE_TASKS,
+            noun="task",
+            past="deleted",
+            change=lambda admin, selection, flags, progress: admin.delete_tasks(selection, flags, progress),
+            question=_delete_tasks_question,
+            done=_delete_tasks_summary,
+        )
+    return BulkAction(
+        operation=admin.DELETE_RESULTS,
+        noun="result",
+        past="deleted",
+        change=lambda admin, selection, flags, progress: admin.delete_results(selection, flags, progress),
+        question=_delete_results_question,
+        done=_delete_results_summary,
+    )
+
+
+def _pronoun(counts: ActionCounts) -> str:
+    return "it" if _acted_on(counts) == 1 else "them"
+
+
+def _delete_tasks_question(counts: ActionCounts) -> str:
+    reported, retried = counts.get(PlannedAction.FAIL_AND_REPORT, 0), counts.get(PlannedAction.FAIL_AND_KEEP, 0)
+    upstream = f" An upstream waits for {reported:,} of them and will be told that they failed." if reported else ""
+    results = f" {retried:,} of them were due to run again: their earlier results are kept." if retried else ""
+    return f"Delete {total_text(counts, 'task')} with results and pages?{upstream}{results}"
+
+
+def _delete_tasks_summary(counts: ActionCounts) -> str:
+    reported, retried = counts.get(PlannedAction.FAIL_AND_REPORT, 0), counts.get(PlannedAction.FAIL_AND_KEEP, 0)
+    upstream = f" {reported:,} failed: they are deleted after the upstream has been told." if reported else ""
+    results = f" {retried:,} will not run again: their earlier results are kept." if retried else ""
+    return f"{count(counts.get(PlannedAction.APPLY, 0), 'task')} deleted.{upstream}{results}"
+
+
+def _delete_results_question(counts: ActionCounts) -> str:
+    reported = counts.get(PlannedAction.FAIL_AND_REPORT, 0)
+    upstream = f" For {reported:,} of them the upstream will be told that the task failed." if reported else ""
+    return f"Delete {total_text(counts, 'result')} with pages?{upstream}"
+
+
+def _delete_results_summary(counts: ActionCounts) -> str:
+    reported = counts.get(PlannedAction.FAIL_AND_REPORT, 0)
+    upstream = f" For {reported:,} of them, the upstream will be told that the task failed." if reported else ""
+    return f"{total_text(counts, 'result')} deleted.{upstream}"

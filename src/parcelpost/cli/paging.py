@@ -87,7 +87,7 @@ class ListSpec(NamedTuple):
 
 async def print_list(store: StoreContext, kind: ListSpec, limit: int, after: int, *, as_json: bool) -> None:
     show = _Document(kind) if as_json else _Table(kind)
-    async with open_for_reading(store) as database, Meter(f"looking for {kind.noun}s") as meter:
+    async with open_for_reading(store) as database, Meter(f"reading {kind.noun}s") as meter:
         shown = 0
         while shown < limit and (rows := await kind.read(database, min(limit - shown, _ROWS_PER_QUERY), after)):
             show.rows(rows)
@@ -120,9 +120,11 @@ class _Table:
         if not shown:
             print(f"No {self._kind.noun}s.")
         if self._fitting and self._fitting.left_out:
-            print_lines(fitted([f"Left out here: {', '.join(self._fitting.left_out)}. All: --json."], terminal_width()))
+            print_lines(
+                fitted([f"Columns not shown: {', '.join(self._fitting.left_out)} (see --json)."], terminal_width())
+            )
         if next_after is not None:
-            print(f"There are more: --after {next_after}")
+            print(f"More: --after {next_after}")
 
 
 class _Document:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcelpost.cli.options import (
-    After,
     AsJson,
     ConfigOption,
-    Limit,
     SetOption,
     StoreContext,
     StoreOption,
@@ -21,21 +19,33 @@ from parcelpost.cli.options import (
     store_context,
 )
 from parcelpost.cli.output import Cell, fields, moment, print_json, print_lines, printable
-from parcelpost.cli.selection import (
+from parcelpost.cli.task_commands import (
+    CommandText,
+    County,
     DefaultListGroup,
     DeliveryState,
     DryRun,
+    Error,
     Everything,
-    Reason,
+    Filters,
+    FromSource,
+    Parcel,
+    Platform,
+    Since,
+    State,
+    Status,
     TaskIds,
-    Unsynced,
-    with_filters,
+    WithDelivery,
+    WithPriority,
+    add_delete,
+    add_list,
+    add_reject,
 )
 from parcelpost.errors import InvalidInput
 from parcelpost.model import OutboxEntry
 
 if TYPE_CHECKING:
-    from parcelpost.cli.bulk_actions import ActionCounts
+    from parcelpost.cli.paging import ListSpec
     from parcelpost.cli.task_history import TaskHistory
     from parcelpost.storage.admin import Selection
     from parcelpost.storage.db import LocalDatabase
@@ -63,136 +73,123 @@ _OPTIONAL_COLUMNS = ("attempts", "state", "stored", "county", "platform", "parce
 _CHUNK_BYTES = 1 << 20
 
 
-def list_results(
-    which: Selection,
-    limit: Limit = 100,
-    after: After = 0,
-    store_path: StoreOption = None,
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """List results in the order stored, without their records."""
-    from parcelpost.cli import context
-    from parcelpost.cli.paging import ListSpec, print_list
+def _list_spec(selection: Selection) -> ListSpec:
+    from parcelpost.cli.paging import ListSpec
     from parcelpost.storage.admin import results_page
 
-    store = store_context(store_path, config, set_)
-
     async def read(database: LocalDatabase, most: int, after: int) -> Sequence[OutboxEntry]:
-        return await database.read(results_page, which, most, after, with_data=False)
+        return await database.read(results_page, selection, most, after, with_data=False)
 
-    kind = ListSpec("result", _HEADERS, _OPTIONAL_COLUMNS, read, _result_row, result_document)
-    context.run_async(store, print_list(store, kind, limit, after, as_json=as_json))
+    return ListSpec("result", _HEADERS, _OPTIONAL_COLUMNS, read, _result_row, result_document)
 
 
 def show_result(
-    task_id: Annotated[str, typer.Argument(help="Its task's id.", metavar="TASK_ID")],
-    page: Annotated[bool, typer.Option("--page", help="Write its page as it was fetched, and nothing else.")] = False,
+    task_id: Annotated[str, typer.Argument(help="The task's id.", metavar="TASK_ID")],
+    page: Annotated[bool, typer.Option("--page", help="Write only its page to stdout, as it was fetched.")] = False,
     store_path: StoreOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the result of one task: its record, what has happened to it, and its raw page."""
+    """Show the result of one task: its record, its history and its raw page."""
     from parcelpost.cli import context
     from parcelpost.cli.task_history import task_history
 
     store = store_context(store_path, config, set_)
     hint = f"list them with '{command_line('results list', store)}'"
-    found = context.run_async(store, task_history(store, task_id, hint))
-    if found.result is None:
-        raise InvalidInput(f"there is no result of task {task_id!r}: it is {found.task.status.label}", hint=hint)
+    history = context.run_async(store, task_history(store, task_id, hint))
+    if history.result is None:
+        raise InvalidInput(f"there is no result of task {task_id!r}: it is {history.task.status.label}", hint=hint)
     if page:
-        _write_page(found)
+        _write_page(history)
     elif as_json:
-        more = {"data": _record(found.result), "page": found.page, "history": found.history}
-        print_json(result_document(found.result) | more)
+        more = {"data": _record(history.result), "page": history.page, "history": history.history}
+        print_json(result_document(history.result) | more)
     else:
-        print_lines(_result_lines(found, found.result, store))
+        print_lines(_result_lines(history, history.result, store))
 
 
-def result_document(one: OutboxEntry) -> dict[str, Any]:
+def result_document(entry: OutboxEntry) -> dict[str, Any]:
     """Without the record, which may be large."""
     from msgspec import structs
 
-    return {name: value for name, value in structs.asdict(one).items() if name != "data"} | {
-        "delivery": delivery_text(one)
+    return {name: value for name, value in structs.asdict(entry).items() if name != "data"} | {
+        "delivery": delivery_text(entry)
     }
 
 
-def delivery_text(one: OutboxEntry) -> DeliveryState:
-    if one.synced_at:
+def delivery_text(entry: OutboxEntry) -> DeliveryState:
+    if entry.synced_at:
         return DeliveryState.SYNCED
-    return DeliveryState.REJECTED if one.rejected_at else DeliveryState.UNSYNCED
+    return DeliveryState.REJECTED if entry.rejected_at else DeliveryState.UNSYNCED
 
 
-def _record(one: OutboxEntry) -> object:
+def _record(entry: OutboxEntry) -> object:
     from msgspec import Raw
 
-    return None if one.data is None else Raw(one.data)
+    return None if entry.data is None else Raw(entry.data)
 
 
-def _write_page(found: TaskHistory) -> None:
-    """Not onto a terminal: a page may hold anything."""
+def _write_page(history: TaskHistory) -> None:
+    """Not to a terminal: a page may contain control characters."""
     import gzip
     import zlib
 
-    if found.page is None or found.page.state == "missing":
-        raise InvalidInput("there is no page of it on this disk", hint="the upstream has it, once it was delivered")
+    if history.page is None or history.page.state == "missing":
+        raise InvalidInput("its page is not on this disk", hint="if it was delivered, the upstream has it")
     if sys.stdout.isatty():
-        raise InvalidInput("a page is not written onto a terminal", hint="add '> fetched.html'")
+        raise InvalidInput("pages are not written to a terminal", hint="add '> fetched.html'")
     sys.stdout.flush()
     try:
-        with gzip.open(found.page.path) as packed:
+        with gzip.open(history.page.path) as packed:
             while chunk := packed.read(_CHUNK_BYTES):
                 sys.stdout.buffer.write(chunk)
     except (OSError, EOFError, zlib.error) as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise InvalidInput(f"{found.page.path} cannot be read: {error}", hint="'parcelpost store check'") from error
+        raise InvalidInput(f"{history.page.path} cannot be read: {error}", hint="'parcelpost store check'") from error
 
 
-def _result_row(one: OutboxEntry) -> tuple[Cell, ...]:
-    where = (one.platform, one.state, one.county, one.parcel_id)
-    error = one.last_error_text or one.error_text
+def _result_row(entry: OutboxEntry) -> tuple[Cell, ...]:
+    where = (entry.platform, entry.state, entry.county, entry.parcel_id)
+    error = entry.last_error_text or entry.error_text
     return (
-        one.seq, one.task_id, one.status.label, delivery_text(one), one.sync_attempts, *where,
-        moment(one.created_at), error,
+        entry.seq, entry.task_id, entry.status.label, delivery_text(entry), entry.sync_attempts, *where,
+        moment(entry.created_at), error,
     )  # fmt: skip
 
 
-def _result_lines(found: TaskHistory, one: OutboxEntry, store: StoreContext) -> Iterator[str]:
+def _result_lines(history: TaskHistory, entry: OutboxEntry, store: StoreContext) -> Iterator[str]:
     from msgspec.json import format as indented
 
-    yield from fields(_result_facts(found, one, store))
+    yield from fields(_result_facts(history, entry, store))
     yield ""
     yield "History"
-    yield from fields((f"  {moment(step.at)}", step.what) for step in found.history)
-    if one.data is not None:
+    yield from fields((f"  {moment(step.at)}", step.what) for step in history.history)
+    if entry.data is not None:
         yield ""
         yield "Record"
-        yield from (printable(line) for line in indented(one.data, indent=2).decode().splitlines())
+        yield from (printable(line) for line in indented(entry.data, indent=2).decode().splitlines())
 
 
-def _result_facts(found: TaskHistory, one: OutboxEntry, store: StoreContext) -> Iterator[tuple[str, Cell]]:
+def _result_facts(history: TaskHistory, entry: OutboxEntry, store: StoreContext) -> Iterator[tuple[str, Cell]]:
     from parcelpost.cli.task_history import artifact_text, page_facts
 
-    yield "task", one.task_id
-    yield "result", one.result_id
-    yield "task ended", one.status.label
-    yield "delivery", delivery_text(one)
-    yield "platform", one.platform
-    yield "parcel", f"{one.parcel_id} in {one.county}, {one.state}"
-    yield "took", f"{one.execution_time_ms:,} ms"
-    yield "attempts", one.sync_attempts
-    yield "last answer", one.last_error_text
-    yield "error", one.error_text
-    yield from page_facts(found.page)
-    yield "screenshot", artifact_text(store, one.screenshot_path)
-    yield "log", artifact_text(store, one.log_path)
-    yield "page's SHA-256", one.raw_sha256
-    yield "sent as", one.idempotency_key
+    yield "task", entry.task_id
+    yield "result", entry.result_id
+    yield "task ended", entry.status.label
+    yield "delivery", delivery_text(entry)
+    yield "platform", entry.platform
+    yield "parcel", f"{entry.parcel_id} in {entry.county}, {entry.state}"
+    yield "took", f"{entry.execution_time_ms:,} ms"
+    yield "attempts", entry.sync_attempts
+    yield "last reply", entry.last_error_text
+    yield "error", entry.error_text
+    yield from page_facts(history.page)
+    yield "screenshot", artifact_text(store, entry.screenshot_path)
+    yield "log", artifact_text(store, entry.log_path)
+    yield "page SHA-256", entry.raw_sha256
+    yield "idempotency key", entry.idempotency_key
 
 
 RETRY_EXAMPLES = """
@@ -221,11 +218,20 @@ Examples:
 
 
 def retry_results(
-    which: Selection,
     task_ids: TaskIds = None,
     everything: Everything = False,
+    status: Status = None,
+    platform: Platform = None,
+    state: State = None,
+    county: County = None,
+    parcel: Parcel = None,
+    source: FromSource = None,
+    priority: WithPriority = None,
+    delivery: WithDelivery = None,
+    error: Error = None,
+    since: Since = None,
     by_operator: Annotated[
-        bool, typer.Option("--by-operator", help="Also those that were rejected with `results reject`.")
+        bool, typer.Option("--by-operator", help="Also send results that were rejected with `results reject`.")
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -234,122 +240,30 @@ def retry_results(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send rejected results again. Asks first when more than one would change.
+    """Send rejected results again. Asks first if there are several.
 
-    What was rejected with `results reject` is sent only where its task is named, or with --by-operator.
+    Results that were rejected with `results reject` are sent only if their task id is given, or with --by-operator.
     """
-    from parcelpost.cli.bulk_actions import BulkAction, run_bulk_action, total_text
-    from parcelpost.cli.selection import require_selection
-    from parcelpost.storage.admin import RETRY_RESULTS, Flags
+    from parcelpost.cli.bulk_actions import retry_action, run_bulk_action
+    from parcelpost.storage.admin import Flags
 
-    store = store_context(store_path, config, set_)
-    asked = BulkAction(
-        operation=RETRY_RESULTS,
-        noun="result",
-        past="retried",
-        change=lambda admin, which, flags, progress: admin.retry_results(which, flags, progress),
-        question=lambda counts: f"Send {total_text(counts, 'rejected result')} again?",
-        done=lambda counts: f"{total_text(counts, 'result')} will be sent again.",
-        see=command_line("results show TASK_ID", store),
-        asks_for_one=False,
-    )
-    chosen = require_selection(which, task_ids, everything=everything, what="rejected result")
+    filters = Filters(status, platform, state, county, parcel, source, priority, delivery, error, since)
+    selection = filters.require("rejected result", task_ids, everything=everything)
     flags = Flags(include_rejected_by_operator=by_operator or bool(task_ids))
-    run_bulk_action(asked, chosen, flags, store, yes=yes, dry_run=dry_run, as_json=as_json)
-
-
-def reject_results(
-    which: Selection,
-    task_ids: TaskIds = None,
-    everything: Everything = False,
-    reason: Reason = "rejected",
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    store_path: StoreOption = None,
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Reject results that wait to be sent: they are kept, and sent only after `results retry`. Asks first."""
-    from parcelpost.cli.bulk_actions import BulkAction, run_bulk_action, total_text
-    from parcelpost.cli.selection import require_selection
-    from parcelpost.storage.admin import REJECT_RESULTS, Flags
-
     store = store_context(store_path, config, set_)
-    asked = BulkAction(
-        operation=REJECT_RESULTS,
-        noun="result",
-        past="rejected",
-        change=lambda admin, which, _consent, progress: admin.reject_results(which, reason, progress),
-        question=lambda counts: f"Reject {total_text(counts, 'result')}, and not send {_result_count(counts)}?",
-        done=lambda counts: f"{total_text(counts, 'result')} rejected: {reason}.",
-        see=command_line("results show TASK_ID", store),
-    )
-    chosen = require_selection(which, task_ids, everything=everything, what="result")
-    run_bulk_action(asked, chosen, Flags(), store, yes=yes, dry_run=dry_run, as_json=as_json)
+    run_bulk_action(retry_action("result"), selection, flags, store, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
-def delete_results(
-    which: Selection,
-    task_ids: TaskIds = None,
-    everything: Everything = False,
-    unsynced: Unsynced = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    store_path: StoreOption = None,
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Remove results with their pages; their tasks stay. Asks first.
+_DELETE_HELP = """Delete results with their pages; their tasks stay. Asks first.
 
-    Pages go at once; what the store's file takes less is given back by `parcelpost store clean`.
+Pages are deleted at once; `parcelpost store clean` shrinks the store's file.
 
-    Records that were never delivered stay, unless a second question is answered with yes or --unsynced is given. Where
-    such a record was an upstream's order, the upstream is told that its task failed.
-    """
-    from parcelpost.cli.bulk_actions import BulkAction, run_bulk_action
-    from parcelpost.cli.selection import require_selection
-    from parcelpost.storage.admin import DELETE_RESULTS, Flags
-
-    store = store_context(store_path, config, set_)
-    asked = BulkAction(
-        operation=DELETE_RESULTS,
-        noun="result",
-        past="deleted",
-        change=lambda admin, which, flags, progress: admin.delete_results(which, flags, progress),
-        question=_delete_question,
-        done=_delete_summary,
-        see=command_line("results show TASK_ID", store),
-    )
-    chosen = require_selection(which, task_ids, everything=everything, what="result")
-    run_bulk_action(asked, chosen, Flags(force=unsynced), store, yes=yes, dry_run=dry_run, as_json=as_json)
-
-
-def _result_count(counts: ActionCounts) -> str:
-    return "it" if sum(counts.values()) == 1 else "them"
-
-
-def _delete_question(counts: ActionCounts) -> str:
-    from parcelpost.cli.bulk_actions import total_text
-    from parcelpost.storage.admin import PlannedAction
-
-    told = counts.get(PlannedAction.FAIL_AND_REPORT, 0)
-    upstream = f" For {told:,} of them the upstream is told that the task failed." if told else ""
-    return f"Delete {total_text(counts, 'result')} with pages?{upstream}"
-
-
-def _delete_summary(counts: ActionCounts) -> str:
-    from parcelpost.cli.bulk_actions import total_text
-    from parcelpost.storage.admin import PlannedAction
-
-    told = counts.get(PlannedAction.FAIL_AND_REPORT, 0)
-    reports = f" In place of {told:,} a report that the task failed is to be delivered." if told else ""
-    return f"{total_text(counts, 'result')} deleted.{reports}"
-
+Records that were never delivered are kept unless you confirm a second question or give --unsynced. If an upstream is
+waiting for such a record, it is told that the task failed.
+"""
 
 app = typer.Typer(
-    help="The results of the store: list, show one, send again, reject, delete. Without a command they are listed.",
+    help="List, show, retry, reject or delete results. Without a command, lists them.",
     cls=DefaultListGroup,
     rich_markup_mode=None,
     epilog="""
@@ -361,8 +275,9 @@ app = typer.Typer(
       parcelpost results retry --all
     """,
 )
-app.command("list", epilog=LIST_EXAMPLES)(with_filters(list_results))
+add_list(app, CommandText("List results in the order stored, without their records.", LIST_EXAMPLES), _list_spec)
 app.command("show", epilog=SHOW_EXAMPLES)(show_result)
-app.command("retry", epilog=RETRY_EXAMPLES)(with_filters(retry_results))
-app.command("reject", epilog=REJECT_EXAMPLES)(with_filters(reject_results))
-app.command("delete", epilog=DELETE_EXAMPLES)(with_filters(delete_results))
+app.command("retry", epilog=RETRY_EXAMPLES)(retry_results)
+_REJECT_HELP = "Reject results that wait to be sent: they are kept, and sent only after `results retry`. Asks first."
+add_reject(app, "result", CommandText(_REJECT_HELP, REJECT_EXAMPLES))
+add_delete(app, "result", CommandText(_DELETE_HELP, DELETE_EXAMPLES))

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcelpost.cli.options import (
-    After,
     AsJson,
     ConfigOption,
-    Limit,
     SetOption,
     StoreContext,
     StoreOption,
@@ -20,11 +18,31 @@ from parcelpost.cli.options import (
     store_context,
 )
 from parcelpost.cli.output import Cell, count, fields, moment, print_json, print_lines
-from parcelpost.cli.selection import DefaultListGroup, DryRun, Everything, Reason, TaskIds, Unsynced, with_filters
+from parcelpost.cli.task_commands import (
+    CommandText,
+    County,
+    DefaultListGroup,
+    DryRun,
+    Error,
+    Everything,
+    Filters,
+    FromSource,
+    Parcel,
+    Platform,
+    Since,
+    State,
+    Status,
+    TaskIds,
+    WithDelivery,
+    WithPriority,
+    add_delete,
+    add_list,
+    add_reject,
+)
 from parcelpost.model import TaskInfo
 
 if TYPE_CHECKING:
-    from parcelpost.cli.bulk_actions import ActionCounts
+    from parcelpost.cli.paging import ListSpec
     from parcelpost.cli.task_history import TaskHistory
     from parcelpost.storage.admin import Selection
     from parcelpost.storage.db import LocalDatabase
@@ -50,104 +68,96 @@ _HEADERS = ("seq", "task", "status", "priority", "platform", "state", "county", 
 _OPTIONAL_COLUMNS = ("priority", "retries", "state", "updated", "county", "platform", "parcel")
 
 
-def list_tasks(
-    which: Selection,
-    limit: Limit = 100,
-    after: After = 0,
-    store_path: StoreOption = None,
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """List tasks in the order stored."""
-    from parcelpost.cli import context
-    from parcelpost.cli.paging import ListSpec, print_list
+def _list_spec(selection: Selection) -> ListSpec:
+    from parcelpost.cli.paging import ListSpec
     from parcelpost.storage.admin import tasks_page
 
-    store = store_context(store_path, config, set_)
-
     async def read(database: LocalDatabase, most: int, after: int) -> Sequence[TaskInfo]:
-        return await database.read(tasks_page, which, most, after)
+        return await database.read(tasks_page, selection, most, after)
 
-    kind = ListSpec("task", _HEADERS, _OPTIONAL_COLUMNS, read, _task_row, lambda one: one)
-    context.run_async(store, print_list(store, kind, limit, after, as_json=as_json))
+    return ListSpec("task", _HEADERS, _OPTIONAL_COLUMNS, read, _task_row, lambda info: info)
 
 
 def show_task(
-    task_id: Annotated[str, typer.Argument(help="Its id.", metavar="TASK_ID")],
+    task_id: Annotated[str, typer.Argument(help="The task's id.", metavar="TASK_ID")],
     store_path: StoreOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one task: what was ordered, what has happened to it, and what became of its result."""
+    """Show one task: its target, its history and the state of its result."""
     from parcelpost.cli import context
     from parcelpost.cli.task_history import task_history
 
     store = store_context(store_path, config, set_)
-    found = context.run_async(
+    history = context.run_async(
         store, task_history(store, task_id, f"list them with '{command_line('tasks list', store)}'")
     )
-    print_json(_task_document(found)) if as_json else print_lines(_task_lines(found, store))
+    print_json(_task_document(history)) if as_json else print_lines(_task_lines(history, store))
 
 
-def _task_row(one: TaskInfo) -> tuple[Cell, ...]:
-    task = one.task
+def _task_row(info: TaskInfo) -> tuple[Cell, ...]:
+    task = info.task
     where = (task.platform, task.target.state, task.target.county, task.target.parcel_id)
     return (
-        one.seq, task.task_id, one.status.label, task.priority.name.lower(), *where, one.retries,
-        moment(one.updated_at), one.error_text,
+        info.seq, task.task_id, info.status.label, task.priority.name.lower(), *where, info.retries,
+        moment(info.updated_at), info.error_text,
     )  # fmt: skip
 
 
-def _task_document(found: TaskHistory) -> dict[str, Any]:
+def _task_document(history: TaskHistory) -> dict[str, Any]:
     from msgspec import structs
 
     from parcelpost.cli.commands.results import result_document
 
-    more = {"artifacts": found.artifacts, "page": found.page, "children": found.children, "history": found.history}
-    result = result_document(found.result) if found.result else None
-    return structs.asdict(found.task) | more | {"result": result}
+    more = {
+        "artifacts": history.artifacts,
+        "page": history.page,
+        "children": history.children,
+        "history": history.history,
+    }
+    result = result_document(history.result) if history.result else None
+    return structs.asdict(history.task) | more | {"result": result}
 
 
-def _task_lines(found: TaskHistory, store: StoreContext) -> Iterator[str]:
-    yield from fields(_task_facts(found, store))
+def _task_lines(history: TaskHistory, store: StoreContext) -> Iterator[str]:
+    yield from fields(_task_facts(history, store))
     yield ""
     yield "History"
-    yield from fields((f"  {moment(step.at)}", step.what) for step in found.history)
+    yield from fields((f"  {moment(step.at)}", step.what) for step in history.history)
 
 
-def _task_facts(found: TaskHistory, store: StoreContext) -> Iterator[tuple[str, Cell]]:
+def _task_facts(history: TaskHistory, store: StoreContext) -> Iterator[tuple[str, Cell]]:
     from msgspec.json import encode
 
     from parcelpost.cli.commands.results import delivery_text
     from parcelpost.cli.task_history import artifact_text, page_facts
 
-    one, kept = found.task, found.artifacts
-    task, target = one.task, one.task.target
+    info, artifacts = history.task, history.artifacts
+    task, target = info.task, info.task.target
     yield "task", task.task_id
-    yield "status", one.status.label
+    yield "status", info.status.label
     yield "platform", task.platform
     yield "parcel", f"{target.parcel_id} in {target.county}, {target.state}"
     yield "url", target.url or None
-    yield "also given", encode(target.extra).decode() if target.extra else None
+    yield "extra", encode(target.extra).decode() if target.extra else None
     yield "priority", task.priority.name.lower()
     yield "source", task.source
     yield "type", task.type
-    yield "a record of", one.parent_id
-    yield "retries", f"{one.retries:,} of at most {task.max_retries:,}"
-    yield "worker died", f"{one.recoveries:,} times while holding it" if one.recoveries else None
-    yield "changed", moment(one.updated_at)
-    yield "not before", moment(one.available_at)
+    yield "parent task", info.parent_id
+    yield "retries", f"{info.retries:,} of {task.max_retries:,}"
+    yield "crashes", f"{info.recoveries:,} times the worker crashed" if info.recoveries else None
+    yield "changed", moment(info.updated_at)
+    yield "not before", moment(info.available_at)
     yield "lease ends", moment(task.lease_expires_at)
-    yield "held by", one.claimed_by
-    yield "browser", one.assigned_browser
-    yield "error", one.error_text
-    yield "result", delivery_text(found.result) if found.result else None
-    yield from page_facts(found.page)
-    yield "also on it", count(found.children, "further record") if found.children else None
-    yield "screenshot", artifact_text(store, kept.screenshot_path) if kept else None
-    yield "log", artifact_text(store, kept.log_path) if kept else None
+    yield "claimed by", info.claimed_by
+    yield "browser", info.assigned_browser
+    yield "error", info.error_text
+    yield "result", delivery_text(history.result) if history.result else None
+    yield from page_facts(history.page)
+    yield "more records", count(history.children, "additional record") if history.children else None
+    yield "screenshot", artifact_text(store, artifacts.screenshot_path) if artifacts else None
+    yield "log", artifact_text(store, artifacts.log_path) if artifacts else None
 
 
 RETRY_EXAMPLES = """
@@ -178,12 +188,21 @@ Examples:
 
 
 def retry_tasks(
-    which: Selection,
     task_ids: TaskIds = None,
     everything: Everything = False,
+    status: Status = None,
+    platform: Platform = None,
+    state: State = None,
+    county: County = None,
+    parcel: Parcel = None,
+    source: FromSource = None,
+    priority: WithPriority = None,
+    delivery: WithDelivery = None,
+    error: Error = None,
+    since: Since = None,
     completed: Annotated[
         bool,
-        typer.Option("--completed", help="Also completed and not found ones that were delivered: scrape them anew."),
+        typer.Option("--completed", help="Also scrape completed and not found tasks again whose result was delivered."),
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -192,124 +211,29 @@ def retry_tasks(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let failed and expired tasks start anew, as if they had just come in; what waits for another try is tried now.
-
-    Asks first when more than one would change.
-    """
-    from parcelpost.cli.bulk_actions import BulkAction, run_bulk_action, total_text
-    from parcelpost.cli.selection import require_selection
+    """Make failed and expired tasks pending again, and retry delayed ones now. Asks first if there are several."""
+    from parcelpost.cli.bulk_actions import retry_action, run_bulk_action
     from parcelpost.model import TaskStatus
-    from parcelpost.storage.admin import RETRY_TASKS, Flags
+    from parcelpost.storage.admin import Flags
 
+    filters = Filters(status, platform, state, county, parcel, source, priority, delivery, error, since)
+    selection = filters.require("task", task_ids, everything=everything)
+    is_named = {TaskStatus.COMPLETED, TaskStatus.NOT_FOUND}.intersection(selection.statuses)
+    flags = Flags(include_completed=completed or bool(is_named), include_delayed=True)
     store = store_context(store_path, config, set_)
-    asked = BulkAction(
-        operation=RETRY_TASKS,
-        noun="task",
-        past="retried",
-        change=lambda admin, which, flags, progress: admin.retry_tasks(which, flags, progress),
-        question=lambda counts: f"Retry {total_text(counts, 'task')}?",
-        done=lambda counts: f"{total_text(counts, 'task')} pending again.",
-        see=command_line("tasks show TASK_ID", store),
-        asks_for_one=False,
-    )
-    named = {TaskStatus.COMPLETED, TaskStatus.NOT_FOUND}.intersection(which.statuses)
-    flags = Flags(include_completed=completed or bool(named), include_delayed=True)
-    chosen = require_selection(which, task_ids, everything=everything, what="task")
-    run_bulk_action(asked, chosen, flags, store, yes=yes, dry_run=dry_run, as_json=as_json)
+    run_bulk_action(retry_action("task"), selection, flags, store, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
-def reject_tasks(
-    which: Selection,
-    task_ids: TaskIds = None,
-    everything: Everything = False,
-    reason: Reason = "rejected",
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    store_path: StoreOption = None,
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Let pending tasks end as failed, undone. Where they came from an upstream, it is told. Asks first."""
-    from parcelpost.cli.bulk_actions import BulkAction, run_bulk_action, total_text
-    from parcelpost.cli.selection import require_selection
-    from parcelpost.storage.admin import REJECT_TASKS, Flags
+_DELETE_HELP = """Delete tasks with their results, pages, screenshots and logs. Asks first.
 
-    store = store_context(store_path, config, set_)
-    asked = BulkAction(
-        operation=REJECT_TASKS,
-        noun="task",
-        past="rejected",
-        change=lambda admin, which, _consent, progress: admin.reject_tasks(which, reason, progress),
-        question=lambda counts: f"End {total_text(counts, 'pending task')} as failed?",
-        done=lambda counts: f"{total_text(counts, 'task')} failed: {reason}.",
-        see=command_line("tasks show TASK_ID", store),
-    )
-    chosen = require_selection(which, task_ids, everything=everything, what="task")
-    run_bulk_action(asked, chosen, Flags(), store, yes=yes, dry_run=dry_run, as_json=as_json)
+Pages are deleted at once; `parcelpost store clean` shrinks the store's file.
 
-
-def delete_tasks(
-    which: Selection,
-    task_ids: TaskIds = None,
-    everything: Everything = False,
-    unsynced: Unsynced = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    store_path: StoreOption = None,
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Remove tasks with their results, pages, screenshots and logs. Asks first.
-
-    Pages go at once; what the store's file takes less is given back by `parcelpost store clean`.
-
-    An upstream's task that it knows no end of ends as failed, which it is told; the task goes after that. Records that
-    were never delivered stay, unless a second question is answered with yes or --unsynced is given.
-    """
-    from parcelpost.cli.bulk_actions import BulkAction, run_bulk_action
-    from parcelpost.cli.selection import require_selection
-    from parcelpost.storage.admin import DELETE_TASKS, Flags
-
-    store = store_context(store_path, config, set_)
-    asked = BulkAction(
-        operation=DELETE_TASKS,
-        noun="task",
-        past="deleted",
-        change=lambda admin, which, flags, progress: admin.delete_tasks(which, flags, progress),
-        question=_delete_question,
-        done=_delete_summary,
-        see=command_line("tasks show TASK_ID", store),
-    )
-    chosen = require_selection(which, task_ids, everything=everything, what="task")
-    run_bulk_action(asked, chosen, Flags(force=unsynced), store, yes=yes, dry_run=dry_run, as_json=as_json)
-
-
-def _delete_question(counts: ActionCounts) -> str:
-    from parcelpost.cli.bulk_actions import total_text
-    from parcelpost.storage.admin import PlannedAction
-
-    told = counts.get(PlannedAction.FAIL_AND_REPORT, 0)
-    upstream = f" {told:,} of them an upstream waits for: it is told that they failed." if told else ""
-    again = counts.get(PlannedAction.FAIL_AND_KEEP, 0)
-    stays = f" {again:,} of them were to be done again: what they brought before stays." if again else ""
-    return f"Delete {total_text(counts, 'task')} with results and pages?{upstream}{stays}"
-
-
-def _delete_summary(counts: ActionCounts) -> str:
-    from parcelpost.cli.output import count
-    from parcelpost.storage.admin import PlannedAction
-
-    told = counts.get(PlannedAction.FAIL_AND_REPORT, 0)
-    reports = f" {told:,} failed: they go some time after their upstream was told." if told else ""
-    again = counts.get(PlannedAction.FAIL_AND_KEEP, 0)
-    stays = f" {again:,} will not be done again: what they brought before stays." if again else ""
-    return f"{count(counts.get(PlannedAction.APPLY, 0), 'task')} deleted.{reports}{stays}"
-
+A task whose end its upstream does not know fails first, and is deleted once the upstream has been told. Records that
+were never delivered are kept unless you confirm a second question or give --unsynced.
+"""
 
 app = typer.Typer(
-    help="The tasks of the store: list, show one, try again, reject, delete. Without a command they are listed.",
+    help="List, show, retry, reject or delete tasks. Without a command, lists them.",
     cls=DefaultListGroup,
     rich_markup_mode=None,
     epilog="""
@@ -321,8 +245,9 @@ app = typer.Typer(
       parcelpost tasks retry --status failed --platform vgsi
     """,
 )
-app.command("list", epilog=LIST_EXAMPLES)(with_filters(list_tasks))
+add_list(app, CommandText("List tasks in the order stored.", LIST_EXAMPLES), _list_spec)
 app.command("show", epilog=SHOW_EXAMPLES)(show_task)
-app.command("retry", epilog=RETRY_EXAMPLES)(with_filters(retry_tasks))
-app.command("reject", epilog=REJECT_EXAMPLES)(with_filters(reject_tasks))
-app.command("delete", epilog=DELETE_EXAMPLES)(with_filters(delete_tasks))
+app.command("retry", epilog=RETRY_EXAMPLES)(retry_tasks)
+_REJECT_HELP = "End pending tasks as failed, without running them. An upstream that they came from is told. Asks first."
+add_reject(app, "task", CommandText(_REJECT_HELP, REJECT_EXAMPLES))
+add_delete(app, "task", CommandText(_DELETE_HELP, DELETE_EXAMPLES))
