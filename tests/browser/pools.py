@@ -36,7 +36,7 @@ SCRIPT = Path(__file__).with_name("leaser.py")
 needs_chromium = pytest.mark.skipif(isinstance(find(), ChromiumMissing), reason="Chromium is not installed")
 
 
-class Stage:
+class PoolRig:
     """A pool on a store, and what both report."""
 
     def __init__(self, lpm: LocalPersistenceManager, pool: BrowserPool, events: list[Event]) -> None:
@@ -98,7 +98,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def a_pool(store: Path, **options: Any) -> AsyncIterator[Stage]:
+async def a_pool(store: Path, **options: Any) -> AsyncIterator[PoolRig]:
     """At its end nothing is left of it, in the table or in the system."""
     events: list[Event] = []
     before = drivers()
@@ -108,12 +108,12 @@ async def a_pool(store: Path, **options: Any) -> AsyncIterator[Stage]:
         )
         tokens: set[str] = set()
         async with opened as pool:
-            stage = Stage(lpm, pool, events)
+            rig = PoolRig(lpm, pool, events)
             try:
-                yield stage
+                yield rig
             finally:
-                tokens |= {row.marker.split("-")[0] for row in await stage.rows() if row.marker}
-        assert await stage.rows() == []
+                tokens |= {row.marker.split("-")[0] for row in await rig.rows() if row.marker}
+        assert await rig.rows() == []
         assert [marker for token in tokens for marker in markers(token)] == []
         assert drivers() <= before
 

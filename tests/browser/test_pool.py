@@ -43,29 +43,29 @@ def store(tmp_path: Path) -> Path:
 
 
 async def test_a_page_is_leased_in_a_fresh_context_and_its_browser_retired_after_its_tasks(store: Path) -> None:
-    async with a_pool(store, most=1, tasks_per_browser=3) as stage, website() as site:
+    async with a_pool(store, most=1, tasks_per_browser=3) as rig, website() as site:
         site.page("/", b"<p>hello</p>", Set_Cookie="seen=yes")
-        await claim_one(stage.lpm, "t1")
-        assert (stage.pool.figures.browsers, stage.pool.opens_in()) == (0, 0.0)
+        await claim_one(rig.lpm, "t1")
+        assert (rig.pool.figures.browsers, rig.pool.opens_in()) == (0, 0.0)
         for number, task_id in enumerate(("t1", "t2", "t3")):
-            leasing = stage.pool.lease(task_id, timeout=TIMEOUT, agent="me/1", locale="de-DE", proxy=PAST_THE_GUARD)
+            leasing = rig.pool.lease(task_id, timeout=TIMEOUT, agent="me/1", locale="de-DE", proxy=PAST_THE_GUARD)
             async with leasing as leased:
                 await leased.call(leased.page.goto(f"{site.url}/"))
                 assert await leased.call(leased.page.evaluate("navigator.language")) == "de-DE"
-                row = await stage.row()
+                row = await rig.row()
                 assert (row.status, row.current_task_id, row.tasks_completed) == ("busy", task_id, number)
                 assert row.browser_id == leased.browser_id == 1
-                assert (await the_task(stage.lpm)).assigned_browser == (1 if task_id == "t1" else None)
-                assert await stage.disagreement() == ""
+                assert (await the_task(rig.lpm)).assigned_browser == (1 if task_id == "t1" else None)
+                assert await rig.disagreement() == ""
                 assert_nothing_is_enabled_again(row)
         asked = [asked for asked in site.asked if asked.path == "/"]
         assert [one.headers.get("cookie") for one in asked] == [None] * 3
         assert re.fullmatch(r"Mozilla.* Chrome/.* me/1", asked[0].headers["user-agent"].replace("Headless", ""))
-        row = await stage.until(lambda row: row.launches == 2 and row.status == "idle")
+        row = await rig.until(lambda row: row.launches == 2 and row.status == "idle")
         assert (row.browser_id, row.tasks_completed) == (1, 3)
         assert row.restarted_at is not None
-        assert [event.reason for event in stage.emitted(events.BrowserRetired)] == ["it has done 3 tasks"]
-        assert stage.pool.figures.restarts == 1
+        assert [event.reason for event in rig.emitted(events.BrowserRetired)] == ["it has done 3 tasks"]
+        assert rig.pool.figures.restarts == 1
 
 
 def assert_nothing_is_enabled_again(row: BrowserState) -> None:
@@ -91,41 +91,41 @@ def test_a_browser_is_retired_for_its_tasks_its_age_or_its_memory() -> None:
 
 
 async def test_the_pool_grows_with_demand_and_shrinks_when_fewer_are_safe_or_nobody_needs_them(store: Path) -> None:
-    async with a_pool(store, most=2, idle_seconds=TIMEOUT) as stage:
+    async with a_pool(store, most=2, idle_seconds=TIMEOUT) as rig:
         async with AsyncExitStack() as stack:
             for number in (1, 2):
-                await stack.enter_async_context(stage.pool.lease(f"t{number}", timeout=TIMEOUT))
-            assert [row.browser_id for row in await stage.rows()] == [1, 2]
-            assert stage.pool.opens_in() > 0
+                await stack.enter_async_context(rig.pool.lease(f"t{number}", timeout=TIMEOUT))
+            assert [row.browser_id for row in await rig.rows()] == [1, 2]
+            assert rig.pool.opens_in() > 0
             with pytest.raises(HostBusy, match="2 of 2 browsers are busy"):
-                await stack.enter_async_context(stage.pool.lease("t3", timeout=0.0))
-            await stage.agrees()
-            stage.pool.allow(1)
-            assert len(await stage.rows()) == 2, "not under a task"
-        await stage.until(lambda row: row.status == "idle")
-        stage.pool.allow(0)
-        await stage.none_left()
+                await stack.enter_async_context(rig.pool.lease("t3", timeout=0.0))
+            await rig.agrees()
+            rig.pool.allow(1)
+            assert len(await rig.rows()) == 2, "not under a task"
+        await rig.until(lambda row: row.status == "idle")
+        rig.pool.allow(0)
+        await rig.none_left()
         with pytest.raises(BrowserUnavailable, match="no memory for a browser"):
-            await stage.use()
-        assert stage.pool.opens_in() > 0
-        assert {event.reason for event in stage.emitted(events.BrowserRetired)} == {"fewer are safe now"}
-    async with a_pool(store, idle_seconds=0.1) as stage:
-        await stage.use()
-        await stage.none_left()
-        assert {event.reason for event in stage.emitted(events.BrowserRetired)} == {"nobody needed it"}
+            await rig.use()
+        assert rig.pool.opens_in() > 0
+        assert {event.reason for event in rig.emitted(events.BrowserRetired)} == {"fewer are safe now"}
+    async with a_pool(store, idle_seconds=0.1) as rig:
+        await rig.use()
+        await rig.none_left()
+        assert {event.reason for event in rig.emitted(events.BrowserRetired)} == {"nobody needed it"}
 
 
 async def test_who_waits_longest_is_served_first(store: Path) -> None:
     served: list[int] = []
 
     async def want(number: int) -> None:
-        async with stage.pool.lease(f"t{number}", timeout=TIMEOUT):
+        async with rig.pool.lease(f"t{number}", timeout=TIMEOUT):
             served.append(number)
 
-    async with a_pool(store, most=1) as stage:
-        async with stage.pool.lease("first", timeout=TIMEOUT):
+    async with a_pool(store, most=1) as rig:
+        async with rig.pool.lease("first", timeout=TIMEOUT):
             waiting = [asyncio.create_task(want(number)) for number in range(3)]
-            while stage.pool.figures.waiting < 3:
+            while rig.pool.figures.waiting < 3:
                 await asyncio.sleep(0)
             waiting[1].cancel()
         await asyncio.wait(waiting)
@@ -133,38 +133,38 @@ async def test_who_waits_longest_is_served_first(store: Path) -> None:
 
 
 async def test_a_browser_that_grew_too_large_is_retired_but_not_under_a_task(store: Path) -> None:
-    async with a_pool(store, most=1, max_browser_bytes=1024, idle_seconds=1.0) as stage:
-        async with stage.pool.lease("t1", timeout=TIMEOUT) as leased:
-            row = await stage.until(lambda row: bool(row.memory_mb))
+    async with a_pool(store, most=1, max_browser_bytes=1024, idle_seconds=1.0) as rig:
+        async with rig.pool.lease("t1", timeout=TIMEOUT) as leased:
+            row = await rig.until(lambda row: bool(row.memory_mb))
             assert row.status == "busy"
-            assert stage.pool.figures.pss_per_browser == stage.pool.figures.pss_bytes > 50 * 1024**2
+            assert rig.pool.figures.pss_per_browser == rig.pool.figures.pss_bytes > 50 * 1024**2
             assert await leased.call(leased.page.evaluate("1 + 1")) == 2
         async with asyncio.timeout(TIMEOUT):
-            while not (retired := stage.emitted(events.BrowserRetired)):
+            while not (retired := rig.emitted(events.BrowserRetired)):
                 await asyncio.sleep(0.01)
         assert "MiB of memory" in retired[0].reason
 
 
 async def test_a_chromium_that_cannot_start_is_reported_with_its_reason_and_tried_again_later(store: Path) -> None:
-    async with a_pool(store, executable="false") as stage:
+    async with a_pool(store, executable="false") as rig:
         for _ in range(2):
             with pytest.raises(BrowserUnavailable, match="starting Chromium failed") as caught:
-                await stage.use()
+                await rig.use()
             assert caught.value.after_seconds > 0
-        assert "starting Chromium failed" in stage.pool.figures.problem
-        assert len(stage.emitted(events.BrowsersUnavailable)) == 1
-        await stage.none_left()
+        assert "starting Chromium failed" in rig.pool.figures.problem
+        assert len(rig.emitted(events.BrowsersUnavailable)) == 1
+        await rig.none_left()
 
 
 async def test_a_browser_that_dies_before_it_was_used_is_not_started_again_at_once(store: Path) -> None:
-    async with a_pool(store, most=1) as stage:
+    async with a_pool(store, most=1) as rig:
         with pytest.raises(HostBusy):
-            async with stage.pool.lease("t1", timeout=0.0):
+            async with rig.pool.lease("t1", timeout=0.0):
                 pass
-        kill((await stage.until(lambda row: row.status == "idle")).pid)
-        await stage.none_left()
-        assert stage.pool.opens_in() > 0.0
-        assert [event.reason for event in stage.emitted(events.BrowsersUnavailable)] == ["the browser died"]
+        kill((await rig.until(lambda row: row.status == "idle")).pid)
+        await rig.none_left()
+        assert rig.pool.opens_in() > 0.0
+        assert [event.reason for event in rig.emitted(events.BrowsersUnavailable)] == ["the browser died"]
 
 
 @pytest.mark.timeout(300)
@@ -181,11 +181,11 @@ async def test_the_next_start_ends_what_killed_workers_left_and_nothing_else(sto
         kill(driver)
         killed.kill()
         await killed.wait()
-        async with a_pool(store) as stage:
+        async with a_pool(store) as rig:
             assert [pid for row in left for pid in members(row)] == []
             assert [row.browser_id for row in left if Path(row.profile).exists()] == []
-            assert [row.marker for row in await stage.lpm.browsers.all()] == [peers[0].marker]
-            (removed,) = stage.emitted(events.BrowserOrphansRemoved)
+            assert [row.marker for row in await rig.lpm.browsers.all()] == [peers[0].marker]
+            (removed,) = rig.emitted(events.BrowserOrphansRemoved)
             assert removed.owner == left[0].owner
             assert removed.processes > 2
         assert len(members(peers[0])) > 1

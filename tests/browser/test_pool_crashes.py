@@ -13,7 +13,7 @@ import pytest
 from parcelpost.scrapers.browser import browser, pool
 from parcelpost.scrapers.browser.browser import ChromiumPage
 from parcelpost.scrapers.fetch.errors import BrowserCrashed, BrowserUnavailable, HostBusy, RetryLater
-from tests.browser.pools import PAST_THE_GUARD, TIMEOUT, Stage, a_pool, gone, kill, members, needs_chromium, renderers
+from tests.browser.pools import PAST_THE_GUARD, TIMEOUT, PoolRig, a_pool, gone, kill, members, needs_chromium, renderers
 from tests.website import Asked, Reply, website
 
 pytestmark = needs_chromium
@@ -24,18 +24,18 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
-async def strike(stage: Stage, victim: str) -> None:
-    row = await stage.row()
-    victims = {"renderer": renderers(row), "browser": [row.pid or 0], "driver": stage.drivers()}
+async def strike(rig: PoolRig, victim: str) -> None:
+    row = await rig.row()
+    victims = {"renderer": renderers(row), "browser": [row.pid or 0], "driver": rig.drivers()}
     for pid in victims[victim]:
         kill(pid)
 
 
-async def crash(stage: Stage, victim: str, task_id: str = "t1") -> None:
-    async with stage.pool.lease(task_id, timeout=TIMEOUT) as leased, asyncio.timeout(TIMEOUT):
+async def crash(rig: PoolRig, victim: str, task_id: str = "t1") -> None:
+    async with rig.pool.lease(task_id, timeout=TIMEOUT) as leased, asyncio.timeout(TIMEOUT):
         waiting = asyncio.create_task(never_ending(leased))
         await asyncio.sleep(0)
-        await strike(stage, victim)
+        await strike(rig, victim)
         await waiting
 
 
@@ -45,15 +45,15 @@ async def never_ending(leased: ChromiumPage) -> None:
 
 async def test_who_has_a_page_hears_of_a_crash_and_the_next_one_gets_a_page(store: Path) -> None:
     reasons = {"renderer": "the page crashed", "browser": "the browser", "driver": "driver|lost"}
-    async with a_pool(store, most=1) as stage:
-        await stage.use()
+    async with a_pool(store, most=1) as rig:
+        await rig.use()
         for victim, reason in reasons.items():
-            before = await stage.row()
+            before = await rig.row()
             with pytest.raises(BrowserCrashed, match=reason):
-                await crash(stage, victim)
-            await stage.use()
-            await stage.agrees()
-            after = await stage.row()
+                await crash(rig, victim)
+            await rig.use()
+            await rig.agrees()
+            after = await rig.row()
             assert (after.browser_id, after.status) == (1, "idle")
             assert (after.pid == before.pid) == (victim == "renderer")
             if victim != "renderer":
@@ -66,23 +66,23 @@ async def test_crashes_and_hangs_are_noticed_while_nobody_has_a_page(
 ) -> None:
     monkeypatch.setattr(browser, "_ANSWER_SECONDS", 3.0)
     monkeypatch.setattr(pool, "_CHECK_SECONDS", 0.0)
-    async with a_pool(store, most=1) as stage:
+    async with a_pool(store, most=1) as rig:
         for victim in ("browser", "driver", "hang"):
-            await stage.use()
-            before = await stage.row()
+            await rig.use()
+            before = await rig.row()
             if victim == "hang":
                 os.kill(before.pid or 0, signal.SIGSTOP)
             else:
-                await strike(stage, victim)
-            await stage.until(lambda row, done=before.launches: row.launches > done and row.status == "idle")  # type: ignore[misc]
+                await strike(rig, victim)
+            await rig.until(lambda row, done=before.launches: row.launches > done and row.status == "idle")  # type: ignore[misc]
             assert members(before) == []
-        await stage.agrees()
+        await rig.agrees()
 
 
 async def test_calls_fail_at_once_on_a_lost_page_and_raise_what_the_work_raises_before(store: Path) -> None:
     from playwright.async_api import Error
 
-    async with a_pool(store, most=1) as stage, stage.pool.lease("t1", timeout=TIMEOUT) as leased:
+    async with a_pool(store, most=1) as rig, rig.pool.lease("t1", timeout=TIMEOUT) as leased:
         with pytest.raises(Error, match="oh no"):
             await leased.call(leased.page.evaluate("Promise.reject(new Error('oh no'))"))
         waiting = asyncio.create_task(never_ending(leased))
@@ -91,34 +91,34 @@ async def test_calls_fail_at_once_on_a_lost_page_and_raise_what_the_work_raises_
         with pytest.raises(asyncio.CancelledError):
             await waiting
         assert await leased.call(leased.page.evaluate("1")) == 1
-        await strike(stage, "driver")
-        await stage.until(lambda row: row.status != "busy")
+        await strike(rig, "driver")
+        await rig.until(lambda row: row.status != "busy")
         for _ in range(2):
             with pytest.raises(BrowserCrashed):
                 await leased.call(leased.page.evaluate("1"))
 
 
 async def test_a_page_that_crashes_its_browser_every_time_costs_its_task_a_retry(store: Path) -> None:
-    async with a_pool(store, most=1) as stage:
+    async with a_pool(store, most=1) as rig:
         for _ in range(5):
             with pytest.raises(BrowserCrashed):
-                await crash(stage, "renderer", "deadly")
+                await crash(rig, "renderer", "deadly")
         with pytest.raises(RetryLater, match="5 times in a row with this task"):
-            await stage.use("deadly")
-        await stage.use("deadly")
+            await rig.use("deadly")
+        await rig.use("deadly")
 
 
 async def test_the_largest_browser_is_stopped_when_memory_is_out(store: Path) -> None:
-    async with a_pool(store, most=1) as stage:
-        assert await stage.pool.stop_largest() is False
+    async with a_pool(store, most=1) as rig:
+        assert await rig.pool.stop_largest() is False
         with pytest.raises(BrowserCrashed, match="out of memory"):
-            async with stage.pool.lease("t1", timeout=TIMEOUT) as leased, asyncio.timeout(TIMEOUT):
-                row = await stage.row()
-                assert await stage.pool.stop_largest() is True
+            async with rig.pool.lease("t1", timeout=TIMEOUT) as leased, asyncio.timeout(TIMEOUT):
+                row = await rig.row()
+                assert await rig.pool.stop_largest() is True
                 await never_ending(leased)
         await gone(lambda: members(row))
-        await stage.none_left()
-        await stage.use()
+        await rig.none_left()
+        await rig.use()
 
 
 ITEMS = 24
@@ -129,8 +129,8 @@ KILL_EVERY = 4
 class Work:
     """Items, each tried until its page was had."""
 
-    def __init__(self, stage: Stage, url: str) -> None:
-        self._stage = stage
+    def __init__(self, rig: PoolRig, url: str) -> None:
+        self._stage = rig
         self._url = url
         self._todo = list(range(ITEMS))
         self.had: dict[int, str] = {}
@@ -155,13 +155,13 @@ class Work:
             await asyncio.sleep(min(error.after_seconds, 1.0))
 
 
-async def strike_anything(stage: Stage, chance: random.Random) -> None:
+async def strike_anything(rig: PoolRig, chance: random.Random) -> None:
     victim = chance.choice(["browser", "browser", "renderer", "renderer", "driver"])
-    running = [row for row in await stage.rows() if row.status in ("idle", "busy")]
+    running = [row for row in await rig.rows() if row.status in ("idle", "busy")]
     if running:
         row = chance.choice(running)
         pages = renderers(row)
-        pid = next(iter(stage.drivers()), row.pid) if victim == "driver" else row.pid
+        pid = next(iter(rig.drivers()), row.pid) if victim == "driver" else row.pid
         kill(chance.choice(pages) if victim == "renderer" and pages else pid)
 
 
@@ -172,18 +172,18 @@ async def test_every_page_is_had_whatever_is_killed(store: Path) -> None:
         return Reply(f"<p>parcel {asked.query.get('item')}</p>".encode())
 
     chance = random.Random(6)
-    async with website() as site, a_pool(store, most=2) as stage:
+    async with website() as site, a_pool(store, most=2) as rig:
         site.pages["/"] = page
-        work = Work(stage, site.url)
+        work = Work(rig, site.url)
         workers = [asyncio.create_task(work.work()) for _ in range(3)]
         strikes = 0
         while not all(worker.done() for worker in workers):
             await asyncio.sleep(0.01)
             if len(work.had) >= KILL_EVERY * (strikes + 1):
                 strikes += 1
-                await strike_anything(stage, chance)
-                await stage.agrees()
+                await strike_anything(rig, chance)
+                await rig.agrees()
         await asyncio.gather(*workers)
         assert work.had == {number: f"parcel {number}" for number in range(ITEMS)}
         assert work.crashes >= strikes // 4
-        await stage.agrees()
+        await rig.agrees()

@@ -336,18 +336,18 @@ async def test_a_site_that_does_not_answer_is_tried_later(guarded: Browser, site
 
 
 FLOODS = {
-    "requests": "for (let i = 0; i < 50; i++) new Image().src = '/?' + i",
-    "frames": "for (let i = 0; i < 250; i++) document.body.append(document.createElement('iframe'))",
-    "windows": "for (let i = 0; i < 5; i++) window.open('/window')",
-    "errors": "setInterval(() => { nowhere() }, 1)",
-    "dialogs": "for (;;) alert('hello')",
+    "requests": "for (let i = 0; i < 120; i++) new Image().src = '/?' + i",
+    "frames": "for (let i = 0; i < 120; i++) document.body.append(document.createElement('iframe'))",
+    "windows": "for (let i = 0; i < 4; i++) window.open('/window')",
+    "errors": "for (let i = 0; i < 120; i++) setTimeout(() => nowhere(), 0)",
+    "dialogs": "for (let i = 0; i < 120; i++) alert(i)",
 }
 
 
 async def test_whatever_a_page_does_without_end_is_stopped(
     guarded: Browser, site: Website, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parcelpost.scrapers.browser.page._MAX_MESSAGES", 200)
+    monkeypatch.setattr("parcelpost.scrapers.browser.page._MAX_MESSAGES", 100)
     async with rendering(guarded) as one:
         for kind, script in FLOODS.items():
             site.page("/", f"<html><body><script>{script}</script></body></html>".encode())

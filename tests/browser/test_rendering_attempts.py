@@ -104,16 +104,16 @@ async def test_an_attempt_that_is_cancelled_leaves_its_page_too(guarded: Browser
         return await fetcher.rendered(f"{site.url}/hang", until="#never")
 
     async with rendering(guarded) as one:
-        stage = Sandbox()
-        running = asyncio.create_task(stage.run(scraper(one, fetch, Retry("x")), task(), PATIENCE))
+        sandbox = Sandbox()
+        running = asyncio.create_task(sandbox.run(scraper(one, fetch, Retry("x")), task(), PATIENCE))
         async with asyncio.timeout(PATIENCE):
             while "/" not in site.paths:  # its script runs
                 await asyncio.sleep(0.01)
-        stage.interrupt()
+        sandbox.interrupt()
         assert await running is None
         await all_back(one)
         assert [kept.task_id for kept in one.artifacts] == ["t1"]
-        await stage.close()
+        await sandbox.close()
 
 
 async def test_platform_code_that_hangs_does_not_hold_a_page(guarded: Browser, site: Website) -> None:
@@ -243,9 +243,9 @@ async def test_a_parser_that_is_there_already_may_ask_for_a_browser(
         adapted = PluginAdapter(
             later if is_async else plain, parse=parse, sessions=lambda given: one.fetcher.session(0.0, given)
         )
-        stage = Sandbox()
-        outcome = await stage.run(adapted.scrape, task(), PATIENCE)
-        await stage.close()
+        sandbox = Sandbox()
+        outcome = await sandbox.run(adapted.scrape, task(), PATIENCE)
+        await sandbox.close()
         await all_back(one)
     assert isinstance(outcome, Done), outcome
     assert dict(outcome.data)["owner"] == "DOE"  # type: ignore[arg-type]
@@ -272,9 +272,9 @@ async def test_a_parser_that_raises_gives_its_page_back(guarded: Browser, site: 
 
     async with rendering(guarded) as one:
         adapted = PluginAdapter(broken, sessions=lambda given: one.fetcher.session(0.0, given))
-        stage = Sandbox()
-        assert await stage.run(adapted.scrape, task(), PATIENCE) == Retry("ValueError: a bug")
-        await stage.close()
+        sandbox = Sandbox()
+        assert await sandbox.run(adapted.scrape, task(), PATIENCE) == Retry("ValueError: a bug")
+        await sandbox.close()
         await all_back(one)
         assert len(one.artifacts) == 1
 

@@ -27,16 +27,16 @@ async def test_a_killed_browser_is_noticed_and_the_next_page_comes_from_another(
         await reader.read()
 
     task = Task(task_id="t1", platform="vgsi", target=Target(parcel_id="1", state="FL", county="adams"))
-    async with website() as site, a_pool(tmp_path / "store.db", most=1) as stage:
+    async with website() as site, a_pool(tmp_path / "store.db", most=1) as rig:
         site.page("/", b"<html><body><script>document.write('<b>DOE</b>')</script></body></html>")
         site.streams["/hang"] = hang
-        browsing = RenderContext(pool=stage.pool, lease_seconds=TIMEOUT)
+        browsing = RenderContext(pool=rig.pool, lease_seconds=TIMEOUT)
         async with PageFetcher.open(HERE, clock=SystemClock(), browsing=browsing) as fetcher, asyncio.timeout(TIMEOUT):
             first = fetcher.session(0.0, task)
             hanging = asyncio.create_task(first.rendered(f"{site.url}/hang"))
             while "/hang" not in site.paths:
                 await asyncio.sleep(0.01)
-            (row,) = await stage.rows()
+            (row,) = await rig.rows()
             assert (row.status, row.current_task_id) == ("busy", "t1")
             assert row.pid is not None
             os.kill(row.pid, signal.SIGKILL)
@@ -56,12 +56,12 @@ FLOOD = b"<body><script>setInterval(() => { for (let i = 0; i < 200; i++) consol
 
 async def test_a_page_that_sends_too_many_messages_is_stopped_and_others_load_beside_it(tmp_path: Path) -> None:
     """Its other limits are far away."""
-    async with website() as site, a_pool(tmp_path / "store.db", most=2) as stage:
+    async with website() as site, a_pool(tmp_path / "store.db", most=2) as rig:
         site.page("/", b"<html><body><b>DOE</b></body></html>")
         site.page("/flood", FLOOD)
         artifacts = Artifacts()
         browsing = RenderContext(
-            pool=stage.pool,
+            pool=rig.pool,
             lease_seconds=TIMEOUT,
             options=BrowserOptions(page_seconds=10 * TIMEOUT),
             quiet_seconds=10 * TIMEOUT,
@@ -93,12 +93,12 @@ async def test_a_page_that_sends_too_many_messages_is_stopped_and_others_load_be
 async def test_scripts_that_do_not_end_go_with_their_browser(tmp_path: Path) -> None:
     """A page that is only closed would go on computing for as long as its browser lives."""
     task = Task(task_id="t1", platform="vgsi", target=Target(parcel_id="1", state="FL", county="adams"))
-    async with website() as site, a_pool(tmp_path / "store.db", most=1) as stage:
+    async with website() as site, a_pool(tmp_path / "store.db", most=1) as rig:
         site.page("/", b"<html><body><script>while (true) { }</script></body></html>")
-        browsing = RenderContext(pool=stage.pool, lease_seconds=TIMEOUT, options=BrowserOptions(page_seconds=1.0))
+        browsing = RenderContext(pool=rig.pool, lease_seconds=TIMEOUT, options=BrowserOptions(page_seconds=1.0))
         async with PageFetcher.open(HERE, clock=SystemClock(), browsing=browsing) as fetcher, asyncio.timeout(TIMEOUT):
             session = fetcher.session(0.0, task)
             with pytest.raises(RetryLater, match="scripts do not end"):
                 await session.rendered(f"{site.url}/")
             await session.end(failed=True)
-            await stage.until(lambda row: row.launches >= 2 and row.status == "idle")
+            await rig.until(lambda row: row.launches >= 2 and row.status == "idle")

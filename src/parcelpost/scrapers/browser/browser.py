@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 _START_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
-_PAGE_SECONDS = 30.0
+_PAGE_SECONDS = 60.0
 _CLOSE_SECONDS = 5.0
 _POLL_SECONDS = 0.2
 _MAX_REASON_CHARS = 300
@@ -105,7 +105,10 @@ class PlaywrightDriver:
 
     @property
     def is_running(self) -> bool:
-        return not self.died.done() and processes.is_running(self.pid)
+        """The first to notice its end tells all its browsers."""
+        if not self.died.done() and not processes.is_running(self.pid):
+            self.died.set_result("Playwright's driver died")
+        return not self.died.done()
 
     async def stop(self) -> None:
         """Leaves no process behind."""
@@ -117,9 +120,8 @@ class PlaywrightDriver:
             _kill(self.pid)
 
     async def _watch_process(self) -> None:
-        while processes.is_running(self.pid):
+        while self.is_running:
             await self._clock.sleep(_POLL_SECONDS)
-        self.died.set_result("Playwright's driver died")
 
 
 def _driver_pids() -> set[int]:

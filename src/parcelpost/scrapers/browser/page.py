@@ -206,8 +206,8 @@ class Navigation:
         self.is_over = True
 
 
-_MAX_MESSAGES = 5_000
-_REQUEST_WEIGHT, _WINDOW_WEIGHT = 5, 100
+_MAX_MESSAGES = 2_000
+_CONSOLE_WEIGHT, _WINDOW_WEIGHT = 2, 40
 _CHARS_PER_MESSAGE = 10_000
 _ENDLESS = ("eventsource", "websocket", "ping")
 _LOOK_CHARS = 4 * (SCANNED_BYTES // 3 + 1)
@@ -278,7 +278,7 @@ class PageWatch:
 
     def _on_request(self, request: Request) -> None:
         self._active_at = self._clock.monotonic()
-        self._count(_REQUEST_WEIGHT)
+        self._count()
         if request.resource_type not in _ENDLESS:
             self._in_flight.add(request)
         if self._navigation is not None and self._is_document(request):
@@ -303,7 +303,7 @@ class PageWatch:
             self._navigation.net_error = reason
 
     def _on_console(self, message: ConsoleMessage) -> None:
-        if self._count(max(1, len(message.args), len(message.text) // _CHARS_PER_MESSAGE)):
+        if self._count(_CONSOLE_WEIGHT * max(1, len(message.args), len(message.text) // _CHARS_PER_MESSAGE)):
             return
         is_ours = _NO_SCRIPTS in message.text and self._navigation is not None and self._navigation.is_over
         if not is_ours:
