@@ -140,8 +140,8 @@ def test_workers_are_listed(ledger: str, run: Run) -> None:
     at(ledger, lambda one: one.record_heartbeat(WorkerHeartbeat(worker_id="ended", leaving=True), now, now, now))
     lines = run("gateway", "workers", "--database", ledger).out.splitlines()
     states = {line.split()[0]: line.split()[1] for line in lines[1:]}
-    assert states == {"old": "away", "new": "alive", "ended": "stopped"}
-    assert "1 alive (0 paused), 1 stopped, 1 away" in run("gateway", "status", "--database", ledger).out
+    assert states == {"old": "offline", "new": "alive", "ended": "stopped"}
+    assert "1 alive (0 paused), 1 stopped, 1 offline" in run("gateway", "status", "--database", ledger).out
 
 
 def test_an_order_goes_to_one_worker_or_to_all_that_are_alive(ledger: str, run: Run) -> None:

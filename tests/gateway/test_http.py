@@ -173,7 +173,7 @@ async def test_a_ledger_that_is_away_is_503_and_nothing_is_called_bad(tmp_path: 
             assert (await call).status_code == 503
         answer = await client.post("/internal/results", json=[a_result()])
         assert answer.headers["retry-after"] == "5"
-        assert answer.json()["error"]["code"] == "NOT_NOW"
+        assert answer.json()["error"]["code"] == "UNAVAILABLE"
         (tmp_path / "unplugged").rename(disk)
         assert (await client.post("/internal/results", json=[a_result()])).json()["inserted"] == 1
 
@@ -330,7 +330,7 @@ async def test_a_result_of_something_else_does_not_end_a_task(context: Context, 
         ({"county": "tolland", "parcel_id": "another"}, "county and parcel"),
     ]:
         answer = (await client.post("/internal/results", json=[a_result(listed=False, **wrong), a_result("t2")])).json()
-        said = f"the result is of another {named} than its task orders"
+        said = f"the result's {named} does not match its task"
         assert answer["receipts"][0] == {"task_id": "t1", "status": "rejected", "error": said}
         assert answer["receipts"][1]["status"] in {"stored", "duplicate"}, "a task that is not known may be anything"
         row = await context.ledger.task("t1")

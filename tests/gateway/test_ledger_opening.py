@@ -108,7 +108,7 @@ async def test_a_server_that_refuses_is_told_from_one_that_is_away(postgres_serv
         async with opened(uri.replace("/postgres?", "/no_such_database?")):
             pass
     assert not refused.value.retry_helps
-    with pytest.raises(LedgerUnavailable, match=r"127\.0\.0\.1:1/postgres does not answer") as away:
+    with pytest.raises(LedgerUnavailable, match=r"127\.0\.0\.1:1/postgres cannot be reached") as away:
         async with opened("postgresql://postgres:secret@127.0.0.1:1/postgres"):
             pass
     assert "secret" not in str(away.value)

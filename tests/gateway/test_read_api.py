@@ -318,7 +318,7 @@ async def test_an_overview_tells_how_everything_is(context: Context, client: htt
     assert told["counts"]["parcels"] == 6
     workers = {worker["worker_id"]: worker for worker in told["workers"]}
     assert {name: worker["state"] for name, worker in workers.items()} == {
-        "attic": "away",
+        "attic": "offline",
         "boat-17": "alive",
         "cellar": "stopped",
         "harlow-01": "alive",
@@ -522,7 +522,7 @@ async def test_orders_need_an_admin_token(subtests: pytest.Subtests, tmp_path: P
                 for headers in ({}, bearer("wrong")):
                     assert (await client.post(path, json={}, headers=headers)).status_code == 401
                 refused = await client.post(path, json={}, headers=bearer("reading"))
-                assert (refused.status_code, "needs an admin token" in refused.text) == (403, True)
+                assert (refused.status_code, "an admin token is required" in refused.text) == (403, True)
                 assert (await client.post(path, json={}, headers=bearer("ruling"))).status_code in {200, 422}
 
 

@@ -1,4 +1,4 @@
-"""Tokens of workers, readers and admins, and what each may do. Every route starts here."""
+"""Authentication and authorization: the tokens of workers, readers and admins, and what each may do."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.settings.schema import ServerSettings
 from parcelpost.settings.secrets import ADMIN_TOKENS_VARIABLE, READ_TOKENS_VARIABLE, WORKER_TOKENS_VARIABLE
 
-LEAST_CHARS = 16
-"""Of a token that nobody guesses."""
+MIN_TOKEN_CHARS = 16
+"""A shorter token could be guessed."""
 
-_LOOK_AGAIN_SECONDS = 1.0
-_MOST_BYTES = 1024 * 1024
+_RELOAD_SECONDS = 1.0
+_MAX_BYTES = 1024 * 1024
 _ENTRY = re.compile(r"(?:([\w.@-]{1,64}):\s*)?([\x21-\x39\x3b-\x7e]{1,8192})", re.ASCII)
-_FORM = "write one token a line, or 'name: token'; a token is printable ASCII without spaces and colons"
+_FORM = "write one token per line, or 'name: token'; a token is printable ASCII without spaces or colons"
 
 
 class _Entry(Struct, frozen=True):
@@ -44,10 +44,10 @@ class _Entry(Struct, frozen=True):
 
 
 class TokenBook:
-    """The tokens of one kind. They are kept as hashes only, and never shown.
+    """The tokens of one kind, kept as hashes only and never shown.
 
-    A file is looked at again at most once a second. When it cannot be read or understood any more, what it held last
-    stays good, and an event says so; a file that is emptied revokes all it held. Raises InvalidSettings when made.
+    A changed file is read again, at most once a second. If it can no longer be read or parsed, the previous tokens stay
+    valid and an event is emitted; an empty file revokes all tokens. The constructor raises InvalidSettings.
     """
 
     def __init__(self, kind: str, given: str, file: str, clock: Clock, emit: Emit) -> None:
@@ -58,34 +58,34 @@ class TokenBook:
         self._file = Path(file) if file else None
         self._from_file: Sequence[_Entry] = ()
         self._seen: object = None
-        self._looked_at = clock.monotonic()
+        self._loaded_at = clock.monotonic()
         if self._file:
             self._seen = _file_version(self._file)
             self._from_file = self._read(self._file)
 
     @property
     def configured(self) -> bool:
-        """Whether such tokens are asked for: also where a file names none any more."""
+        """Whether such tokens are required. A file that lists none still counts."""
         return bool(self._given) or self._file is not None
 
     @property
     def given_names(self) -> frozenset[str]:
-        """Of those that were given a name; the others are called by their place, which changes."""
-        self._look_again()
+        """The names of tokens that have one; the others go by their position, which may change."""
+        self._reload()
         return frozenset(entry.name for entry in self._entries if entry.is_named)
 
     @property
     def has_unnamed(self) -> bool:
-        """Whether somebody may come in under no name: with a token that has none, or without one."""
+        """Whether a caller may have no name: with an unnamed token, or where no token is required."""
         return not self.configured or not all(entry.is_named for entry in self._entries)
 
     @property
     def short(self) -> Sequence[str]:
-        """The names of those that can be guessed."""
+        """The names of tokens that are too short."""
         return [entry.name for entry in self._entries if entry.is_short]
 
     def shares_with(self, other: TokenBook) -> bool:
-        """Whether one token is in both."""
+        """Whether a token is in both."""
         return not {entry.digest for entry in self._entries}.isdisjoint(entry.digest for entry in other._entries)
 
     @property
@@ -93,8 +93,8 @@ class TokenBook:
         return (*self._given, *self._from_file)
 
     def name_of(self, given: str) -> str | None:
-        """The name of that token; None if it is none of ours. Takes as long for each of them."""
-        self._look_again()
+        """Returns the name of a token, None if it is unknown. Takes constant time."""
+        self._reload()
         digest = hashlib.sha256(given.encode("utf-8", "surrogateescape")).digest()
         found = None
         for entry in self._entries:
@@ -102,11 +102,11 @@ class TokenBook:
                 found = entry.name
         return found
 
-    def _look_again(self) -> None:
+    def _reload(self) -> None:
         now = self._clock.monotonic()
-        if self._file is None or now - self._looked_at < _LOOK_AGAIN_SECONDS:
+        if self._file is None or now - self._loaded_at < _RELOAD_SECONDS:
             return
-        self._looked_at = now
+        self._loaded_at = now
         mark = _file_version(self._file)
         if mark == self._seen:
             return
@@ -120,12 +120,12 @@ class TokenBook:
         name = f"server.{self.kind}_tokens_file {file}"
         try:
             with file.open("rb") as opened:
-                content = opened.read(_MOST_BYTES + 1)
+                content = opened.read(_MAX_BYTES + 1)
             mode = file.stat().st_mode
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise InvalidSettings(f"{name} cannot be read: {reason}", hint="check the path and its owner") from None
-        if len(content) > _MOST_BYTES:
+        if len(content) > _MAX_BYTES:
             raise InvalidSettings(f"{name} is longer than 1 MiB", hint="is it the right file?")
         entries = _parse_entries(content.decode("latin-1").splitlines(), "line", name)
         open_to_all = bool(stat.S_ISREG(mode) and mode & (stat.S_IROTH | stat.S_IWOTH))
@@ -141,12 +141,12 @@ class Tokens(Struct, frozen=True, kw_only=True):
 
     @property
     def configured(self) -> bool:
-        """Whether there are any: then nobody is let in without one."""
+        """Whether any tokens are set: then every request needs one."""
         return self.worker.configured or self.read.configured or self.admin.configured
 
 
 def read_tokens(settings: ServerSettings, environment: Mapping[str, str], clock: Clock, emit: Emit) -> Tokens:
-    """Raises InvalidSettings, without a token in it."""
+    """Raises InvalidSettings; the message never contains a token."""
 
     def book(kind: str, variable: str, file: str) -> TokenBook:
         return TokenBook(kind, environment.get(variable, ""), file, clock, emit)
@@ -159,7 +159,7 @@ def read_tokens(settings: ServerSettings, environment: Mapping[str, str], clock:
 
 
 def _file_version(file: Path) -> object:
-    """Changes when the file does."""
+    """Returns a value that changes when the file does."""
     try:
         found = file.stat()
     except (OSError, ValueError):
@@ -175,8 +175,8 @@ def _parse_entries(lines: Sequence[str], place: str, where: str) -> Sequence[_En
             continue
         entry = _ENTRY.fullmatch(text)
         if entry is None:
-            raise InvalidSettings(f"{where}: number {number} is no token", hint=_FORM)
-        digest, is_short = hashlib.sha256(entry[2].encode()).digest(), len(entry[2]) < LEAST_CHARS
+            raise InvalidSettings(f"{where}: entry {number} is not a valid token", hint=_FORM)
+        digest, is_short = hashlib.sha256(entry[2].encode()).digest(), len(entry[2]) < MIN_TOKEN_CHARS
         found.append(_Entry(entry[1] or f"{place} {number}", digest, bool(entry[1]), is_short))
     return found
 
@@ -184,27 +184,26 @@ def _parse_entries(lines: Sequence[str], place: str, where: str) -> Sequence[_En
 _WORKER_ID = re.compile(r"[!-~]{1,200}", re.ASCII)
 _UNKNOWN = "unknown"
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
-_CHECK_AGAIN_SECONDS = 300.0
+_RECHECK_SECONDS = 300.0
 _IDLE_AFTER = timedelta(hours=1)
-_MOST_CHECKED = 20_000
+_MAX_CHECKED = 20_000
 _BEARER = {"WWW-Authenticate": 'Bearer realm="parcelpost"'}
 
 
 class Caller(NamedTuple):
     worker_id: str
     token: str
-    """Its name, or its place where it was given none; '' without a token."""
+    """Its name, or its position if it has none; '' without a token."""
     owner: str
-    """The name under which the worker's id is kept: the token's, or '' where it was given none."""
+    """Who owns the worker id: the token's name, or '' if it has none."""
 
 
 class Access:
-    """Three doors: for workers, for readers, for admins. Each raises ApiError (401, 403) for a stranger.
+    """Decides who is a worker, a reader or an admin. Each method raises ApiError (401, 403) for anyone else.
 
-    Where no tokens are configured at all and the gateway listens on a loopback address only, every door is open to this
-    machine: to a request that comes from it, that names it as its host (a page elsewhere may have its own name point
-    here), that carries no word of a proxy and that no other site's page has made. `server.open_read` opens the readers'
-    door in spite of tokens: to this machine, or, where we listen elsewhere, to whoever reaches it.
+    Without any tokens, and only on a loopback address, local requests are admitted: they come from this machine, name
+    it in their Host header (against DNS rebinding), and were not forwarded by a proxy or made by another site's page.
+    `server.open_read` lets readers in without a token: local requests on a loopback address, any request elsewhere.
     """
 
     def __init__(self, settings: ServerSettings, tokens: Tokens) -> None:
@@ -213,7 +212,7 @@ class Access:
         self._open_read = settings.open_read
 
     def worker(self, request: Request) -> Caller:
-        """Its id is `unknown` where it gives none, as the public gateways have it."""
+        """Returns the calling worker. Its id is `unknown` if it sends none, as in the public gateways."""
         given = request.headers.get("x-worker-token")
         token = self._check([self._tokens.worker], given, request)
         owner = token if token in self._tokens.worker.given_names else ""
@@ -224,19 +223,19 @@ class Access:
         return Caller(worker_id, token, owner)
 
     def reader(self, request: Request) -> None:
-        """A read or an admin token."""
+        """Requires a read or admin token."""
         books = [self._tokens.read, self._tokens.admin]
         self._check(books, _bearer(request), request, is_open=self._open_read)
 
     def admin(self, request: Request) -> None:
-        """An admin token."""
+        """Requires an admin token."""
         book, given = self._tokens.admin, _bearer(request)
         if book.configured and given and book.name_of(given) is None and self._tokens.read.name_of(given) is not None:
-            raise ApiError(403, "this needs an admin token, and the token given is a read token")
+            raise ApiError(403, "an admin token is required; this is a read token")
         self._check([book], given, request)
 
     def _check(self, books: list[TokenBook], given: str | None, request: Request, *, is_open: bool = False) -> str:
-        """The token's name; '' for none, where none is needed."""
+        """Returns the token's name, '' where no token is required."""
         names = [book.name_of(given) for book in books] if given else []
         for name in names:
             if name is not None:
@@ -244,20 +243,20 @@ class Access:
         if is_open and not self._on_loopback:
             return ""
         if not is_open and (self._tokens.configured or not self._on_loopback):
-            what = "the token is not known here" if given else "a token is needed"
+            what = "the token is unknown" if given else "a token is required"
             if not any(book.configured for book in books):
-                what = f"no {books[0].kind} tokens are set here, and other tokens are"
+                what = f"this gateway has no {books[0].kind} tokens, only tokens of other kinds"
             header = "X-Worker-Token" if books[0] is self._tokens.worker else "Authorization: Bearer"
             raise ApiError(401, f"{what} ({header})", headers=None if books[0] is self._tokens.worker else _BEARER)
         if problem := _foreign_reason(request):
-            raise ApiError(403, f"{problem}: without a token this gateway serves its own machine only")
+            raise ApiError(403, f"{problem}: without tokens this gateway accepts local requests only")
         return ""
 
 
 class WorkerIds:
-    """Which token a worker's id belongs to: the one that used it first, so that no worker speaks for another's.
+    """Which token owns a worker id: the first that used it, so that no worker can act for another token's worker.
 
-    Tokens without a name are one owner together, and a token that was removed or renamed leaves its ids to the next.
+    All unnamed tokens are one owner. The ids of a removed or renamed token go to the next token that uses them.
     """
 
     def __init__(self, ledger: Ledger, tokens: TokenBook, most: int, clock: Clock) -> None:
@@ -266,13 +265,13 @@ class WorkerIds:
         self._most = most
         self._clock = clock
         self._checked: OrderedDict[str, tuple[str, float]] = OrderedDict()
-        """By id: its owner, and when the ledger said so."""
+        """By id: its owner, and when the ledger was last asked."""
 
     async def check(self, caller: Caller) -> None:
-        """Raises ApiError (403) for an id of another token, or one too many of this one; LedgerUnavailable."""
+        """Raises ApiError (403) for another token's id, or if this token has too many; LedgerUnavailable."""
         worker_id, now = caller.worker_id, self._clock.monotonic()
         owner, at = self._checked.get(worker_id, ("", -math.inf))
-        if owner == caller.owner and now - at < _CHECK_AGAIN_SECONDS:
+        if owner == caller.owner and now - at < _RECHECK_SECONDS:
             return
         names = {*self._tokens.given_names, ""} if self._tokens.has_unnamed else self._tokens.given_names
         today = self._clock.now()
@@ -280,23 +279,23 @@ class WorkerIds:
             worker_id, caller.owner, names, self._most, today, today - _IDLE_AFTER
         )
         if found is None:
-            what = f"the token is in use by {self._most:,} workers already (server.workers_per_token)"
+            what = f"this token already has {self._most:,} workers (server.workers_per_token)"
             raise ApiError(403, what)
         if found != caller.owner:
-            what = f"worker id {worker_id} was first used with another token"
+            what = f"worker id {worker_id} belongs to another token"
             remedy = (
                 "list the new token under the same name as the old one, give this worker another worker.id, "
-                f"or free the id with 'parcelpost gateway release {worker_id}'"
+                f"or release the id with 'parcelpost gateway release {worker_id}'"
             )
             raise ApiError(403, f"{what}; {remedy}")
         self._checked[worker_id] = (found, now)
         self._checked.move_to_end(worker_id)
-        if len(self._checked) > _MOST_CHECKED:
+        if len(self._checked) > _MAX_CHECKED:
             self._checked.popitem(last=False)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether that is this machine's name for itself."""
+    """Whether the host is a loopback address."""
     name = host.strip("[]").lower()
     if name == "localhost":
         return True
@@ -314,19 +313,19 @@ def _bearer(request: Request) -> str | None:
 
 
 def _foreign_reason(request: Request) -> str:
-    """Why the request is not of this machine's own; '' if it is."""
+    """Returns why the request is not local, '' if it is."""
     headers = request.headers
     if request.client is None or not is_loopback(request.client.host):
-        return "it comes from another machine"
+        return "the request comes from another machine"
     if not is_loopback(_host_of(f"//{headers.get('host', '')}")):
-        return "its Host header names another machine"
+        return "the Host header names another machine"
     if any(name in headers for name in _FORWARDED):
-        return "a proxy has passed it on"
+        return "the request was forwarded by a proxy"
     if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
-        return "another site's page has made it"
+        return "the request was made by another site's page"
     origin = headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != headers.get("host"):
-        return "another site's page has made it"
+        return "the request was made by another site's page"
     return ""
 
 
@@ -338,11 +337,11 @@ def _host_of(url: str) -> str:
 
 
 _VARIABLES = {"worker": WORKER_TOKENS_VARIABLE, "read": READ_TOKENS_VARIABLE, "admin": ADMIN_TOKENS_VARIABLE}
-_MAKE_HINT = "make one with 'parcelpost gateway token'"
+_MAKE_HINT = "create one with 'parcelpost gateway token'"
 
 
 def check_tokens(settings: ServerSettings, tokens: Tokens) -> None:
-    """Raises InvalidSettings where a token opens a door that is not its own, or strangers could reach an open one."""
+    """Raises InvalidSettings if a token has two roles, or if other machines could connect without a strong token."""
     _refuse_shared(tokens)
     if is_loopback(settings.host):
         return
@@ -350,8 +349,8 @@ def check_tokens(settings: ServerSettings, tokens: Tokens) -> None:
     _refuse_missing(place, [book for book in (tokens.worker, tokens.admin) if not book.configured])
     for book in (tokens.worker, tokens.read, tokens.admin):
         if book.short:
-            what = f"{place}, and a token that can be guessed is set for {_named([book])}: {', '.join(book.short)}"
-            raise InvalidSettings(what, hint=f"a token has at least {LEAST_CHARS} characters; {_MAKE_HINT}")
+            what = f"{place}, and a token for {_named([book])} is too short: {', '.join(book.short)}"
+            raise InvalidSettings(what, hint=f"a token needs at least {MIN_TOKEN_CHARS} characters; {_MAKE_HINT}")
 
 
 def _refuse_missing(place: str, missing: list[TokenBook]) -> None:
@@ -367,8 +366,8 @@ def _refuse_shared(tokens: Tokens) -> None:
     for one, other in combinations((tokens.worker, tokens.read, tokens.admin), 2):
         if one.shares_with(other):
             raise InvalidSettings(
-                f"one token is set for {_named([one])} and for {_named([other])}: whoever has it may do what both may",
-                hint=f"give each a token of its own; {_MAKE_HINT}",
+                f"{_named([one])} and {_named([other])} share a token, which would give it both roles",
+                hint=f"use separate tokens; {_MAKE_HINT}",
             )
 
 

@@ -20,18 +20,18 @@ _CODES = {
     405: "METHOD_NOT_ALLOWED",
     413: "TOO_LARGE",
     415: "UNSUPPORTED_ENCODING",
-    421: "ANOTHER_LEDGER",
+    421: "WRONG_LEDGER",
     422: "INVALID",
     429: "TOO_MANY_REQUESTS",
-    500: "OUR_FAULT",
-    503: "NOT_NOW",
+    500: "INTERNAL_ERROR",
+    503: "UNAVAILABLE",
 }
 
 
 class ApiError(HTTPException):
-    """Raised anywhere below a route; becomes the contract's error body.
+    """Raised by routes and what they call; becomes the contract's error body.
 
-    `close`: the connection is not used again, because the rest of the request will not be read.
+    `close`: the connection is closed afterwards, because the rest of the request is not read.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ def unavailable(message: str, retry_after: int = 5) -> ApiError:
     return ApiError(503, message, headers={"Retry-After": str(retry_after)})
 
 
-_MOST_REASON_CHARS = 300
+_MAX_REASON_CHARS = 300
 _JSON = "application/json"
 _LINGER_SECONDS = 1.0
 _LINGER_BYTES = 4 * 1024 * 1024
 
 
 class _LastResponse(Response):
-    """Ends the connection, but not before the client had a moment to read it: a reset would take it away."""
+    """Closes the connection, after a moment for the client to read the response: a reset could discard it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.headers["Connection"] = "close"
@@ -88,6 +88,6 @@ def error_response(
 
 
 def reason_of(error: Exception) -> str:
-    """For the log: with the words of the disk or the server, which are not for whoever asked."""
+    """Returns the reason for the log, with the error of the disk or server, which clients do not see."""
     cause = f" ({error.__cause__})" if isinstance(error, RawStoreUnavailable) and error.__cause__ else ""
-    return " ".join(f"{error}{cause}".split())[:_MOST_REASON_CHARS]
+    return " ".join(f"{error}{cause}".split())[:_MAX_REASON_CHARS]

@@ -1,4 +1,4 @@
-"""What changed between the scrapes of a parcel, and when. Pure."""
+"""Computes what changed between the scrapes of a parcel. No I/O."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from parcelpost.gateway.models import RecordVersion
 from parcelpost.model import Json
 
 VOLATILE = frozenset({"scraped_at", "raw_html_hash", "parser_version"})
-"""Differ between two scrapes of the same facts."""
+"""Fields that differ even if the page did not change."""
 
 _LONG_BYTES = 256 * 1024
-_MOST_BYTES = 4 * 1024 * 1024
-_MOST_RECORD_BYTES = 64 * 1024 * 1024
-_MOST_LIENS = 1_000
-"""Of one record; what lies beyond is compared as a whole."""
+_MAX_BYTES = 4 * 1024 * 1024
+_MAX_RECORD_BYTES = 64 * 1024 * 1024
+_MAX_LIENS = 1_000
+"""Liens of one record that are compared one by one."""
 
 
 class Change(Struct, frozen=True):
-    """null: the page did not say. `field` is a name of the record, or `liens[certificate]` and a name of the lien."""
+    """null: not on the page. `field` is a field of the record, or `liens[certificate]` and a field of the lien."""
 
     field: str
     before: Json
@@ -32,7 +32,7 @@ class Change(Struct, frozen=True):
 
 
 class Scrape(Struct, frozen=True, kw_only=True):
-    """One scrape beside the one before it."""
+    """One scrape compared with the previous one."""
 
     scraped_at: datetime
     received_at: datetime
@@ -42,15 +42,14 @@ class Scrape(Struct, frozen=True, kw_only=True):
     parse_duration_ms: int
     raw_sha256: str | None
     first: bool
-    """Nothing older is known: there is nothing to compare it with."""
+    """The oldest known scrape, with nothing to compare it with."""
     changes: Sequence[Change]
 
 
 class History:
-    """The scrapes of a parcel, each beside the one before it, told from the newest on. Holds two records at a time.
+    """The scrapes of a parcel, newest first, each compared with the previous one. Holds two records at a time.
 
-    Full after `most` scrapes, once what changed in them is a few megabytes together, or once the records that were
-    compared are some more.
+    Full after `most` scrapes, a few megabytes of changes, or 64 MiB of compared records.
     """
 
     def __init__(self, most: int) -> None:
@@ -60,25 +59,25 @@ class History:
         self._last: tuple[RecordVersion, Mapping[str, Json]] | None = None
         self.scrapes: list[Scrape] = []
         self.is_whole = False
-        """Nothing older is known than what it tells."""
+        """No older scrapes exist."""
 
     @property
     def is_full(self) -> bool:
-        too_large = self._bytes > _MOST_BYTES or self._record_bytes > _MOST_RECORD_BYTES
+        too_large = self._bytes > _MAX_BYTES or self._record_bytes > _MAX_RECORD_BYTES
         return too_large or len(self.scrapes) >= self._most
 
     @property
     def room(self) -> int:
-        """How many versions more it can use: one beyond the last that it tells shows what that one changed."""
+        """How many more versions it can use, including one more to compare the last scrape with."""
         return self._most + 1 - len(self.scrapes) - (self._last is not None)
 
     @property
     def oldest(self) -> tuple[datetime, str] | None:
-        """Of those that were added."""
+        """The oldest version added."""
         return (self._last[0].scraped_at, self._last[0].task_id) if self._last else None
 
     def add(self, versions: Iterable[RecordVersion]) -> None:
-        """Older than all before, the newest first."""
+        """Adds older versions, newest first."""
         for version in versions:
             if self.is_full:
                 return
@@ -86,18 +85,18 @@ class History:
             older = record(version.data)
             if self._last:
                 newer, newer_record = self._last
-                self._tell(newer, changes(older, newer_record))
+                self._append(newer, changes(older, newer_record))
             self._last = version, older
 
     def end(self) -> None:
-        """There are no others."""
+        """To be called after the last version."""
         if self.is_full:
             return
         if self._last:
-            self._tell(self._last[0], [], first=True)
+            self._append(self._last[0], [], first=True)
         self.is_whole = True
 
-    def _tell(self, version: RecordVersion, changed: Sequence[Change], *, first: bool = False) -> None:
+    def _append(self, version: RecordVersion, changed: Sequence[Change], *, first: bool = False) -> None:
         self._bytes += len(msgspec.json.encode(changed))
         self.scrapes.append(
             Scrape(
@@ -115,7 +114,7 @@ class History:
 
 
 def record(data: bytes) -> Mapping[str, Json]:
-    """What was sent, its numbers exact."""
+    """Decodes a record with exact numbers."""
     try:
         return {name: _value(raw) for name, raw in _decode_fields(data).items()}
     except (ValueError, RecursionError):
@@ -123,7 +122,7 @@ def record(data: bytes) -> Mapping[str, Json]:
 
 
 def _value(raw: Raw) -> Json:
-    """A long list is decoded one by one: a single call would hold up all other threads meanwhile."""
+    """Decodes a long list item by item: a single call would block all other threads."""
     if len(memoryview(raw)) > _LONG_BYTES and bytes(memoryview(raw)[:1]) == b"[":
         return [_decode(one) for one in _decode_items(raw)]
     found: Json = _decode(raw)
@@ -131,7 +130,7 @@ def _value(raw: Raw) -> Json:
 
 
 def changes(older: Mapping[str, Json], newer: Mapping[str, Json]) -> list[Change]:
-    """Field by field, in the order of the newer record; liens by their certificates."""
+    """Compares field by field, in the order of the newer record; liens by certificate."""
     names = [*newer, *(name for name in older if name not in newer)]
     found: list[Change] = []
     for name in names:
@@ -146,19 +145,19 @@ def changes(older: Mapping[str, Json], newer: Mapping[str, Json]) -> list[Change
 
 
 def _lien_changes(older: Sequence[Mapping[str, Json]], newer: Sequence[Mapping[str, Json]]) -> Iterator[Change]:
-    before, after = _by_certificate(older[:_MOST_LIENS]), _by_certificate(newer[:_MOST_LIENS])
+    before, after = _by_certificate(older[:_MAX_LIENS]), _by_certificate(newer[:_MAX_LIENS])
     for name in [*after, *(name for name in before if name not in after)]:
         if name not in before or name not in after:
             yield Change(f"liens[{name}]", before.get(name), after.get(name))
             continue
         for change in changes(before[name], after[name]):
             yield Change(f"liens[{name}].{change.field}", change.before, change.after)
-    if older[_MOST_LIENS:] != newer[_MOST_LIENS:]:
-        yield Change(f"liens beyond {_MOST_LIENS:,}", len(older[_MOST_LIENS:]), len(newer[_MOST_LIENS:]))
+    if older[_MAX_LIENS:] != newer[_MAX_LIENS:]:
+        yield Change(f"liens beyond {_MAX_LIENS:,}", len(older[_MAX_LIENS:]), len(newer[_MAX_LIENS:]))
 
 
 def _by_certificate(liens: Sequence[Mapping[str, Json]]) -> dict[str, Mapping[str, Json]]:
-    """One without a certificate goes by its case, else by its place; a name that comes again is numbered."""
+    """A lien without a certificate goes by its case, else by its position; repeated names are numbered."""
     found: dict[str, Mapping[str, Json]] = {}
     times: Counter[str] = Counter()
     for place, lien in enumerate(liens, 1):
@@ -176,13 +175,13 @@ def _are_objects(given: Json) -> bool:
 
 
 def _same(before: Json, after: Json) -> bool:
-    """Python holds that True is 1; a page does not. None and an empty list both say nothing."""
-    if _says_nothing(before) or _says_nothing(after):
-        return _says_nothing(before) and _says_nothing(after)
+    """Unlike in Python, True is not 1 here; None and an empty list are the same."""
+    if _is_empty(before) or _is_empty(after):
+        return _is_empty(before) and _is_empty(after)
     return isinstance(before, bool) is isinstance(after, bool) and bool(before == after)
 
 
-def _says_nothing(given: Json) -> bool:
+def _is_empty(given: Json) -> bool:
     return given is None or given == []
 
 

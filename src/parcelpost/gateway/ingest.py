@@ -1,6 +1,6 @@
-"""Ingests a batch of results: read, matched to their tasks, stored at once, answered entry by entry.
+"""Ingests a batch of results: decodes them, matches them to their tasks, stores them, and gives each a receipt.
 
-A record comes from outside: any field may hold anything.
+Records are foreign data: any field may hold anything.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _read_liens = msgspec.json.Decoder(_Liens).decode
 
 
 def search_fields(record: Mapping[str, Json], data: bytes) -> SearchFields:
-    """Of a record and the JSON that it was read from.
+    """Extracts the fields that can be searched from a record and its JSON.
 
-    Never raises: what is not as it should be is not said. At most 200 liens are told apart.
+    Never raises: invalid values are left out. At most 200 liens are extracted.
     """
     get = record.get
     liens, delinquent = get("liens"), get("delinquent")
@@ -79,7 +79,7 @@ def _lien(fields: dict[str, Any], whole: bytes) -> Lien:
 
 
 def _text(value: Json) -> str:
-    """One trimmed line; '' for what is no text."""
+    """Returns one trimmed line, '' for what is not text."""
     return " ".join(value.replace("\0", " ").split())[:_MAX_TEXT].strip() if isinstance(value, str) else ""
 
 
@@ -88,7 +88,7 @@ def _or_none(text: str) -> str | None:
 
 
 def _text_or_number(value: Json) -> str | None:
-    """Ids are strings; a page's parser may have made a number of one."""
+    """Ids are strings; a parser may have turned one into a number."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**18:
         return str(value)
     return _or_none(_text(value))
@@ -103,7 +103,7 @@ def _year(value: Json) -> int | None:
 
 
 def _cents(value: Json) -> int | None:
-    """Exact: 0.1 is ten cents and '1234.50' is 123450. What has a fraction of a cent is rounded to the even one."""
+    """Exact: 0.1 is ten cents and '1234.50' is 123450. Fractions of a cent are rounded half to even."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     text = repr(value) if isinstance(value, float) else value  # as it was written, up to 15 digits
@@ -118,18 +118,18 @@ def _cents(value: Json) -> int | None:
     return int((amount * 100).to_integral_value())
 
 
-_MOST_ERRORS = 100
+_MAX_ERRORS = 100
 
 _Entries = Sequence[IngestedResult | server.BadEntry]
 
 
 async def ingest_results(context: Context, body: bytes, worker_id: str) -> payloads.ResultsReply:
-    """Raises InvalidInput for a body that is no batch, LedgerUnavailable when nothing could be stored."""
+    """Stores a batch. Raises InvalidInput if the body is not a batch, LedgerUnavailable if nothing was stored."""
     now = context.clock.now()
     read = await parse_body(_read_entries, body, now)
     task_ids = sorted({one.task_id for one in read if isinstance(one, IngestedResult)})
-    ordered = await context.ledger.known_tasks(task_ids, worker_id)
-    read = await _without_future_times(context, [_matched_to_task(one, ordered.get(one.task_id)) for one in read], now)
+    known = await context.ledger.known_tasks(task_ids, worker_id)
+    read = await _without_future_times(context, [_matched_to_task(one, known.get(one.task_id)) for one in read], now)
     results = [one for one in read if isinstance(one, IngestedResult)]
     stored = await context.ledger.store(results, worker_id, now) if results else ()
     _count_entries(context, read, stored)
@@ -166,24 +166,23 @@ def _rejected(task_id: str, parcel_id: str, platform: str, problem: str) -> serv
     return server.BadEntry(task_id=task_id, parcel_id=parcel_id, platform=platform, problem=problem)
 
 
-def _matched_to_task(
-    one: IngestedResult | server.BadEntry, ordered: KnownTask | None
-) -> IngestedResult | server.BadEntry:
-    """A result of another parcel would end a task that nobody has done. Of a task that is not known here, any is taken.
+def _matched_to_task(one: IngestedResult | server.BadEntry, task: KnownTask | None) -> IngestedResult | server.BadEntry:
+    """Rejects a result for another parcel than its task's: it would complete a task that was not done. Results
+    of unknown tasks are accepted.
 
-    A page that lists many parcels is ordered by some name, so its records have parcel numbers of their own. They are
-    taken from a worker that was given the task, unless it says that the record is not one of a list: `listed` is
-    optional, and a worker that does not know the field must be able to deliver a list, too.
+    The records of a multi-record page have parcel numbers of their own. They are accepted from a worker that was
+    granted the task, unless it says that the record is not one of a list: `listed` is optional, and workers that do not
+    know the field must be able to deliver lists, too.
     """
-    if isinstance(one, server.BadEntry) or ordered is None:
+    if isinstance(one, server.BadEntry) or task is None:
         return one
-    key, target = one.parcel, ordered.target
+    key, target = one.parcel, task.target
     pairs = {
-        "platform": (key.platform, ordered.platform),
+        "platform": (key.platform, task.platform),
         "state": (key.state, state_or_text(target.state) or key.state),
         "county": (key.county, county_slug(target.county) or key.county),
     }
-    if one.listed is False or not ordered.was_given:
+    if one.listed is False or not task.was_granted:
         pairs["parcel"] = (
             _alphanumeric(key.parcel_id),
             _alphanumeric(target.parcel_id) or _alphanumeric(key.parcel_id),
@@ -191,17 +190,17 @@ def _matched_to_task(
     wrong = [name for name, (sent, wanted) in pairs.items() if sent != wanted]
     if not wrong:
         return one
-    problem = f"the result is of another {' and '.join(wrong)} than its task orders"
+    problem = f"the result's {' and '.join(wrong)} does not match its task"
     return _rejected(one.task_id, key.parcel_id, key.platform, problem)
 
 
 def _alphanumeric(parcel_id: str) -> str:
-    """However it is punctuated."""
+    """Without punctuation."""
     return "".join(filter(str.isalnum, parcel_id)).upper() or parcel_id
 
 
 async def _without_future_times(context: Context, read: _Entries, now: datetime) -> _Entries:
-    """What was scraped later than now, by a clock that is ahead, was scraped when it came here first."""
+    """A scrape in the future, from a worker whose clock is ahead, counts as scraped when it first arrived."""
     ahead = [one for one in read if isinstance(one, IngestedResult) and one.scraped_at > now]
     if not ahead:
         return read
@@ -217,26 +216,26 @@ async def _without_future_times(context: Context, read: _Entries, now: datetime)
 def _reply(read: _Entries, stored: Sequence[StoreOutcome]) -> payloads.ResultsReply:
     receipts: list[payloads.EntryReceipt] = []
     errors: list[str] = []
-    fates = iter(stored)
+    outcomes = iter(stored)
     for one in read:
         if isinstance(one, server.BadEntry):
             receipts.append(payloads.EntryReceipt(one.task_id, "rejected", one.problem))
             errors.append(f"{one.parcel_id or one.task_id or 'an entry'}: {one.problem}")
         else:
-            duplicate = next(fates) is StoreOutcome.DUPLICATE
+            duplicate = next(outcomes) is StoreOutcome.DUPLICATE
             receipts.append(payloads.EntryReceipt(one.task_id, "duplicate" if duplicate else "stored"))
-    inserted = sum(fate is StoreOutcome.INSERTED for fate in stored)
+    inserted = stored.count(StoreOutcome.INSERTED)
     return payloads.ResultsReply(
         inserted=inserted,
         updated=len(stored) - inserted,
         failed=len(errors),
-        errors=errors[:_MOST_ERRORS] or None,
+        errors=errors[:_MAX_ERRORS] or None,
         receipts=receipts,
     )
 
 
 def _count_entries(context: Context, read: _Entries, stored: Sequence[StoreOutcome]) -> None:
-    """Records, and the tasks that they complete: the further records of a page complete none."""
+    """Counts records, and the tasks they complete: further records of a page complete none."""
     counted = Counter[tuple[str, str]]()
     outcomes = iter(stored)
     for entry in read:

@@ -12,66 +12,66 @@ from parcelpost.events import LeasesEnded, LedgerFound, LedgerLost, LedgerPruned
 from parcelpost.gateway.context import Context
 
 _STEP_SECONDS = 2.0
-_LONGEST_PAUSE = 10.0  # after failures: leases must not wait long
+_MAX_PAUSE = 10.0  # after failures: leases must not wait long
 _PRUNE_SECONDS = 60.0
-_LONGEST_STEP_SECONDS = 1_800.0  # beyond every timeout of a ledger
+_STUCK_SECONDS = 1_800.0  # beyond every timeout of a ledger
 _BATCH = 1_000
-_MOST_ROUNDS = 20
+_MAX_ROUNDS = 20
 
 
 class Maintenance:
-    """One turn every few seconds until told to stop. A ledger that is away is waited for; what else fails is told and
-    tried again, as nobody else would do it.
+    """One step every few seconds until stopped. It waits for an unavailable ledger; any other failure is reported and
+    retried.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._away_since: float | None = None
+        self._lost_at: float | None = None
         self._failures = 0
         self._prune_at = 0.0
         self._began: float | None = None
 
     @property
     def is_stuck(self) -> bool:
-        """Whether its turn should long have ended."""
-        return self._began is not None and self._context.clock.monotonic() - self._began > _LONGEST_STEP_SECONDS
+        """Whether a step has taken far too long."""
+        return self._began is not None and self._context.clock.monotonic() - self._began > _STUCK_SECONDS
 
     async def run(self, stop: asyncio.Event) -> None:
         while not await self._context.clock.wait(stop, await self.step()):
             pass
 
     async def finish(self) -> None:
-        """What was counted last, once nothing more is."""
+        """Writes the last counts, after the server has stopped."""
         await self._do(self._flush)
 
     async def step(self) -> float:
-        """Answers the seconds until the next turn."""
+        """Returns the seconds until the next step."""
         self._began = self._context.clock.monotonic()
         try:
-            return await self._do(self._bring_back, self._flush, self._prune)
+            return await self._do(self._expire_leases, self._flush, self._prune)
         finally:
             self._began = None
 
-    async def _do(self, *duties: Callable[[], Awaitable[None]]) -> float:
-        """One that fails does not keep the others from their turn."""
-        away: LedgerError | None = None
+    async def _do(self, *jobs: Callable[[], Awaitable[None]]) -> float:
+        """Runs all jobs, even if one fails."""
+        outage: LedgerError | None = None
         failure: Exception | None = None
-        for duty in duties:
+        for job in jobs:
             try:
-                await duty()
+                await job()
             except LedgerError as error:
-                away = error
-            except Exception as error:  # noqa: BLE001 - the door of this loop
+                outage = error
+            except Exception as error:  # noqa: BLE001 - a loop must not die
                 failure = error
-        if away:
-            self._lost(away)
+        if outage:
+            self._lost(outage)
         else:
             self._found()
-        return self._failed(failure) if failure else self._well()
+        return self._failed(failure) if failure else self._succeeded()
 
-    async def _bring_back(self) -> None:
+    async def _expire_leases(self) -> None:
         queued, dead = Counter[str](), Counter[str]()
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             ended = await self._context.ledger.expire_leases(self._context.clock.now(), _BATCH)
             queued.update(ended.queued)
             dead.update(ended.dead)
@@ -94,7 +94,7 @@ class Maintenance:
                 self._context.counters.put_back(minute, counts)
 
     async def _prune(self) -> None:
-        """A little at a time, so that nobody waits long for the ledger."""
+        """Deletes a few rows at a time, so that requests do not wait long for the ledger."""
         if self._context.clock.monotonic() < self._prune_at:
             return
         now, settings = self._context.clock.now(), self._context.settings
@@ -108,21 +108,21 @@ class Maintenance:
 
     def _failed(self, error: Exception) -> float:
         self._failures += 1
-        pause = min(_LONGEST_PAUSE, _STEP_SECONDS * self._failures)
+        pause = min(_MAX_PAUSE, _STEP_SECONDS * self._failures)
         said = f"{type(error).__name__}: {error}"
-        self._context.emit(LoopFailed(loop="sweeper", error=said, in_a_row=self._failures, next_in_seconds=pause))
+        self._context.emit(LoopFailed(loop="maintenance", error=said, in_a_row=self._failures, next_in_seconds=pause))
         return pause
 
-    def _well(self) -> float:
+    def _succeeded(self) -> float:
         self._failures = 0
         return _STEP_SECONDS
 
     def _lost(self, error: LedgerError) -> None:
-        if self._away_since is None:
-            self._away_since = self._context.clock.monotonic()
+        if self._lost_at is None:
+            self._lost_at = self._context.clock.monotonic()
             self._context.emit(LedgerLost(reason=str(error)))
 
     def _found(self) -> None:
-        if self._away_since is not None:
-            self._context.emit(LedgerFound(offline_seconds=self._context.clock.monotonic() - self._away_since))
-            self._away_since = None
+        if self._lost_at is not None:
+            self._context.emit(LedgerFound(offline_seconds=self._context.clock.monotonic() - self._lost_at))
+            self._lost_at = None

@@ -13,18 +13,18 @@ from parcelpost.protocol.payloads import Heartbeat
 
 
 class TaskState(StrEnum):
-    """A task at the gateway. It ends in one of the last four."""
+    """The state of a task at the gateway. The last four are final."""
 
     QUEUED = "queued"
     LEASED = "leased"
     DONE = "done"
-    """Its record is here, or a worker completed it with nothing to send."""
+    """Its record is stored, or a worker completed it without one."""
     NOT_FOUND = "not_found"
-    """A worker says that the site has no such parcel."""
+    """The site has no such parcel."""
     FAILED = "failed"
-    """A worker said that it will not work."""
+    """A worker reported a permanent failure."""
     DEAD = "dead"
-    """Its leases ended without a word as often as they may."""
+    """All its leases expired without a report."""
 
 
 class LeaseEnd(StrEnum):
@@ -33,14 +33,14 @@ class LeaseEnd(StrEnum):
     DONE = "done"
     FAILED = "failed"
     RETURNED = "returned"
-    """A worker failed and said that another try may work."""
+    """A worker failed and another attempt may succeed."""
     EXPIRED = "expired"
     SUPERSEDED = "superseded"
     """Another worker delivered the task's result."""
 
 
 class ParcelKey(Struct, frozen=True, order=True, gc=False, cache_hash=True):
-    """What makes a parcel one: the upsert's key."""
+    """Identifies a parcel; the key of the upsert."""
 
     platform: str
     state: str
@@ -51,11 +51,11 @@ class ParcelKey(Struct, frozen=True, order=True, gc=False, cache_hash=True):
 class AddCounts(Struct, frozen=True):
     new: int
     known: int
-    """Were there already; nothing about them has changed."""
+    """Existed already and were not changed."""
 
 
 class Grant(Struct, frozen=True, kw_only=True, gc=False):
-    """A task handed to a worker; `task.lease_expires_at` says until when."""
+    """A task leased to a worker until `task.lease_expires_at`."""
 
     task: Task
     attempt: int
@@ -64,26 +64,26 @@ class Grant(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Lien(Struct, frozen=True, kw_only=True, gc=False):
-    """One of a record's liens, with what can be asked for."""
+    """One of a record's liens, with the fields that can be searched."""
 
     certificate_number: str | None
     certificate_year: int | None
     tax_year: int | None
     status: str | None
-    """As the page says, in lower case."""
+    """As on the page, in lower case."""
     holder_name: str | None
     amount_cents: int | None
     """Its face amount, else its opening bid."""
     sale_date: str | None
     json: bytes
-    """The whole of it."""
+    """The complete lien."""
 
 
 class SearchFields(Struct, frozen=True, kw_only=True, gc=False):
-    """What can be asked for of a record."""
+    """The fields of a record that can be searched."""
 
     owner: str = ""
-    """All names, joined with `; `."""
+    """All names, joined by `; `."""
     situs: str = ""
     delinquent: bool | None = None
     tax_due_cents: int | None = None
@@ -91,62 +91,62 @@ class SearchFields(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class IngestedResult(Struct, frozen=True, kw_only=True, gc=False):
-    """A result that a worker sent, read and found whole."""
+    """A valid result that a worker sent."""
 
     task_id: str
     parcel: ParcelKey
     data: bytes
-    """JSON, an object, as sent."""
+    """A JSON object, as sent."""
     search_fields: SearchFields
     scraped_at: datetime
     parse_duration_ms: int
     idempotency_key: str
-    """The worker's, or made of the task and the content where it sent none."""
+    """The worker's, or derived from task and content if it sent none."""
     raw_sha256: str | None = None
     raw_file: str | None = None
     late: bool = False
     listed: bool | None = None
-    """Its page lists several parcels: the number is the record's own, not that of the order. None: not said."""
+    """Whether it is from a multi-record page, with a parcel number other than the task's. None: unknown."""
 
 
 class KnownTask(Struct, frozen=True):
-    """What a task asks for."""
+    """The target of a task that the ledger knows."""
 
     platform: str
     target: Target
-    was_given: bool
-    """To the worker that asks or another one with the same token, now or before."""
+    was_granted: bool
+    """To this worker, or to another with the same token, at any time."""
 
 
 class StoreOutcome(StrEnum):
-    """What became of an result. Whatever it is, the ledger has it."""
+    """What happened to an ingested result. In every case the ledger has it."""
 
     INSERTED = "inserted"
-    """The parcel's first."""
+    """The first of its parcel."""
     UPDATED = "updated"
-    """Now the parcel's newest."""
+    """Now the newest of its parcel."""
     KEPT = "kept"
-    """Older than what is known of the parcel: in its history only."""
+    """Older than the parcel's newest: only in its history."""
     DUPLICATE = "duplicate"
-    """Known already, or an older result of the same task: nothing has changed."""
+    """Already stored, or an older result of the same task: nothing changed."""
 
 
 class ExpiredLeases(Struct, frozen=True):
-    """Tasks whose lease ended without a word: the platform of each."""
+    """Tasks whose lease expired: the platform of each."""
 
     queued: Sequence[str]
     dead: Sequence[str]
 
 
 class TaskOutcome(Struct, frozen=True):
-    """What a worker's word has made of a task."""
+    """The state of a task after a worker ended it."""
 
     platform: str
     state: TaskState
 
 
 OFFLINE_AFTER = timedelta(seconds=300)
-"""A worker beats every 30 to 60 seconds, and never less often than every 240: one that is silent for longer is gone."""
+"""Workers send a heartbeat every 30 to 60 seconds, at least every 240. One that is silent longer is offline."""
 
 
 class WorkerHeartbeat(Heartbeat, frozen=True, kw_only=True):
@@ -156,7 +156,7 @@ class WorkerHeartbeat(Heartbeat, frozen=True, kw_only=True):
 
     @property
     def holds_nothing(self) -> bool:
-        """It says that it has no task left, at work or on its way here: no lease of its own is worth extending."""
+        """Whether it has no tasks and no undelivered results left, so that its leases need not be extended."""
         held = ("pending", "processing", "unsynced", "rejected")
         return self.queue is not None and not self.active_tasks and not any(self.queue.get(name) for name in held)
 
@@ -164,31 +164,31 @@ class WorkerHeartbeat(Heartbeat, frozen=True, kw_only=True):
 class WorkerState(StrEnum):
     ALIVE = "alive"
     STOPPED = "stopped"
-    """It ended on purpose, and said so in its last heartbeat."""
-    AWAY = "away"
-    """Silent for longer than AWAY_AFTER, without a last heartbeat."""
+    """It stopped on purpose, and said so in its last heartbeat."""
+    OFFLINE = "offline"
+    """Silent for longer than OFFLINE_AFTER, without having stopped on purpose."""
 
 
 class WorkerRow(Struct, frozen=True, kw_only=True):
-    """A worker that has ever beaten."""
+    """A worker that has sent a heartbeat."""
 
     heartbeat: WorkerHeartbeat
     first_seen_at: datetime
     last_seen_at: datetime
     leases: int
-    """Open ones."""
+    """Number of open leases."""
     pending_commands: tuple[str, ...]
 
     def state(self, now: datetime) -> WorkerState:
         if self.heartbeat.leaving:
             return WorkerState.STOPPED
-        return WorkerState.ALIVE if now - self.last_seen_at <= OFFLINE_AFTER else WorkerState.AWAY
+        return WorkerState.ALIVE if now - self.last_seen_at <= OFFLINE_AFTER else WorkerState.OFFLINE
 
     def is_alive(self, now: datetime) -> bool:
         return self.state(now) is WorkerState.ALIVE
 
     def deliverable_commands(self, now: datetime) -> tuple[str, ...]:
-        """Those that it will hear: one that is gone hears none, also when it comes back."""
+        """Commands that will be delivered. Those for an offline worker are dropped, even if it returns."""
         return self.pending_commands if self.is_alive(now) else ()
 
 
@@ -200,11 +200,11 @@ class QueueRow(Struct, frozen=True, kw_only=True):
     state: TaskState
     tasks: int
     oldest_at: datetime | None
-    """When the oldest of the queued ones was added; None in other states."""
+    """When the oldest queued task was added; None in other states."""
 
 
 class ActivityRow(Struct, frozen=True, kw_only=True):
-    """What happened in one minute on one platform."""
+    """How often an outcome occurred in one minute on one platform."""
 
     minute: datetime
     platform: str
@@ -214,25 +214,25 @@ class ActivityRow(Struct, frozen=True, kw_only=True):
 
 
 class ParcelFilter(Struct, frozen=True, kw_only=True):
-    """Every condition that is set must hold; None and '' are not set."""
+    """All conditions must hold; None and '' mean any."""
 
     platform: str = ""
     state: str = ""
     county: str = ""
     owner: str = ""
-    """Somewhere in the owner's names, whatever the case."""
+    """Part of an owner's name, case-insensitive."""
     search: str = ""
-    """Somewhere in the parcel's number, owner or address, whatever the case."""
+    """Part of the parcel number, owner or address, case-insensitive."""
     delinquent: bool | None = None
     lien_status: str = ""
-    """Whatever the case."""
+    """Case-insensitive."""
     min_lien_cents: int | None = None
     max_lien_cents: int | None = None
     changed_since: datetime | None = None
 
 
 class ParcelRow(Struct, frozen=True, kw_only=True):
-    """A parcel as it is known now."""
+    """The current state of a parcel."""
 
     parcel: ParcelKey
     owner: str
@@ -241,14 +241,14 @@ class ParcelRow(Struct, frozen=True, kw_only=True):
     tax_due_cents: int | None
     lien_count: int
     scraped_at: datetime
-    """Of its newest scrape."""
+    """Time of the newest scrape."""
     first_seen_at: datetime
     received_at: datetime
-    """When the newest scrape came here."""
+    """When the newest scrape was received."""
     task_id: str
     raw_sha256: str | None
     parcel_no: int
-    """The ledger's own number, which decides between those that came at the same moment."""
+    """The ledger's own number, which orders parcels received at the same time."""
 
 
 class ParcelRecord(Struct, frozen=True):
@@ -273,7 +273,7 @@ class RecordVersion(Struct, frozen=True, kw_only=True):
 
 
 class LienRow(Struct, frozen=True, kw_only=True):
-    """A lien of a parcel as it is known now."""
+    """A current lien of a parcel."""
 
     parcel: ParcelKey
     position: int
@@ -285,7 +285,7 @@ class LienRow(Struct, frozen=True, kw_only=True):
 
 
 class LeaseRow(Struct, frozen=True, kw_only=True):
-    """One worker's hold on one task. `ended_at` is None while it runs."""
+    """A lease of a task to a worker. `ended_at` is None while it is open."""
 
     lease_id: int
     task_id: str
@@ -297,7 +297,7 @@ class LeaseRow(Struct, frozen=True, kw_only=True):
 
 
 class TaskRow(Struct, frozen=True, kw_only=True):
-    """A task with everything a person may ask about it."""
+    """A task with its state and leases."""
 
     task: Task
     state: TaskState
@@ -311,7 +311,7 @@ class TaskRow(Struct, frozen=True, kw_only=True):
 
 
 class EndedTask(Struct, frozen=True):
-    """One of a list."""
+    """A task in a list of ended tasks."""
 
     row: TaskRow
     """Without its leases."""

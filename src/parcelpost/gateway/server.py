@@ -1,4 +1,4 @@
-"""Runs the gateway: from settings to a server that takes requests until it is stopped."""
+"""Runs the gateway: the server, its limits on what clients send, and start and stop."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ async def serve(
     watch: Callable[[Maintenance], None] = lambda _: None,
     platforms: Platforms | None = None,
 ) -> None:
-    """Serves until `stop` is set, then answers what it has begun. `ready` is given the address once it listens,
-    and `watch`, before that, what works beside the requests. Without `platforms` tasks of any are queued.
+    """Serves until `stop` is set, then finishes running requests. `ready` receives the address once it listens, and
+    `watch`, before that, the maintenance loop. Without `platforms`, tasks for any platform are accepted.
 
     Raises InvalidSettings, LedgerError.
     """
@@ -71,7 +71,7 @@ async def serve(
     files = raise_file_limit()
     if files < _MIN_OPEN_FILES:
         raise TooFewFiles.of("a gateway", _MIN_OPEN_FILES, files)
-    with _listener(server) as listener:  # before anything is made: a port that is taken leaves no empty ledger behind
+    with _listener(server) as listener:  # first: a port in use must not leave an empty ledger behind
         raw_store = open_raw_store(server.raw, environment)
         remove_leftovers(server.raw, clock.now())
         async with open_ledger(server.database, server.max_attempts, clock) as ledger:
@@ -90,12 +90,12 @@ async def serve(
             backlog = min(files // 8, _MAX_BACKLOG)  # accepted all at once: there must be room for them
             address = _address(server, listener)
             emit(GatewayStarted(address=address, database=without_password(server.database), raw=server.raw))
-            sweeper = Maintenance(context)
-            watch(sweeper)
+            maintenance = Maintenance(context)
+            watch(maintenance)
             async with asyncio.TaskGroup() as group:
-                group.create_task(sweeper.run(stop))
+                group.create_task(maintenance.run(stop))
                 group.create_task(_serve(_server(context, backlog), listener, stop, lambda: ready(address)))
-            await sweeper.finish()
+            await maintenance.finish()
     emit(GatewayStopped())
 
 
@@ -181,7 +181,7 @@ class LimitedConnection(HttpToolsProtocol):
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the command's business."""
+        """The command handles signals."""
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -192,7 +192,7 @@ class _Server(uvicorn.Server):
 
 def _server(context: Context, backlog: int) -> _Server:
     for name in ("uvicorn", "python_multipart"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # events and answers say what there is to say
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # events and responses say it all
     config = uvicorn.Config(
         make_app(context),
         http=LimitedConnection,
@@ -239,26 +239,26 @@ def _listener(settings: ServerSettings) -> Iterator[socket.socket]:
         if listener is not None:
             listener.close()
         raise AddressNotFree(
-            f"server.port {settings.port} on {settings.host} cannot be used: {error.strerror or error}",
-            hint="choose another server.port or server.host, or stop what listens there",
+            f"server.port {settings.port} on {settings.host} is not available: {error.strerror or error}",
+            hint="choose another server.port or server.host, or stop the process that uses it",
         ) from None
     with listener:
         yield listener
 
 
 def _address(settings: ServerSettings, listener: socket.socket) -> str:
-    """One that can be opened: where it listens on all addresses, that by which this machine reaches others."""
+    """Returns an address that can be opened; if it listens on all interfaces, that of the outgoing one."""
     name, port = listener.getsockname()[:2]
-    host = _outward(listener.family) if ipaddress.ip_address(name).is_unspecified else settings.host
+    host = _outgoing_address(listener.family) if ipaddress.ip_address(name).is_unspecified else settings.host
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _outward(family: int) -> str:
+def _outgoing_address(family: int) -> str:
     places = ((socket.AF_INET, "192.0.2.1", "127.0.0.1"), (socket.AF_INET6, "2001:db8::1", "::1"))
     _, elsewhere, here = next(place for place in places if place[0] == family)
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((elsewhere, 9))  # of a datagram socket: nothing is sent
+            probe.connect((elsewhere, 9))  # a datagram socket: nothing is sent
         except OSError:
             return here
         return str(probe.getsockname()[0])

@@ -26,106 +26,106 @@ from parcelpost.protocol.payloads import RawMetadata, is_too_dense
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MOST_GZIP_MEMBERS = 100
+MAX_GZIP_MEMBERS = 100
 
 _ENCODINGS = {"Accept-Encoding": "gzip, zstd"}
 _INLINE_BYTES = 128 * 1024
 _INLINE_PACKED_BYTES = 16 * 1024
-_THREADS = ThreadPoolExecutor(2, "bodies")  # what is read at the same time is in memory at the same time
+_THREADS = ThreadPoolExecutor(2, "bodies")  # bodies that are decoded at the same time are in memory at the same time
 _LARGEST_WINDOW = 8 * 1024 * 1024
 
 
-async def read_body(request: Request, most_bytes: int) -> bytes:
-    """The body, unpacked: JSON that can be read in at most ten times `most_bytes` of memory, all in all.
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """Returns the decompressed body: JSON that can be decoded in at most ten times `max_bytes` of memory.
 
-    Raises ApiError: 413 too large or too many values, 415 packed in an unknown way, 400 badly.
+    Raises ApiError: 413 too large or too many values, 415 unknown encoding, 400 invalid compression.
     """
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in _UNPACK:
         raise ApiError(
-            415, f"bodies come as they are, or as gzip or zstd, not as {encoding[:40]!r}", headers=_ENCODINGS
+            415, f"Content-Encoding {encoding[:40]!r} is not supported; use gzip, zstd or none", headers=_ENCODINGS
         )
-    body = b"".join([chunk async for chunk in body_chunks(request, most_bytes)])
+    body = b"".join([chunk async for chunk in body_chunks(request, max_bytes)])
     if len(body) <= _INLINE_BYTES and not _UNPACK[encoding]:
-        return _checked_body(body, most_bytes)
+        return _checked_body(body, max_bytes)
     if len(body) <= _INLINE_PACKED_BYTES:
         with suppress(_TooLarge):
-            return _checked_body(_unpacked_body(body, encoding, min(most_bytes, _INLINE_BYTES)), most_bytes)
-    return await run_in_thread(lambda: _checked_body(_unpacked_body(body, encoding, most_bytes), most_bytes))
+            return _checked_body(_unpacked_body(body, encoding, min(max_bytes, _INLINE_BYTES)), max_bytes)
+    return await run_in_thread(lambda: _checked_body(_unpacked_body(body, encoding, max_bytes), max_bytes))
 
 
 async def parse_body(read: Callable[Concatenate[bytes, P], T], body: bytes, *args: P.args, **more: P.kwargs) -> T:
-    """What `read(body, ...)` returns; called beside the event loop if that may take a while."""
+    """Returns `read(body, ...)`, called in a thread if the body is large."""
     if len(body) <= _INLINE_BYTES:
         return read(body, *args, **more)
     return await run_in_thread(read, body, *args, **more)
 
 
 async def run_in_thread(work: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
-    """What `work(...)` returns, called beside the event loop."""
+    """Returns `work(...)`, called in a thread."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, partial(work, *args, **more))
 
 
-async def body_chunks(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
-    """The body as it comes, packed or not. Raises ApiError: 413 too large, 400 cut off."""
+async def body_chunks(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
+    """Yields the body as sent. Raises ApiError: 413 too large, 400 incomplete."""
     declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > most_bytes:
-        raise _TooLarge(most_bytes, close=True)
+    if declared.isdecimal() and int(declared) > max_bytes:
+        raise _TooLarge(max_bytes, close=True)
     received = 0
     try:
         async for chunk in request.stream():
             received += len(chunk)
-            if received > most_bytes:
-                raise _TooLarge(most_bytes, close=True)
+            if received > max_bytes:
+                raise _TooLarge(max_bytes, close=True)
             yield chunk
     except ClientDisconnect:
-        raise ApiError(400, "the body was cut off", close=True) from None
+        raise ApiError(400, "the body is incomplete", close=True) from None
 
 
 class _TooLarge(ApiError):
-    def __init__(self, most_bytes: int, *, close: bool = False) -> None:
-        super().__init__(413, f"the body is too large; at most {most_bytes:,} bytes are taken", close=close)
+    def __init__(self, max_bytes: int, *, close: bool = False) -> None:
+        super().__init__(413, f"the body is too large; the limit is {max_bytes:,} bytes", close=close)
 
 
-def _unpacked_body(body: bytes, encoding: str, most_bytes: int) -> bytes:
+def _unpacked_body(body: bytes, encoding: str, max_bytes: int) -> bytes:
     unpack = _UNPACK[encoding]
-    return unpack(body, most_bytes) if unpack else body
+    return unpack(body, max_bytes) if unpack else body
 
 
-def _checked_body(body: bytes, most_bytes: int) -> bytes:
-    if is_too_dense(body, most_bytes):
-        raise ApiError(413, "the body holds too many values for its size; send it in context")
+def _checked_body(body: bytes, max_bytes: int) -> bytes:
+    if is_too_dense(body, max_bytes):
+        raise ApiError(413, "the body holds too many values; send smaller batches")
     return body
 
 
-def _from_gzip(body: bytes, most_bytes: int) -> bytes:
-    """One member or a few, one after the other: what is left after each is copied."""
+def _from_gzip(body: bytes, max_bytes: int) -> bytes:
+    """One or several members; the number is limited because the rest is copied after each."""
     unpacked = bytearray()
-    for _ in range(MOST_GZIP_MEMBERS):
+    for _ in range(MAX_GZIP_MEMBERS):
         unpacker = zlib.decompressobj(wbits=31)
         try:
-            unpacked += unpacker.decompress(body, most_bytes + 1 - len(unpacked))
+            unpacked += unpacker.decompress(body, max_bytes + 1 - len(unpacked))
         except zlib.error:
-            raise ApiError(400, "the body is not gzip, or damaged") from None
-        if len(unpacked) > most_bytes:
-            raise _TooLarge(most_bytes)
+            raise ApiError(400, "the body is not valid gzip") from None
+        if len(unpacked) > max_bytes:
+            raise _TooLarge(max_bytes)
         if not unpacker.eof:
-            raise ApiError(400, "the body's gzip is cut off")
+            raise ApiError(400, "the gzip body is incomplete")
         body = unpacker.unused_data
         if not body:
             return bytes(unpacked)
-    raise ApiError(400, f"the body's gzip has more than {MOST_GZIP_MEMBERS} members")
+    raise ApiError(400, f"the gzip body has more than {MAX_GZIP_MEMBERS} members")
 
 
-def _from_zstd(body: bytes, most_bytes: int) -> bytes:
+def _from_zstd(body: bytes, max_bytes: int) -> bytes:
     unpacker = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
     try:
         with unpacker.stream_reader(body, read_across_frames=True) as reader:
-            unpacked = reader.read(most_bytes + 1)
+            unpacked = reader.read(max_bytes + 1)
     except zstandard.ZstdError:
-        raise ApiError(400, "the body is not zstd, or damaged") from None
-    if len(unpacked) > most_bytes:
-        raise _TooLarge(most_bytes)
+        raise ApiError(400, "the body is not valid zstd") from None
+    if len(unpacked) > max_bytes:
+        raise _TooLarge(max_bytes)
     return bytes(unpacked)
 
 
@@ -133,8 +133,8 @@ _UNPACK = {"": None, "identity": None, "gzip": _from_gzip, "x-gzip": _from_gzip,
 
 
 _STEP_BYTES = 256 * 1024
-_MOST_METADATA_BYTES = 64 * 1024
-_FORM_BYTES = _MOST_METADATA_BYTES + 16 * 1024
+_MAX_METADATA_BYTES = 64 * 1024
+_FORM_BYTES = _MAX_METADATA_BYTES + 16 * 1024
 _SPOOL_BYTES = 1024 * 1024
 
 
@@ -142,28 +142,28 @@ class RawUpload(Struct, frozen=True, kw_only=True):
     name: str
     metadata: RawMetadata
     metadata_json: bytes
-    """The metadata as sent."""
+    """As sent."""
     file: IO[bytes]
 
 
-async def receive_raw_file(request: Request, most_bytes: int) -> RawUpload:
-    """The form's file and metadata. Raises ApiError. The file is to be closed by the caller."""
+async def receive_raw_file(request: Request, max_bytes: int) -> RawUpload:
+    """Reads the form's file and metadata. Raises ApiError. The caller closes the file."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-        raise ApiError(400, "a raw file comes as multipart/form-data")
-    body = body_chunks(request, most_bytes + _FORM_BYTES)
+        raise ApiError(400, "a raw file must be sent as multipart/form-data")
+    body = body_chunks(request, max_bytes + _FORM_BYTES)
     parser = MultiPartParser(
         request.headers,
         body,  # type: ignore[arg-type]  # an async generator
         max_files=1,
         max_fields=8,
-        max_part_size=_MOST_METADATA_BYTES,
+        max_part_size=_MAX_METADATA_BYTES,
     )
     try:
         form = await parser.parse()
     except MultiPartException as error:
         raise ApiError(400, error.message) from None
-    except ValueError:  # a charset that is none
-        raise ApiError(400, "the form cannot be read") from None
+    except ValueError:  # an unknown charset
+        raise ApiError(400, "the form is not valid") from None
     except OSError as error:
         raise _spool_error(error) from error
     file, metadata_json = form.get("file"), form.get("metadata")
@@ -180,41 +180,41 @@ async def receive_raw_file(request: Request, most_bytes: int) -> RawUpload:
             file=file.file,
         )
     await form.close()
-    raise ApiError(422, "the form needs a file 'file' and a field 'metadata'")
+    raise ApiError(422, "the form needs the file 'file' and the field 'metadata'")
 
 
-async def verified_page(upload: RawUpload, most_bytes: int) -> IO[bytes]:
-    """The page, compressed with gzip, at its start. Raises ApiError: 413 too large, 422 not what the hash says."""
+async def verified_page(upload: RawUpload, max_bytes: int) -> IO[bytes]:
+    """Returns the page gzip-compressed, positioned at its start. Raises ApiError: 413 too large, 422 wrong hash."""
     try:
-        return await asyncio.to_thread(_verified, upload, most_bytes)
+        return await asyncio.to_thread(_verified, upload, max_bytes)
     except OSError as error:
         raise _spool_error(error) from error
 
 
 def _spool_error(error: OSError) -> RawStoreUnavailable:
-    return RawStoreUnavailable(f"a raw file could not be spooled: {error.strerror}")
+    return RawStoreUnavailable(f"cannot buffer an uploaded raw file: {error.strerror}")
 
 
-def _verified(upload: RawUpload, most_bytes: int) -> IO[bytes]:
+def _verified(upload: RawUpload, max_bytes: int) -> IO[bytes]:
     upload.file.seek(0)
     if upload.metadata.content_encoding == "gzip":
-        _check_hash(_unpacked_file(upload.file), upload.metadata.sha256, most_bytes)
+        _check_hash(_unpacked_file(upload.file), upload.metadata.sha256, max_bytes)
         upload.file.seek(0)
         return upload.file
-    _check_hash(_file_chunks(upload.file), upload.metadata.sha256, most_bytes)
+    _check_hash(_file_chunks(upload.file), upload.metadata.sha256, max_bytes)
     upload.file.seek(0)
     return _packed_file(upload.file)
 
 
-def _check_hash(page: Iterator[bytes], sha256: str, most_bytes: int) -> None:
+def _check_hash(page: Iterator[bytes], sha256: str, max_bytes: int) -> None:
     digest, size = hashlib.sha256(), 0
     for step in page:
         size += len(step)
-        if size > most_bytes:
-            raise ApiError(413, f"the page is too large; at most {most_bytes:,} bytes are taken")
+        if size > max_bytes:
+            raise ApiError(413, f"the page is too large; the limit is {max_bytes:,} bytes")
         digest.update(step)
     if digest.hexdigest() != sha256:
-        raise ApiError(422, "the page's SHA-256 is not the one in the metadata: it was damaged on its way")
+        raise ApiError(422, "the page does not match the SHA-256 in its metadata")
 
 
 def _file_chunks(file: IO[bytes]) -> Iterator[bytes]:
@@ -223,7 +223,7 @@ def _file_chunks(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _unpacked_file(file: IO[bytes]) -> Iterator[bytes]:
-    """In bounded steps, whatever the file unpacks to."""
+    """Decompresses in bounded steps."""
     unpacker = zlib.decompressobj(wbits=31)
     begun, members = False, 1
     try:
@@ -232,15 +232,15 @@ def _unpacked_file(file: IO[bytes]) -> Iterator[bytes]:
             while rest:
                 if unpacker.eof:
                     unpacker, begun, members = zlib.decompressobj(wbits=31), False, members + 1
-                if members > MOST_GZIP_MEMBERS:
-                    raise ApiError(422, f"the file's gzip has more than {MOST_GZIP_MEMBERS} members")
+                if members > MAX_GZIP_MEMBERS:
+                    raise ApiError(422, f"the gzip file has more than {MAX_GZIP_MEMBERS} members")
                 yield unpacker.decompress(rest, _STEP_BYTES)
                 begun = True
                 rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
     except zlib.error:
-        raise ApiError(422, "the file is not gzip, or damaged") from None
+        raise ApiError(422, "the file is not valid gzip") from None
     if not begun or not unpacker.eof:
-        raise ApiError(422, "the file's gzip is cut off")
+        raise ApiError(422, "the gzip file is incomplete")
 
 
 def _packed_file(file: IO[bytes]) -> IO[bytes]:

@@ -161,7 +161,7 @@ def _status_lines(overview: GatewayOverview) -> Iterator[str]:
 def _status_facts(overview: GatewayOverview) -> Iterator[tuple[str, Cell]]:
     alive = [worker for worker in overview.workers if worker.alive]
     states = Counter[str](worker.state for worker in overview.workers)
-    gone = f"{states['stopped']:,} stopped, {states['away']:,} away"
+    gone = f"{states['stopped']:,} stopped, {states['offline']:,} offline"
     yield "workers", f"{len(alive):,} alive ({sum(worker.paused for worker in alive):,} paused), {gone}"
     leased = f"{sum(worker.leases for worker in overview.workers):,} tasks leased"
     yield "in progress", f"{leased}, {sum(worker.unsynced for worker in alive):,} results not delivered yet"
@@ -187,7 +187,7 @@ Examples:
 
 \b
   parcelpost gateway workers
-  parcelpost gateway workers --json | jq '.workers[] | select(.state == "away").worker_id'
+  parcelpost gateway workers --json | jq '.workers[] | select(.state == "offline").worker_id'
 """
 
 RELEASE_EXAMPLES = """

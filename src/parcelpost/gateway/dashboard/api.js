@@ -1,12 +1,12 @@
 // The gateway's read API, with the reader's token if it needs one.
 
 const KEY = "parcelpost.token";
-const PATIENCE_MS = 10_000;
+const TIMEOUT_MS = 10_000;
 
 export class NeedsToken extends Error {}
 export class Forbidden extends Error {}
-export class Away extends Error {}
-export class Refused extends Error {
+export class Unreachable extends Error {}
+export class Rejected extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -16,23 +16,23 @@ export class Refused extends Error {
 export const token = {
   get: () => sessionStorage.getItem(KEY) ?? "",
   set: (text) => sessionStorage.setItem(KEY, text),
-  forget: () => sessionStorage.removeItem(KEY),
+  clear: () => sessionStorage.removeItem(KEY),
 };
 
-// The answer's JSON. Throws NeedsToken, Forbidden, Away or Refused, or AbortError when the signal says so.
+// Returns the response's JSON. Throws NeedsToken, Forbidden, Unreachable or Rejected, or AbortError when the signal says so.
 export async function ask(path, { signal, body } = {}) {
   const answer = await send(path, { signal, body });
   try {
     return await answer.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Away("The answer was cut off.");
+    throw new Unreachable("The response was incomplete.");
   }
 }
 
 // Saves a file. With a token the browser cannot follow a plain link, so it is fetched first.
 export async function save(path, name) {
-  const answer = await send(path, { patience: 3_600_000 });
+  const answer = await send(path, { timeout: 3_600_000 });
   const url = URL.createObjectURL(await answer.blob());
   const link = document.createElement("a");
   link.href = url;
@@ -41,9 +41,9 @@ export async function save(path, name) {
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
-async function send(path, { signal, body, patience = PATIENCE_MS }) {
+async function send(path, { signal, body, timeout = TIMEOUT_MS }) {
   const headers = token.get() ? { Authorization: `Bearer ${token.get()}` } : {};
-  const signals = [AbortSignal.timeout(patience), ...(signal ? [signal] : [])];
+  const signals = [AbortSignal.timeout(timeout), ...(signal ? [signal] : [])];
   const options = { headers, signal: AbortSignal.any(signals), cache: "no-store" };
   if (body) Object.assign(options, { method: "POST", body: JSON.stringify(body) });
   let answer;
@@ -51,22 +51,22 @@ async function send(path, { signal, body, patience = PATIENCE_MS }) {
     answer = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Away("The gateway does not answer.");
+    throw new Unreachable("The gateway is unreachable.");
   }
   if (answer.ok) return answer;
-  throw problem(answer.status, await told(answer));
+  throw problem(answer.status, await messageOf(answer));
 }
 
 function problem(status, message) {
   if (status === 401) return new NeedsToken(message);
   if (status === 403) return new Forbidden(message);
-  return status >= 500 ? new Away(message) : new Refused(status, message);
+  return status >= 500 ? new Unreachable(message) : new Rejected(status, message);
 }
 
-async function told(answer) {
+async function messageOf(answer) {
   try {
     return (await answer.json()).error.message;
   } catch {
-    return `The gateway answered ${answer.status}.`;
+    return `The gateway returned status ${answer.status}.`;
   }
 }

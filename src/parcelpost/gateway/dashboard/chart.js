@@ -18,7 +18,7 @@ export class Chart {
     this.table = h(
       "details",
       { class: "as-table" },
-      h("summary", null, "As a table"),
+      h("summary", null, "Show as table"),
       h("div", { class: "scroll" }),
     );
     const head = h(

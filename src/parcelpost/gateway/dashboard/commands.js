@@ -1,19 +1,19 @@
-// The dialogs that ask before anything is done.
+// Dialogs for commands and confirmations.
 
 import { h, patch } from "./dom.js";
 
 const COMMANDS = [
-  ["pause", "Pause", "Starts no task until it is resumed. What it has scraped is still delivered."],
-  ["resume", "Resume", "Ends a pause."],
-  ["sync-now", "Sync now", "Delivers what waits, at once."],
-  ["drain", "Drain", "Finishes what runs, delivers it, and ends."],
-  ["stop", "Stop", "Ends at once. Nothing is lost; unfinished tasks are done later."],
+  ["pause", "Pause", "Start no new tasks until resumed. Results are still delivered."],
+  ["resume", "Resume", "End a pause."],
+  ["sync-now", "Sync now", "Deliver all waiting results now."],
+  ["drain", "Drain", "Finish running tasks, deliver the results, then exit."],
+  ["stop", "Stop", "Exit immediately. Nothing is lost: unfinished tasks are run later."],
 ];
 const PLATFORMS = "platforms";
 
 const dialog = document.getElementById("dialog");
 
-// What was chosen, or null.
+// Resolves to the chosen command, or null.
 export function chooseCommand(title) {
   const choices = COMMANDS.map(([value, label, meaning], place) =>
     h(
@@ -49,7 +49,7 @@ function addPlatforms(fields) {
   const note = h(
     "small",
     null,
-    "Takes tasks of these only until it is told others; of all it knows if none is named.",
+    "Take only tasks for these platforms. Leave empty to allow all.",
   );
   fields.append(
     h("label", { class: "choice" }, radio, h("span", null, h("b", null, "Platforms"), note, names)),
@@ -63,7 +63,7 @@ function commandOf(given) {
 
 export const confirm = (title, text, verb) => open(title, [h("p", null, text)], verb, () => "yes");
 
-// `answer` makes the answer of what was filled in.
+// `answer` turns the submitted form into the result.
 function open(title, content, verb, answer) {
   const cancel = h("button", { type: "button", value: "" }, "Cancel");
   const form = h(

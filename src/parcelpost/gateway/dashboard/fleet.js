@@ -1,4 +1,4 @@
-// Who works, how far behind they are, and how to tell them something.
+// The workers: their state, how far behind they are, and the commands sent to them.
 
 import { h } from "./dom.js";
 import { bytes, compact, duration, NOTHING, number } from "./format.js";
@@ -8,11 +8,11 @@ const SILENT_SECONDS = 120;
 const COLUMNS = [
   { label: "Worker" },
   { label: "State" },
-  { label: "Heard", class: "num" },
-  { label: "At work", class: "num" },
-  { label: "Done / failed a minute", class: "num" },
-  { label: "Waiting", class: "num" },
-  { label: "Not delivered", class: "num" },
+  { label: "Last seen", class: "num" },
+  { label: "In progress", class: "num" },
+  { label: "Done / failed per minute", class: "num" },
+  { label: "Pending", class: "num" },
+  { label: "Undelivered", class: "num" },
   { label: "Lag", class: "num" },
   { label: "CPU / memory / disk", class: "num" },
   { label: "", class: "act" },
@@ -21,7 +21,7 @@ const COLUMNS = [
 export function fleet(workers) {
   if (!workers.length) {
     return empty(
-      h("p", null, "No worker has reported yet. Start one:"),
+      h("p", null, "No worker has connected yet. Start one:"),
       command(`parcelpost run --gateway ${location.origin}`),
     );
   }
@@ -34,8 +34,8 @@ export function fleet(workers) {
 
 function cells(worker) {
   return [
-    [h("span", { class: "name" }, worker.worker_id), h("small", null, worker.version || "no version")],
-    [state(worker), waiting(worker)],
+    [h("span", { class: "name" }, worker.worker_id), h("small", null, worker.version || "unknown version")],
+    [state(worker), pendingCommands(worker)],
     `${duration(worker.silent_seconds)} ago`,
     number(worker.active_tasks),
     [
@@ -71,13 +71,13 @@ function load(worker) {
 
 function state(worker) {
   if (worker.state === "stopped") return badge("", "Stopped");
-  if (worker.state === "away") return badge("bad", "Away");
-  if (worker.silent_seconds > SILENT_SECONDS) return badge("warn", "Silent");
+  if (worker.state === "offline") return badge("bad", "Offline");
+  if (worker.silent_seconds > SILENT_SECONDS) return badge("warn", "Not responding");
   if (worker.paused) return badge("warn", "Paused");
-  return badge("good", "Alive");
+  return badge("good", "Online");
 }
 
-function waiting(worker) {
+function pendingCommands(worker) {
   if (!worker.pending_commands.length) return null;
-  return h("small", null, `told: ${worker.pending_commands.join(", ")}`);
+  return h("small", null, `pending: ${worker.pending_commands.join(", ")}`);
 }

@@ -1,6 +1,6 @@
-// Which page is shown, how fresh it is, and what to do when the gateway does not answer.
+// Routing between pages, polling, and what to do when the gateway is unreachable.
 
-import { ask, Away, Forbidden, NeedsToken, token } from "./api.js";
+import { ask, Unreachable, Forbidden, NeedsToken, token } from "./api.js";
 import { chooseCommand, confirm } from "./commands.js";
 import { h, patch } from "./dom.js";
 import { duration, plural } from "./format.js";
@@ -20,7 +20,7 @@ class Page {
   hours = "3";
   view = null;
   overview = null;
-  heardAt = null;
+  updatedAt = null;
   problem = null;
   failures = 0;
   timer = 0;
@@ -34,8 +34,8 @@ class Page {
       event.preventDefault();
       at("main").focus();
     });
-    at("forget").addEventListener("click", () => {
-      token.forget();
+    at("sign-out").addEventListener("click", () => {
+      token.clear();
       location.reload();
     });
     setInterval(() => this.showState(), 1_000);
@@ -89,7 +89,7 @@ class Page {
     try {
       this.overview = await ask(`/v1/overview?hours=${this.hours}`, { signal });
       await this.view.update?.(this.overview, signal);
-      this.heard();
+      this.updated();
     } catch (error) {
       if (signal.aborted) return;
       this.failed(error);
@@ -101,8 +101,8 @@ class Page {
       );
   }
 
-  heard() {
-    this.heardAt = performance.now();
+  updated() {
+    this.updatedAt = performance.now();
     this.failures = 0;
     this.problem = null;
     at("version").textContent = `Gateway ${this.overview.version}`;
@@ -113,10 +113,10 @@ class Page {
     if (!(
       error instanceof NeedsToken ||
       error instanceof Forbidden ||
-      error instanceof Away ||
+      error instanceof Unreachable ||
       error.status
     )) {
-      reportError(error); // a bug of ours: what is shown stays, and the next answer may be better
+      reportError(error); // a bug: keep what is shown and try again
       return;
     }
     this.failures += 1;
@@ -128,7 +128,7 @@ class Page {
   askForToken() {
     this.rest();
     const wrong = Boolean(token.get());
-    token.forget();
+    token.clear();
     this.show(
       new TokenPage(wrong, (given) => {
         token.set(given);
@@ -145,13 +145,13 @@ class Page {
   }
 
   showState() {
-    const age = this.heardAt === null ? null : performance.now() - this.heardAt;
+    const age = this.updatedAt === null ? null : performance.now() - this.updatedAt;
     const [tone, word] = this.stateNow(age);
     const state = at("state");
     if (state.textContent !== word) state.textContent = word;
     state.className = `badge ${tone}`;
     at("age").textContent = age === null || word === "Live" ? "" : `${duration(age / 1_000)} old`;
-    at("forget").hidden = !token.get();
+    at("sign-out").hidden = !token.get();
     document.body.classList.toggle("stale", age !== null && word !== "Live");
     const shown = this.problem && !(this.problem instanceof NeedsToken);
     patch(
@@ -169,9 +169,9 @@ class Page {
   }
 
   stateNow(age) {
-    if (this.problem instanceof NeedsToken) return ["warn", "Token needed"];
+    if (this.problem instanceof NeedsToken) return ["warn", "Sign in"];
     if (this.problem instanceof Forbidden) return ["bad", "Not allowed"];
-    if (this.problem) return ["bad", "Gateway away"];
+    if (this.problem) return ["bad", "Gateway unreachable"];
     if (age === null) return ["", "Connecting"];
     return age > STALE_MS ? ["warn", "Stale"] : ["good", "Live"];
   }
@@ -182,7 +182,7 @@ class Page {
       workerId ? `Command for ${workerId}` : `Command for ${plural(alive, "worker")}`,
     );
     if (choice)
-      await this.order(
+      await this.post(
         "/v1/commands",
         workerId ? { command: choice, worker_id: workerId } : { command: choice, all: true },
       );
@@ -190,22 +190,22 @@ class Page {
 
   async requeue() {
     const sure = await confirm(
-      "Queue failed tasks again?",
-      "Every task that failed or is dead is queued again, its attempts forgotten.",
-      "Queue again",
+      "Retry failed tasks?",
+      "All failed and dead tasks are queued again with a fresh number of attempts.",
+      "Retry",
     );
-    if (sure) await this.order("/v1/tasks/requeue", { states: ["failed", "dead"] });
+    if (sure) await this.post("/v1/tasks/requeue", { states: ["failed", "dead"] });
   }
 
-  async order(path, body) {
+  async post(path, body) {
     try {
       await ask(path, { body });
       this.poll();
     } catch (error) {
       if (error instanceof NeedsToken || (error instanceof Forbidden && token.get())) {
         const sure = await confirm(
-          "An admin token is needed",
-          "The gateway takes commands only with an admin token. Enter one now?",
+          "Admin token required",
+          "Commands require an admin token. Enter one now?",
           "Enter token",
         );
         if (sure) this.askForToken();
@@ -215,10 +215,10 @@ class Page {
 }
 
 function advice(problem) {
-  if (problem instanceof Away)
-    return "It is asked again by itself. If it stays away: parcelpost gateway serve";
+  if (problem instanceof Unreachable)
+    return "Retrying automatically. If this lasts, check that the gateway is running: parcelpost gateway serve";
   if (problem instanceof Forbidden)
-    return "Open the dashboard at the gateway's own address, or set a read token for it.";
+    return "Open the dashboard at the gateway's own address, or configure a read token.";
   return "";
 }
 

@@ -1,4 +1,4 @@
-// The first page: how everything is, live.
+// The first page: live state of fleet, queue and platforms.
 
 import { ask } from "./api.js";
 import { Chart } from "./chart.js";
@@ -18,7 +18,7 @@ const HOURS = [
   ["24", "24 h"],
 ];
 const LATEST_EVERY_MS = 9_000;
-const QUIET = "Nothing happened in this time. Figures come as soon as workers ask for tasks.";
+const QUIET = "No activity in this period. Data appears as soon as workers request tasks.";
 
 export class OverviewPage {
   title = "Overview";
@@ -32,41 +32,41 @@ export class OverviewPage {
     this.requeue = h(
       "button",
       { type: "button", class: "small", "data-requeue": true, hidden: true },
-      "Queue failed again",
+      "Retry failed",
     );
     this.platforms = h("div");
     this.parcels = h("div", { class: "short" });
     this.liens = h("div", { class: "short" });
     this.throughput = new Chart({
       title: "Throughput",
-      unit: "tasks a minute",
+      unit: "tasks per minute",
       empty: QUIET,
       series: [
-        { name: "granted", label: "handed out" },
-        { name: "ended", label: "ended" },
+        { name: "granted", label: "assigned" },
+        { name: "ended", label: "finished" },
       ],
     });
     this.outcomes = new Chart({
-      title: "Outcome",
-      unit: "tasks a minute",
+      title: "Outcomes",
+      unit: "tasks per minute",
       empty: QUIET,
       stacked: true,
       series: [
         { name: "done", label: "done" },
         { name: "not_found", label: "not found" },
         { name: "failed", label: "failed" },
-        { name: "expired", label: "lease ended" },
+        { name: "expired", label: "lease expired" },
         { name: "dead", label: "dead" },
       ],
     });
     this.records = new Chart({
       title: "Records",
-      unit: "records a minute",
+      unit: "records per minute",
       empty: QUIET,
       stacked: true,
       series: [
         { name: "stored", label: "stored" },
-        { name: "duplicate", label: "sent twice" },
+        { name: "duplicate", label: "duplicate" },
         { name: "rejected", label: "rejected" },
       ],
     });
@@ -91,12 +91,12 @@ export class OverviewPage {
       this.figures,
       section(
         "Activity",
-        h("fieldset", { class: "switch" }, h("legend", { class: "unseen" }, "Time shown"), hours),
+        h("fieldset", { class: "switch" }, h("legend", { class: "unseen" }, "Time range"), hours),
         h("div", { class: "charts" }, this.throughput.root, this.outcomes.root, this.records.root),
       ),
       section(
         "Fleet",
-        h("button", { type: "button", class: "small", "data-command": "", hidden: true }, "Command all"),
+        h("button", { type: "button", class: "small", "data-command": "", hidden: true }, "Command all workers"),
         this.fleet,
       ),
       h(
@@ -141,52 +141,52 @@ export class OverviewPage {
       parcels.length
         ? parcelTable(parcels)
         : empty(
-            h("p", null, "No parcel has come in yet. They appear here as soon as a worker delivers one."),
+            h("p", null, "No parcels yet. They appear here as soon as a worker delivers one."),
           ),
     );
     patch(
       this.liens,
       liens.length
         ? lienTable(liens)
-        : empty(h("p", null, "No lien is known yet. Liens come with the parcels that have them.")),
+        : empty(h("p", null, "No liens yet. They appear here with their parcels.")),
     );
   }
 }
 
 function figures({ workers, queue: rows, activity, sync, counts }) {
   const inFleet = (state) => workers.filter((worker) => worker.state === state).length;
-  const away = inFleet("away");
+  const offline = inFleet("offline");
   const recent = Math.round(3_600 / activity.bucket_seconds);
   const stored = (activity.series.stored ?? []).slice(-recent).reduce((sum, count) => sum + count, 0);
-  const troubled = inState(rows, "failed") + inState(rows, "dead");
+  const failed = inState(rows, "failed") + inState(rows, "dead");
   return [
     figure(
-      "Workers alive",
+      "Workers online",
       number(inFleet("alive")),
-      fleetNote(workers.length, inFleet("stopped"), away),
-      away > 0,
+      fleetNote(workers.length, inFleet("stopped"), offline),
+      offline > 0,
     ),
     figure(
       "Queued",
       compact(inState(rows, "queued")),
-      troubled ? `${compact(troubled)} failed or dead` : "none failed",
+      failed ? `${compact(failed)} failed or dead` : "none failed",
     ),
-    figure("At work", compact(inState(rows, "leased")), "under a lease"),
+    figure("In progress", compact(inState(rows, "leased")), "leased"),
     figure("Records stored", compact(stored), "in the last hour"),
     figure(
-      "Not delivered",
+      "Undelivered",
       compact(sync.unsynced),
-      sync.unsynced ? `oldest ${duration(sync.lag_seconds)}` : "nothing waits",
+      sync.unsynced ? `oldest ${duration(sync.lag_seconds)}` : "all delivered",
       sync.lag_seconds > 600,
     ),
     figure("Parcels", compact(counts.parcels ?? 0), `${compact(counts.liens ?? 0)} liens`),
   ];
 }
 
-function fleetNote(known, stopped, away) {
-  if (!known) return "none has reported";
-  const parts = [stopped ? `${number(stopped)} stopped` : "", away ? `${number(away)} away` : ""];
-  return parts.filter(Boolean).join(", ") || "none away";
+function fleetNote(known, stopped, offline) {
+  if (!known) return "none has connected";
+  const notes = [stopped ? `${number(stopped)} stopped` : "", offline ? `${number(offline)} offline` : ""];
+  return notes.filter(Boolean).join(", ") || "none offline";
 }
 
 const figure = (name, value, note, warn = false) =>

@@ -1,4 +1,4 @@
-// One parcel: its record, what changed in it and when, and the page it was read from.
+// One parcel: its record, its history and its raw pages.
 
 import { ask, save, token } from "./api.js";
 import { h, on, patch } from "./dom.js";
@@ -35,7 +35,7 @@ export class ParcelPage {
         patch(
           this.root,
           empty(
-            h("p", null, "No such parcel is known here."),
+            h("p", null, "No such parcel."),
             h("a", { href: "#/parcels" }, "Search parcels"),
           ),
         );
@@ -78,7 +78,7 @@ export class ParcelPage {
         ", first seen ",
         moment(parcel.first_seen_at),
         " ",
-        parcel.raw ? h("a", { href: parcel.raw, download: "" }, "Raw file") : "No raw file was kept.",
+        parcel.raw ? h("a", { href: parcel.raw, download: "" }, "Raw file") : "No raw file stored.",
         " ",
         source,
       ),
@@ -103,7 +103,7 @@ function changes(history, more, parcel) {
         "p",
         null,
         moment(step.scraped_at),
-        h("b", null, told(step)),
+        h("b", null, titleOf(step)),
         " ",
         h(
           "small",
@@ -125,11 +125,11 @@ function changes(history, more, parcel) {
     { class: "card" },
     h("div", { class: "card-head" }, h("h2", null, "History")),
     h("ol", { class: "history" }, steps),
-    more ? h("p", { class: "empty" }, "Older scrapes are kept, but not shown here.") : null,
+    more ? h("p", { class: "empty" }, "Older scrapes exist but are not shown.") : null,
   );
 }
 
-// Scrapes that changed nothing are told with the one before them.
+// Consecutive scrapes without changes are shown as one.
 function merged(history) {
   const found = [];
   for (const step of history) {
@@ -143,7 +143,7 @@ function merged(history) {
 
 const isQuiet = (step) => !step.first && !step.changes.length;
 
-function told(step) {
+function titleOf(step) {
   if (step.first) return "First seen";
   if (step.changes.length) return plural(step.changes.length, "change");
   if (step.times === 1) return "No change";
@@ -169,7 +169,7 @@ function change(name, before, after) {
   const is = h("ins", null, shown(name, after));
   const note = (text) => h("span", { class: "arrow" }, text);
   if (before === null) return [note("new: "), is];
-  return after === null ? [note("gone: "), was] : [was, note(" became "), is];
+  return after === null ? [note("removed: "), was] : [was, note(" → "), is];
 }
 
 // liens[2024-00172].status -> Lien 2024-00172: status

@@ -1,4 +1,4 @@
-// How the platforms' sites treat us.
+// Platform health: success rates, blocks and failing selectors.
 
 import { h, s } from "./dom.js";
 import { compact, NOTHING, number, percent, plural } from "./format.js";
@@ -6,16 +6,16 @@ import { badge, empty, table } from "./table.js";
 
 const COLUMNS = [
   { label: "Platform" },
-  { label: "Success, 24 h", class: "num" },
+  { label: "Success (24 h)", class: "num" },
   { label: "Done / failed", class: "num" },
   { label: "Blocked" },
   { label: "Failing selectors" },
 ];
 
-// Those with tasks, results or problems; the rest is folded.
+// Platforms with tasks, results or problems; the rest are collapsed.
 export function platforms(rows, queue) {
   if (!rows.length)
-    return empty(h("p", null, "Nothing is known of any platform yet. Figures come with the first worker."));
+    return empty(h("p", null, "No platforms yet. They appear with the first worker."));
   const withTasks = new Set(queue.map(({ platform }) => platform));
   const busy = rows.filter((row) => withTasks.has(row.platform) || hasNews(row));
   const idle = rows.filter((row) => !busy.includes(row)).map(({ platform }) => platform);
@@ -26,12 +26,12 @@ export function platforms(rows, queue) {
           COLUMNS,
           busy.map((row) => ({ key: `platform ${row.platform}`, cells: cells(row) })),
         )
-      : empty(h("p", null, "No platform has had work yet. Figures come with the first tasks.")),
+      : empty(h("p", null, "No platform has had tasks yet.")),
     idle.length
       ? h(
           "details",
           { class: "idle", "data-key": "idle platforms" },
-          h("summary", null, `${number(idle.length)}${busy.length ? " more" : ""} without work`),
+          h("summary", null, `${number(idle.length)}${busy.length ? " more" : ""} without tasks`),
           h("p", null, idle.join(", ")),
         )
       : null,
@@ -72,12 +72,12 @@ function success(share) {
   return h("span", { class: `success ${tone}` }, meter, percent(share));
 }
 
-// A field that another selector still finds is not lost: its selector is only out of date.
+// If another selector still finds the field, no data is lost: the selector is only outdated.
 function selectors({ failing_selectors: failing, outdated_selectors: outdated }) {
   if (!failing.length && !outdated.length) return NOTHING;
   return [
     folded(failing, plural(failing.length, "selector")),
-    folded(outdated, `${number(outdated.length)} outdated, found another way`),
+    folded(outdated, `${number(outdated.length)} outdated, field still found`),
   ];
 }
 

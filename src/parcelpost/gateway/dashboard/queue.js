@@ -1,4 +1,4 @@
-// What waits, by platform and priority.
+// Queued tasks by platform and priority.
 
 import { h, s } from "./dom.js";
 import { compact, duration, NOTHING, number } from "./format.js";
@@ -9,14 +9,14 @@ const PRIORITIES = [
   [1, "urgent"],
   [2, "high"],
   [3, "normal"],
-  [4, "batch"],
+  [4, "low"],
 ];
 const COLUMNS = [
   { label: "Platform" },
   { label: "Queued", class: "wide" },
   { label: "Tasks", class: "num" },
   { label: "Oldest", class: "num" },
-  { label: "At work", class: "num" },
+  { label: "In progress", class: "num" },
   { label: "Not found", class: "num" },
   { label: "Failed", class: "num" },
   { label: "Dead", class: "num" },
@@ -34,7 +34,7 @@ export function queue(rows, workers) {
   const wanted = wantedBy(workers.filter((worker) => worker.alive));
   if (!platforms.length) {
     return empty(
-      h("p", null, "No task has been added yet. Add some:"),
+      h("p", null, "No tasks yet. Add some:"),
       command("parcelpost gateway add tasks.csv"),
     );
   }
@@ -73,7 +73,7 @@ function gather(rows) {
   });
 }
 
-// Whether somebody asks for a platform's tasks. A worker that names no platforms may take any.
+// Whether a live worker takes a platform's tasks. A worker that names no platforms takes any.
 function wantedBy(workers) {
   const names = new Set(workers.flatMap((worker) => worker.platforms));
   const takesAny = !workers.length || workers.some((worker) => !worker.platforms.length);
@@ -83,7 +83,7 @@ function wantedBy(workers) {
 function cells(one, most, wanted) {
   const name = h("span", { class: "name" }, one.platform);
   return [
-    one.queued && !wanted(one.platform) ? [name, badge("warn", "no worker")] : name,
+    one.queued && !wanted(one.platform) ? [name, badge("warn", "no worker for it")] : name,
     bar(one, most),
     compact(one.queued),
     one.oldest === null ? NOTHING : duration(one.oldest),

@@ -1,4 +1,4 @@
-// A record as readable sections. What they do not name is shown at the end, so that nothing is hidden.
+// A record as sections. Fields that no section names are shown at the end, so that nothing is hidden.
 
 import { h } from "./dom.js";
 import { money, NOTHING, number, words } from "./format.js";
@@ -43,9 +43,9 @@ export function sections(record) {
   ]);
   const others = Object.keys(record).filter((name) => !used.has(name));
   const blocks = [...SECTIONS, ["Other", others]]
-    .map(([title, names]) => facts(title, names, record))
+    .map(([title, names]) => fieldList(title, names, record))
     .filter(Boolean);
-  return h("div", { class: "facts" }, blocks);
+  return h("div", { class: "fields" }, blocks);
 }
 
 export const lists = (record) =>
@@ -58,7 +58,7 @@ export const lists = (record) =>
     ),
   );
 
-function facts(title, names, record) {
+function fieldList(title, names, record) {
   const said = names.filter((name) => !isNothing(record[name]));
   if (!said.length) return null;
   const rows = said.map((name) =>

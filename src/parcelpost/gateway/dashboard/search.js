@@ -1,4 +1,4 @@
-// Parcels or liens, found by what is typed. Only the newest question's answer is shown.
+// Search for parcels or liens. Only the response to the latest request is shown.
 
 import { ask, save, token } from "./api.js";
 import { h, on, patch } from "./dom.js";
@@ -14,13 +14,13 @@ const KINDS = {
     title: "Parcels",
     table: parcelTable,
     latest: "/v1/parcels/latest",
-    none: "No parcel has come in yet. They appear here as soon as a worker delivers one.",
+    none: "No parcels yet. They appear here as soon as a worker delivers one.",
   },
   liens: {
     title: "Liens",
     table: lienTable,
     latest: "/v1/liens/latest",
-    none: "No lien is known yet. Liens come with the parcels that have them.",
+    none: "No liens yet. They appear here with their parcels.",
   },
 };
 
@@ -128,7 +128,7 @@ export class SearchPage {
 
   search() {
     if (!this.form.checkValidity()) {
-      this.count.textContent = "Amounts are written like 1234.50.";
+      this.count.textContent = "Enter amounts as 1234.50.";
       return;
     }
     const query = this.asked().toString();
@@ -176,10 +176,10 @@ export class SearchPage {
     const filtered = this.asked().size > 0;
     this.more.hidden = !this.next;
     this.exports.hidden = false;
-    this.count.textContent = this.found.length ? this.counted(filtered) : filtered ? "Nothing found" : "";
+    this.count.textContent = this.found.length ? this.counted(filtered) : filtered ? "No results" : "";
     const nothing = filtered
       ? [
-          h("p", null, "Nothing matches. Try fewer words or another state."),
+          h("p", null, "No matches. Try fewer words or another state."),
           h("a", { href: `#/${this.kind}`, "data-clear": true }, "Show all"),
         ]
       : h("p", null, this.none);
@@ -190,19 +190,19 @@ export class SearchPage {
     this.more.hidden = true;
     if (error.status) {
       this.count.textContent = "";
-      patch(this.results, empty(h("p", null, "The gateway cannot search for that: ", error.message)));
+      patch(this.results, empty(h("p", null, "The gateway rejected this search: ", error.message)));
     } else {
       this.page.failed(error);
       this.retry = true;
       this.exports.hidden = true;
       if (!this.found.length) {
-        this.count.textContent = "No answer yet";
-        patch(this.results, empty(h("p", null, `${this.title} are shown here as soon as the gateway answers.`)));
+        this.count.textContent = "Waiting for the gateway";
+        patch(this.results, empty(h("p", null, `${this.title} appear here as soon as the gateway responds.`)));
       }
     }
   }
 
-  // Called when the gateway answers, so that what failed is asked again.
+  // Called after every successful poll: repeats a request that failed.
   update() {
     if (!this.retry) return;
     this.retry = false;

@@ -1,4 +1,4 @@
-// Tasks that ended without a record: which they are, when they ended and why.
+// Tasks that ended without a record: which, when and why.
 
 import { ask } from "./api.js";
 import { h, patch } from "./dom.js";
@@ -9,8 +9,8 @@ import { empty, table, whole } from "./table.js";
 const PAGE = 50;
 const STATES = [
   ["not_found", "Not found", "The site has no such parcel."],
-  ["failed", "Failed", "Workers gave up."],
-  ["dead", "Dead", "No worker came back with an answer."],
+  ["failed", "Failed", "A worker reported a permanent failure."],
+  ["dead", "Dead", "All leases expired without a report."],
 ];
 const COLUMNS = [
   { label: "Parcel" },
@@ -45,7 +45,7 @@ export class TasksPage {
       spellcheck: "false",
       maxlength: 200,
     });
-    this.form = h("form", { class: "search", role: "search" }, field("Ended as", this.state), field("Platform", this.platform));
+    this.form = h("form", { class: "search", role: "search" }, field("Outcome", this.state), field("Platform", this.platform));
     this.count = h("p", { class: "count", role: "status" });
     this.results = h("div", { class: "results" });
     this.more = h("button", { type: "button", hidden: true }, "Show more");
@@ -96,7 +96,7 @@ export class TasksPage {
       this.show();
     } catch (error) {
       if (signal.aborted) return;
-      if (error.status) patch(this.results, empty(h("p", null, "The gateway cannot list that: ", error.message)));
+      if (error.status) patch(this.results, empty(h("p", null, "The gateway rejected this request: ", error.message)));
       else this.page.failed(error);
     }
   }
@@ -105,11 +105,11 @@ export class TasksPage {
     const [, , meaning] = STATES.find(([value]) => value === this.state.value);
     this.more.hidden = !this.next;
     this.count.textContent = `${plural(this.found.length, "task")}${this.next ? " and more" : ""}. ${meaning}`;
-    const none = h("p", null, "No task ended like that.");
+    const none = h("p", null, "No such tasks.");
     patch(this.results, this.found.length ? table("Tasks", COLUMNS, this.found.map(row)) : empty(none));
   }
 
-  // Called when the gateway answers: new tasks appear by themselves, unless older ones are being read.
+  // Called after every successful poll: new tasks appear, unless the reader has loaded older ones.
   async update() {
     if (this.pages === 1) await this.load(null);
   }

@@ -1,9 +1,9 @@
-// Asks for the reader's token. It is kept for this tab only.
+// The sign-in page. The token is kept for this tab only.
 
 import { h } from "./dom.js";
 
 export class TokenPage {
-  title = "Token";
+  title = "Sign in";
 
   constructor(wrong, given) {
     const input = h("input", {
@@ -18,17 +18,17 @@ export class TokenPage {
     const form = h(
       "form",
       { class: "card token" },
-      h("h1", null, "This gateway asks for a token"),
-      wrong ? h("p", { class: "bad", role: "alert" }, "That token is not known here.") : null,
+      h("h1", null, "This gateway requires a token"),
+      wrong ? h("p", { class: "bad", role: "alert" }, "This token is not valid.") : null,
       h("label", { for: "token" }, "Read or admin token"),
       input,
       h(
         "p",
         { id: "token-help", class: "note" },
-        "It stays in this tab and goes nowhere but to this gateway. " +
-          "Tokens are in the file that server.read_tokens_file or server.admin_tokens_file names.",
+        "The token is kept in this tab and sent only to this gateway. " +
+          "Tokens are listed in the files set by server.read_tokens_file and server.admin_tokens_file.",
       ),
-      h("div", { class: "buttons" }, h("button", { type: "submit", class: "primary" }, "Open")),
+      h("div", { class: "buttons" }, h("button", { type: "submit", class: "primary" }, "Sign in")),
     );
     form.addEventListener("submit", (event) => {
       event.preventDefault();

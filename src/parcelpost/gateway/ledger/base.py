@@ -41,26 +41,26 @@ class Ledger(Protocol):
     # Tasks
 
     async def add_tasks(self, tasks: Sequence[Task], now: datetime) -> AddCounts:
-        """Queues them. A task id that is known changes nothing, not even its state."""
+        """Queues tasks. Tasks whose id is known are left unchanged."""
 
     async def grant(
         self, worker_id: str, platforms: Sequence[str], capacity: int, now: datetime, until: datetime
     ) -> Sequence[Grant]:
-        """Up to `capacity` queued tasks of these platforms, by priority, then age, each leased to the worker.
+        """Leases up to `capacity` queued tasks of these platforms to the worker, by priority, then age.
 
-        No task has two open leases. As fast at a million queued tasks as at a thousand.
+        No task ever has two open leases. As fast with a million queued tasks as with a thousand.
         """
 
     async def expire_leases(self, now: datetime, most: int) -> ExpiredLeases:
-        """Ends leases that are over: the task is queued again, or dead if that was its last attempt."""
+        """Ends expired leases: their tasks are queued again, or dead after the last attempt."""
 
     async def end_task(
         self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime, not_found: bool = False
     ) -> TaskOutcome | None:
-        """The word of the worker that holds it. No `error`: done, with nothing to send. With one: `not_found`, failed,
-        or queued `again` (dead after its last attempt).
+        """Ends a task for the worker that holds its lease. Without `error` it is done without a record; with one it is
+        `not_found`, failed, or queued `again` (dead after the last attempt).
 
-        None, and nothing has changed, where the task is unknown, has ended, or another worker holds it.
+        Returns None and changes nothing if the task is unknown, has ended, or is leased to another worker.
         """
 
     async def task(self, task_id: str) -> TaskRow | None: ...
@@ -68,31 +68,31 @@ class Ledger(Protocol):
     async def ended_tasks(
         self, state: str, platform: str, most: int, before: tuple[datetime, int] | None = None
     ) -> Sequence[EndedTask]:
-        """Those that are 'not_found', 'failed' or 'dead', of that platform or with '' of all, the last one first; or
-        those that ended before that moment and number.
+        """Returns tasks that ended as 'not_found', 'failed' or 'dead', the most recent first; '' means all platforms.
+        With `before`, those that ended before that time and sequence number.
         """
 
     async def requeue(self, states: Sequence[str], platform: str, now: datetime) -> int:
-        """By an operator's word: tasks in these states ('failed', 'dead') are queued again, attempts forgotten."""
+        """Queues ended tasks in these states again, with a fresh number of attempts. Returns how many."""
 
     # Results
 
     async def known_tasks(self, task_ids: Sequence[str], worker_id: str) -> Mapping[str, KnownTask]:
-        """What these tasks order, by task id, as far as they are known, and whether they were given to that worker.
+        """Returns the known ones of these tasks, by id, and whether they were granted to that worker.
 
-        Workers with the same token count as one here.
+        Workers with the same token count as one.
         """
 
     async def known_scrapes(self, results: Sequence[IngestedResult]) -> Mapping[str, datetime]:
-        """When those that the ledger has already were scraped, by idempotency key."""
+        """Returns when the results that are already stored were scraped, by idempotency key."""
 
     async def store(self, results: Sequence[IngestedResult], worker_id: str, now: datetime) -> Sequence[StoreOutcome]:
-        """Keeps them all in one transaction (one round trip), whoever holds their tasks, and completes their tasks.
+        """Stores all results in one transaction (one round trip), whoever holds their tasks, and completes the tasks.
 
-        One answer for each, in order. An older scrape never takes a newer one's place. A task keeps one result for a
-        parcel: the same again (by its idempotency key) is a duplicate, an older one too, a newer one takes its place,
-        and so does another of the same millisecond: the same page, read again. Of two tasks that scraped a parcel in
-        the same millisecond, the one with the greater id counts as the newer, in whatever order they come.
+        Returns one outcome for each, in order. An older scrape never replaces a newer one. A task has one result per
+        parcel: the same one (by idempotency key) or an older one is a duplicate; a newer one replaces it, as does a
+        different one of the same millisecond, which is the same page parsed again. If two tasks scraped a parcel in the
+        same millisecond, the one with the greater id counts as newer, in whatever order they arrive.
         """
 
     # The fleet
@@ -100,72 +100,72 @@ class Ledger(Protocol):
     async def claim_worker_id(
         self, worker_id: str, token: str, names: Collection[str], most: int, now: datetime, idle_before: datetime
     ) -> str | None:
-        """Notes that a worker with this token uses the id, and returns the name of the token that the id belongs to.
+        """Records that a worker with this token uses the id, and returns the name of the token that owns the id.
 
-        It belongs to the token that used it first, for as long as that is among `names`, the tokens there are now. A
-        token has at most `most` ids: beyond that a new one takes the place of the one that was not used for the
-        longest time, since before `idle_before`, and that holds no lease. None where there is no such id.
+        The first token that used an id owns it, as long as it is among `names`, the current tokens. A token owns at
+        most `most` ids; a further one replaces the id that has been idle longest, since before `idle_before` and
+        without a lease. Returns None if there is no such id.
         """
 
     async def release_worker_id(self, worker_id: str) -> str | None:
-        """Frees the id for the next token that uses it. Returns the name of the token that it belonged to, None if it
-        belonged to none. Its leases and its last heartbeat stay.
+        """Releases the id for the next token that uses it. Returns the name of the token that owned it, or None. Its
+        leases and its last heartbeat stay.
         """
 
     async def record_heartbeat(
         self, heartbeat: WorkerHeartbeat, now: datetime, until: datetime, oldest_grant: datetime
     ) -> Sequence[str]:
-        """Notes it, and extends the worker's open leases granted after `oldest_grant`, unless it holds nothing.
+        """Stores a heartbeat, and extends the worker's leases granted after `oldest_grant`, unless it holds nothing.
 
-        Answers the commands that wait for this worker, oldest first; each is answered once. Those ordered longer ago
-        than AWAY_AFTER are dropped, as are all when it leaves: they were not meant for its next start.
+        Returns the pending commands for this worker, oldest first, each once. Commands older than OFFLINE_AFTER are
+        dropped, as are all when the worker stops: they were not meant for its next start.
         """
 
     async def release_leases(self, worker_id: str, granted_before: datetime, now: datetime) -> None:
-        """The worker holds nothing: its leases granted before then are over, and `bring_back` does the rest.
+        """Ends the leases of a worker that holds nothing, if granted before then; `expire_leases` requeues the tasks.
 
-        So come back tasks whose answer was lost on its way to the worker, long before their lease would have ended.
+        This recovers tasks whose response never reached the worker, long before their leases would expire.
         """
 
     async def add_command(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
-        """Queues a command for that worker, or with '' for all, that have beaten since and have not left. Answers for
-        how many.
+        """Adds a command for that worker, or with '' for all, if they sent a heartbeat since then and have not stopped.
+        Returns for how many.
         """
 
     async def workers(self, most: int = 100_000) -> Sequence[WorkerRow]:
-        """Those that were heard of last, by id."""
+        """Returns the workers that reported last, by id."""
 
     async def add_signals(self, signals: Sequence[Signal], now: datetime) -> None:
-        """Counts them by the day. One that is too long to be a selector is left out."""
+        """Counts signals by day. Selectors that are too long are ignored."""
 
     async def selectors(self, platform: str, since: datetime, most: int) -> Sequence[RankedSelector]:
-        """Of that platform, or of all with ''; by field, the best first."""
+        """Returns the selectors of a platform ('': all) by field, the best first."""
 
     async def add_metrics(self, worker_id: str, samples: Sequence[MetricsSample]) -> None:
-        """A sample of the same worker and moment again changes nothing."""
+        """Adds samples. Repeating a sample of the same worker and time changes nothing."""
 
     async def metrics(self, worker_id: str, since: datetime, most: int) -> Sequence[MetricsSample]:
-        """The newest of them, oldest first."""
+        """Returns the newest samples, oldest first."""
 
-    # What people look at
+    # Queries
 
     async def queue(self) -> Sequence[QueueRow]: ...
 
     async def add_activity(self, counts: Mapping[tuple[str, str], int], minute: datetime) -> None:
-        """Adds to that minute's counts of (platform, outcome)."""
+        """Adds to the counts of (platform, outcome) in that minute."""
 
     async def activity(self, since: datetime) -> Sequence[ActivityRow]: ...
 
     async def parcels(self, wanted: ParcelFilter, after: ParcelKey | None, most: int) -> Sequence[ParcelRow]:
-        """In the order of their keys, those after that one."""
+        """Returns parcels ordered by key, after the given one."""
 
     async def records(self, wanted: ParcelFilter, after: ParcelKey | None, most: int) -> Sequence[ParcelRecord]:
-        """The same with their records: one, and as many more as make some megabytes together. Empty: none is left."""
+        """The same with their records: at least one, then up to a few megabytes. Empty: none is left."""
 
     async def latest_parcels(
         self, wanted: ParcelFilter, most: int, before: tuple[datetime, int] | None = None
     ) -> Sequence[ParcelRow]:
-        """The newest first by when they came, or those before that `received_at` and `parcel_no`."""
+        """Returns the most recently received parcels, or those before that `received_at` and `parcel_no`."""
 
     async def parcel(self, key: ParcelKey) -> ParcelRow | None: ...
 
@@ -174,36 +174,36 @@ class Ledger(Protocol):
     async def versions(
         self, key: ParcelKey, most: int, before: tuple[datetime, str] | None = None
     ) -> Sequence[RecordVersion]:
-        """Its scrapes, the newest first, or those before that moment and task; bounded as `records` are."""
+        """Returns a parcel's scrapes, newest first, or those before that time and task; limited like `records`."""
 
     async def has_page(self, key: ParcelKey, raw_sha256: str) -> bool:
-        """Whether a scrape of this parcel names that page."""
+        """Whether a scrape of this parcel refers to that page."""
 
     async def liens(self, wanted: ParcelFilter, after: tuple[ParcelKey, int] | None, most: int) -> Sequence[LienRow]:
-        """Liens that themselves have the status and amount wanted, in the order of their parcels and positions."""
+        """Returns liens that match status and amount themselves, ordered by parcel and position."""
 
     async def latest_liens(
         self, wanted: ParcelFilter, most: int, before: tuple[datetime, int, int] | None = None
     ) -> Sequence[LienRow]:
-        """Liens of the parcels that came last, the newest first, or those after that parcel (as above) and position."""
+        """Returns liens of the most recently received parcels, or those after that parcel and position."""
 
-    # Care
+    # Maintenance
 
     async def ledger_id(self) -> str:
-        """Which ledger this is: made with it, and kept by every copy and backup of it."""
+        """Returns the ledger's id, created with it and kept by every copy and backup."""
 
     async def counts(self) -> Mapping[str, int]:
-        """parcels, liens, results: estimates will do."""
+        """Returns the approximate number of parcels, liens and results."""
 
     async def prune(self, ended_before: datetime, silent_before: datetime, most: int) -> int:
-        """Removes ended tasks with their leases, activity, metrics, signals and undelivered commands older than that,
-        and workers that were silent since then, hold no lease and have no command waiting. Results stay.
+        """Deletes ended tasks with their leases, activity, metrics, signals and undelivered commands older than that,
+        and workers silent since then that have no lease and no pending command. Results stay.
 
-        One step of many, each a transaction of its own: answers how many rows it removed, 0 when nothing is left.
+        One of many short transactions: returns how many rows it deleted, 0 when nothing is left.
         """
 
     async def check(self) -> None:
-        """Returns if the database answers; an SQLite file must take a page, too. Raises LedgerUnavailable."""
+        """Raises LedgerUnavailable if the database cannot be reached or, with SQLite, its file cannot be written."""
 
 
 class BatchEntry(Struct, frozen=True, gc=False):
@@ -211,16 +211,16 @@ class BatchEntry(Struct, frozen=True, gc=False):
     """In the batch."""
     result: IngestedResult
     scraped_at: datetime
-    """In whole milliseconds: as the ledger keeps it."""
+    """In whole milliseconds, as stored."""
 
     @property
     def age(self) -> tuple[datetime, str]:
-        """What decides between two scrapes of a parcel, in whatever order they come."""
+        """Orders two scrapes of a parcel, in whatever order they arrive."""
         return self.scraped_at, self.result.task_id
 
-    def takes_the_place_of(self, other: BatchEntry) -> bool:
-        """Of two of one task and parcel, this one being the later to come. At the same moment: the same page, read
-        again.
+    def replaces(self, other: BatchEntry) -> bool:
+        """Whether this result replaces an earlier one of the same task and parcel. At the same time: the same page,
+        parsed again.
         """
         if self.scraped_at == other.scraped_at:
             return self.result.idempotency_key != other.result.idempotency_key
@@ -229,9 +229,9 @@ class BatchEntry(Struct, frozen=True, gc=False):
 
 class DedupedBatch(Struct, frozen=True):
     entries: list[BatchEntry]
-    """One for a task and parcel: the newest. By parcel and task; the others are duplicates."""
+    """The newest of each task and parcel, ordered by parcel and task; the others are duplicates."""
     newest: dict[ParcelKey, BatchEntry]
-    """Of each parcel, in the order of the keys."""
+    """Of each parcel, ordered by key."""
 
     @property
     def task_ids(self) -> list[str]:
@@ -243,7 +243,7 @@ def dedupe(batch: Sequence[IngestedResult]) -> DedupedBatch:
     for place, result in enumerate(batch):
         entry = BatchEntry(place, result, truncate_to_ms(result.scraped_at))
         earlier = kept.get(key := (result.parcel, result.task_id))
-        if earlier is None or entry.takes_the_place_of(earlier):
+        if earlier is None or entry.replaces(earlier):
             kept[key] = entry
     entries = [kept[key] for key in sorted(kept)]
     newest: dict[ParcelKey, BatchEntry] = {}
@@ -259,14 +259,14 @@ def truncate_to_ms(moment: datetime) -> datetime:
     return moment.replace(microsecond=moment.microsecond - beyond) if beyond else moment
 
 
-EXPIRED_ERROR = "its leases ended without a report"
+EXPIRED_ERROR = "all leases expired without a report"
 
 
 class LeaseEnding(NamedTuple):
     lease: LeaseEnd
     task: TaskState
     last_task: TaskState
-    """What becomes of a task that may not be tried again."""
+    """The state of a task that has no attempts left."""
 
 
 def lease_ending(error: str | None, again: bool, not_found: bool) -> LeaseEnding:

@@ -15,21 +15,23 @@ from parcelpost.gateway.ledger.sqlite_connections import prepare
 from parcelpost.settings.secrets import without_password
 
 _POSTGRES = ("postgresql://", "postgres://")
-_START_HINT = "check that server.database names it, that it runs, and that it has room; then start again"
+_START_HINT = "check server.database, that the database is running, and that its disk is not full; then start again"
 
 
 @asynccontextmanager
 async def open_ledger(database: str, max_attempts: int, clock: Clock) -> AsyncIterator[Ledger]:
-    """A path is an SQLite file, made where there is none; `postgresql://...` is a database that exists.
+    """Opens an SQLite file, created if missing, or an existing database named by `postgresql://...`.
 
-    Raises InvalidSettings for what names no ledger, LedgerError for one that cannot be used, LedgerUnavailable for one
-    that does not answer.
+    Raises InvalidSettings for an invalid name, LedgerError for a ledger that cannot be used, LedgerUnavailable for one
+    that cannot be reached.
     """
     if database.startswith(_POSTGRES):
         async with _postgres(database, max_attempts, clock) as ledger:
             yield ledger
     elif not database or "://" in database:
-        raise InvalidSettings("server.database names no ledger", hint="name an SQLite file or postgresql://...")
+        raise InvalidSettings(
+            "server.database is not a valid ledger", hint="use the path of an SQLite file, or postgresql://..."
+        )
     else:
         async with _sqlite(Path(database), max_attempts, clock) as ledger:
             yield ledger
@@ -63,10 +65,10 @@ async def _postgres(url: str, max_attempts: int, clock: Clock) -> AsyncIterator[
 
 @contextmanager
 def _startup_errors(database: str) -> Iterator[None]:
-    """Who has not begun does not go on by itself."""
+    """Adds a hint: a gateway that has not started does not retry."""
     try:
         yield
     except LedgerUnavailable as error:
         raise LedgerUnavailable(
-            f"the ledger {without_password(database)} does not answer: {error}", hint=_START_HINT
+            f"the ledger {without_password(database)} cannot be reached: {error}", hint=_START_HINT
         ) from error

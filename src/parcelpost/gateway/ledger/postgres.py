@@ -81,7 +81,7 @@ _READ_ONLY = "25006"  # a standby, for as long as another server takes over
 
 @asynccontextmanager
 async def connect(url: str, now: datetime) -> AsyncIterator[asyncpg.Pool[asyncpg.Record]]:
-    """A pool that connects anew by itself, to a database whose schema is up to date."""
+    """Opens a pool that reconnects by itself, after bringing the schema up to date."""
     with translate_errors():
         pool = await _pool(url)
     try:
@@ -247,7 +247,7 @@ _STORE_RESULTS = (
 
 
 def result_arrays(batch: DedupedBatch) -> list[Sequence[Any]]:
-    """By column: all entries, then the liens of those that are their parcel's newest."""
+    """By column: all entries, then the liens of those that are newest for their parcel."""
     entries = [_entry_values(entry, _is_newest(batch, entry)) for entry in batch.entries]
     liens = [
         (place, position, *rows.lien_values(lien))
@@ -396,12 +396,12 @@ class PostgresLedger(SqlLedger):
         return await _with_retries(lambda: self._pool.fetch(sql, *args))
 
     async def _change(self, sql: str, *args: Any) -> int:
-        """How many rows it changed: the last word of `INSERT 0 5`."""
+        """Returns how many rows changed: the last word of `INSERT 0 5`."""
         return int((await _with_retries(lambda: self._pool.execute(sql, *args))).split()[-1])
 
 
 async def _with_retries(run: Callable[[], Awaitable[T]]) -> T:
-    """Again at once where PostgreSQL chose this transaction to end a deadlock: it has changed nothing."""
+    """Retries at once if PostgreSQL aborted the transaction to resolve a deadlock: it changed nothing."""
     with translate_errors():
         for _ in range(_TRIES - 1):
             try:

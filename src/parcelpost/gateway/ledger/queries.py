@@ -36,13 +36,13 @@ def numbered(sql: str) -> str:
 
 
 def like_pattern(word: str) -> str:
-    """The LIKE pattern (ESCAPE '!') of texts that hold this word, whatever its case."""
+    """Returns the LIKE pattern (ESCAPE '!') for texts that contain this word, case-insensitive."""
     escaped = _fold(word).replace("!", "!!").replace("%", "!%").replace("_", "!_")
     return f"%{escaped}%"
 
 
 def search_text(*context: str) -> str:
-    """What `containing` looks into: a line for each part."""
+    """Returns the text that `containing` matches: one line per part."""
     return "\n".join(map(_fold, context))
 
 
@@ -51,7 +51,7 @@ def _fold(text: str) -> str:
 
 
 def is_matchable(value: Any) -> bool:
-    """Whether a stored value can equal it: no text in a database holds a NUL or half a character."""
+    """Whether a stored value can equal it: stored text has no NUL and no lone surrogate."""
     if not isinstance(value, str):
         return True
     return "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
@@ -63,7 +63,7 @@ _OWNER_PART = "\n{}\n"  # of parcels.search: number, owner and address, a line e
 
 
 class Conditions:
-    """All of them must hold."""
+    """Conditions joined by AND."""
 
     def __init__(self) -> None:
         self.args: list[Any] = []
@@ -250,14 +250,14 @@ def ended_tasks_query(
 
 class Database(Protocol):
     async def _rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
-        """What a read answers. Raises LedgerUnavailable."""
+        """Returns the rows of a query. Raises LedgerUnavailable."""
 
     async def _run_all(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """Runs a writing statement once for each row of parameters, in one transaction."""
 
 
 class Queries(Database, Protocol):
-    """Parcels, liens and tasks as they are known."""
+    """Queries for parcels, liens and tasks."""
 
     async def _find(self, sql: str, *args: Any) -> Sequence[Row]:
         return await self._rows(sql, args) if all(map(is_matchable, args)) else ()

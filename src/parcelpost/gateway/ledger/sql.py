@@ -78,7 +78,7 @@ DELETE FROM worker_ids WHERE worker_id IN (
 
 
 def prune_statements(before: datetime, silent_before: datetime) -> Sequence[tuple[str, Any]]:
-    """Statements, each with its first parameter. A task's leases go with it; a command that was delivered is gone."""
+    """Statements, each with its first parameter. A task's leases are deleted with it."""
     day = before.date().isoformat()
     return (
         (_PRUNE_TASKS, before),
@@ -156,7 +156,7 @@ _MAX_FIELD_BYTES = 300
 
 
 class SqlLedger(Queries, Protocol):
-    """What is known of the workers, and what they have seen."""
+    """Workers, selectors, metrics and activity."""
 
     async def ledger_id(self) -> str:
         ((ledger_id,),) = await self._find("SELECT ledger_id FROM identity")
@@ -215,7 +215,7 @@ def _with_commands(row: WorkerRow, commands: Sequence[str]) -> WorkerRow:
 
 
 def _is_countable(signal: Signal) -> bool:
-    """What does not fit into an index, or is no text, is no selector either."""
+    """Whether a signal can be stored: it must be text that fits into an index."""
     names = (signal.platform, signal.field, signal.selector_type)
     return (
         all(map(is_matchable, (*names, signal.selector)))

@@ -263,7 +263,7 @@ class SqliteLedger(SqlLedger):
 
 
 def _check_writable(db: sqlite3.Connection) -> None:
-    """A page, with what it says already: a database that can be read only takes no results."""
+    """Rewrites a page with its own content: a read-only database cannot take results."""
     (number,) = db.execute("PRAGMA user_version").fetchone()
     db.execute(f"PRAGMA user_version = {number}")
 

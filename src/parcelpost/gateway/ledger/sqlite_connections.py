@@ -22,7 +22,7 @@ from parcelpost.gateway.ledger import sql
 from parcelpost.system import make_private
 
 BUSY_SECONDS = 10.0
-"""How long a lock of another process is waited for."""
+"""How long to wait for another process's lock."""
 
 _CACHED_STATEMENTS = 512  # kept prepared: bulk writes have one for each number of rows
 _APPLICATION_ID = 0x50504C47  # "PPLG": whose file it is
@@ -69,7 +69,7 @@ def connect(path: Path, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connectio
 
 
 def prepare(path: Path, now: datetime) -> None:
-    """Makes the folder (mode 700) and the file (600), and brings its schema up to date, whoever else does the same."""
+    """Creates the folder (mode 700) and the file (600) and brings the schema up to date; safe to run concurrently."""
     try:
         make_private(path.parent)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -111,7 +111,7 @@ def _bring_up_to_date(db: sqlite3.Connection, now: datetime) -> None:
 
 
 def _is_up_to_date(db: sqlite3.Connection) -> bool:
-    """Looks only: who wants to read can do so while another writes, and where there is no room to write."""
+    """Read-only: reading works while another process writes, and on a full disk."""
     (mark, _) = db.execute(_IDENTITY).fetchone()
     if mark != _APPLICATION_ID:
         return False
@@ -120,7 +120,7 @@ def _is_up_to_date(db: sqlite3.Connection) -> bool:
 
 
 def _split_statements(sql: str) -> Iterator[str]:
-    """Not executescript: it commits what is under way."""
+    """Not executescript, which commits the open transaction."""
     statement = ""
     for line in sql.splitlines(keepends=True):
         statement += line
@@ -130,12 +130,12 @@ def _split_statements(sql: str) -> Iterator[str]:
 
 
 def bind_values(args: Sequence[Any]) -> list[Any]:
-    """With moments as the file keeps them."""
+    """Converts times to the text that is stored."""
     return [iso(value) if isinstance(value, datetime) else value for value in args]
 
 
 def translate(error: Exception, path: Path) -> Exception:
-    """A failure of the database as one of ours; a mistake of the program stays what it is."""
+    """Translates database failures to ours; programming errors pass through."""
     if isinstance(error, UnicodeEncodeError | OverflowError | sqlite3.DataError):
         return InvalidInput(f"a value that the ledger cannot hold: {error}")
     if isinstance(error, sqlite3.DatabaseError):
@@ -208,7 +208,7 @@ class _Job(Struct):
 
 
 class Writer:
-    """Group commit: one transaction and one fsync for all that wait. A change that fails fails alone."""
+    """Group commit: one transaction and one fsync for all waiting changes. A failing change fails alone."""
 
     def __init__(self, path: Path, busy_seconds: float) -> None:
         self._path = path
@@ -232,7 +232,7 @@ class Writer:
         return cast(T, await job.future)
 
     async def close(self) -> None:
-        """Writes what waits, then ends."""
+        """Writes what is waiting, then stops."""
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
@@ -268,7 +268,7 @@ class Writer:
                 job.answer = translate(error, self._path)
 
     def _write_all(self, db: sqlite3.Connection, group: list[_Job]) -> bool:
-        """False, and nothing was written, where a change fails."""
+        """Returns False, with nothing written, if a change fails."""
         db.execute("BEGIN IMMEDIATE")
         try:
             for job in group:
@@ -282,7 +282,7 @@ class Writer:
         return True
 
     def _write_each(self, db: sqlite3.Connection, group: list[_Job]) -> None:
-        """The same once more, and what fails is left out. Savepoints all along would cost every job two statements."""
+        """Replays the group without the failing changes. Savepoints would cost every change two statements."""
         db.execute("BEGIN IMMEDIATE")
         for job in group:
             db.execute("SAVEPOINT job")
@@ -297,7 +297,7 @@ class Writer:
         db.execute("COMMIT")
 
     def _drop_connection(self) -> None:
-        """After a failed commit nothing of this connection's state is trusted: the next group opens another."""
+        """After a failed commit the connection is not trusted: the next group opens another."""
         if self._db is not None:
             self._db.close()
             self._db = None

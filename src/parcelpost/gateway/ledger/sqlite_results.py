@@ -23,7 +23,7 @@ from parcelpost.gateway.ledger.queries import search_text
 from parcelpost.gateway.models import IngestedResult, ParcelKey, StoreOutcome
 
 Values = tuple[Any, ...]
-"""Of a row, but for the parcel's number, which only the writer knows."""
+"""The values of a row, without the parcel number, which only the writer knows."""
 
 
 class PreparedResult(Struct, frozen=True, gc=False):
@@ -190,7 +190,7 @@ WHERE task_id IN (SELECT value FROM json_each(?)) AND ended_at IS NULL
 
 
 class _KnownParcel(NamedTuple):
-    """A parcel that was here before the batch."""
+    """A parcel that existed before the batch."""
 
     parcel_id: str
     parcel_no: int
@@ -259,7 +259,7 @@ def _parcel_numbers(batch: PreparedBatch, known: dict[ParcelKey, _KnownParcel], 
 def _changed_results(
     db: sqlite3.Connection, batch: PreparedBatch, known: dict[ParcelKey, _KnownParcel]
 ) -> Sequence[PreparedResult]:
-    """Those whose task has brought no result of the parcel yet, an older one, or another of the same moment."""
+    """Returns the entries that are new, newer than their task's stored result, or another one of the same time."""
     asked = {
         (parcel.parcel_no, made.task_id): made
         for made in batch.entries
