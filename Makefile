@@ -17,7 +17,7 @@ DEMO_ARGS ?=
 PYTEST_ARGS ?=
 LOCK_ARGS ?=
 
-.PHONY: help setup demo test test-long lint format docs bench watching lock clean
+.PHONY: help setup demo test test-long lint format docs bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -100,14 +100,12 @@ format: setup ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-docs: setup ## write the tables of commands, settings, events and metrics from the code
+docs: setup ## write the reference of commands, settings, events and metrics, and Grafana's dashboard, from the code
 	$(BIN)/python -m docs.reference
+	$(BIN)/python -m deploy.grafana.dashboard
 
 bench: setup ## measure the store beside its peers, quickly
 	$(BIN)/python -m bench store --quick
-
-watching: setup ## write Prometheus' alerts and Grafana's dashboard from deploy/watching
-	$(BIN)/python -m deploy.watching
 
 lock: ## resolve what is installed anew (LOCK_ARGS=--upgrade for newer versions; needs uv)
 	@[ -n "$(UV)" ] || { echo "make lock: needs uv (pip install uv)" >&2; exit 1; }

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.support import Run
 
-SHIPPED = Path(__file__).parents[2] / "deploy" / "firestore"
+SHIPPED = Path(__file__).parents[2] / "src" / "parcelpost" / "upstream" / "firestore" / "project"
 FILES = {
     "rules": "firestore.rules",
     "indexes": "firestore.indexes.json",

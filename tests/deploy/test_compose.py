@@ -42,7 +42,7 @@ def test_secrets_are_files_that_are_not_in_the_repository() -> None:
     assert set(mounted) == named
     assert not (COMPOSE.parent / "secrets").exists()
     assert "secrets/" in (ROOT / ".gitignore").read_text(encoding="utf-8")
-    page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     assert set(re.findall(r"> (\w+)$", page, re.MULTILINE)) == named
 
 

@@ -97,7 +97,7 @@ def test_every_secret_is_one_of_the_example_which_holds_none() -> None:
     assert {text for keys in examples.values() for text in keys.values()} == {""}
     for secret, key in secrets_used(list(WORKLOADS.values())):
         assert key in {"", *examples[secret]}
-    page = (DEPLOY.parent / "docs" / "deploying.md").read_text(encoding="utf-8")
+    page = (DEPLOY.parent / "docs" / "operating.md").read_text(encoding="utf-8")
     assert set(re.findall(r"--from-file=(\w+)", page)) == {key for keys in examples.values() for key in keys}
 
 

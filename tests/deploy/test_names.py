@@ -58,7 +58,7 @@ def commands() -> dict[str, str]:
             found[f"compose {name}"] = shlex.join(["parcelpost", *service["command"]])
     for name, container in PODS.items():
         found[name] = shlex.join(["parcelpost", *container["args"]])
-    for path in [*(DEPLOY.rglob("*.yaml")), ROOT / "docs" / "deploying.md"]:
+    for path in [*(DEPLOY.rglob("*.yaml")), ROOT / "docs" / "operating.md"]:
         for place, line in enumerate(named_in(path.read_text(encoding="utf-8"))):
             found[f"{path.name} {place}"] = line
     return found

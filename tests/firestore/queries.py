@@ -10,9 +10,11 @@ from typing import Any
 
 from google.cloud.firestore_v1 import types
 
+from parcelpost.upstream import firestore
+
 Message = Any
 
-INDEXES = Path(__file__).parents[2] / "deploy" / "firestore" / "firestore.indexes.json"
+INDEXES = Path(firestore.__path__[0]) / "project" / "firestore.indexes.json"
 
 _TYPES = ("null_value", "boolean_value", "number", "timestamp_value", "string_value", "bytes_value")
 _Operator = types.StructuredQuery.FieldFilter.Operator

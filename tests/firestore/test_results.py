@@ -14,6 +14,7 @@ import pytest
 
 from parcelpost.errors import Unauthorized, Unavailable
 from parcelpost.model import Broken, OutboxEntry, Signal
+from parcelpost.upstream import firestore
 from parcelpost.upstream.base import MetricsSample
 from parcelpost.upstream.firestore.client import FirestoreClient
 from tests.firestore.conftest import ROOT, Open
@@ -156,7 +157,7 @@ async def test_every_field_that_is_written_is_told_in_the_layout(
     await client.submit_metrics([MetricsSample(at=datetime(2026, 11, 15, 12, tzinfo=UTC), values={"cpu_percent": 1})])
     signal = Signal(platform="a", field="b", selector="c", selector_type="css", success=True)
     await client.submit_signals([signal], "first")
-    layout = (Path(__file__).parents[2] / "deploy" / "firestore" / "README.md").read_text()
+    layout = (Path(firestore.__path__[0]) / "project" / "README.md").read_text()
     for collection in ("tasks", "results", "parcels", "selectors", "signal_batches"):
         documents = server.all(f"{ROOT}/{collection}")
         assert documents, collection

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-SHIPPED = Path(__file__).parents[2] / "deploy" / "firestore"
+SHIPPED = Path(__file__).parents[2] / "src" / "parcelpost" / "upstream" / "firestore" / "project"
 INDEXES = json.loads((SHIPPED / "firestore.indexes.json").read_text())
 LAYOUT = (SHIPPED / "README.md").read_text()
 RULES = (SHIPPED / "firestore.rules").read_text()

@@ -52,5 +52,5 @@ def show(what: Annotated[Shipped, typer.Argument(metavar="WHAT", help="rules, in
 
     Needs no Firestore and no package of it.
     """
-    text = files("parcelpost").joinpath("upstream", "firestore", "shipped", _FILES[what]).read_text(encoding="utf-8")
+    text = files("parcelpost").joinpath("upstream", "firestore", "project", _FILES[what]).read_text(encoding="utf-8")
     print(text, end="")

@@ -1,4 +1,4 @@
-"""The record of one parcel, with the same fields for every platform. See docs/record.md."""
+"""The record of one parcel, with the same fields for every platform. See docs/export.md."""
 
 from __future__ import annotations
 

@@ -1,11 +1,37 @@
-"""What the dashboard shows, row by row."""
+"""Grafana's dashboard: writes parcelpost.json beside this file. A metric that does not exist is an error."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import NamedTuple
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from deploy.watching.series import series
+from parcelpost.gateway.api.health import METRICS
+from parcelpost.telemetry import Telemetry
+
+FILE = Path(__file__).with_name("parcelpost.json")
+
+KNOWN: Mapping[str, tuple[str, ...]] = Telemetry().series | {name: labels for name, (_, labels) in METRICS.items()}
+"""Name -> labels."""
+
+_GIVEN_BY_PROMETHEUS = {"instance", "job"}
+
+
+def series(name: str, *, over: str = "", **labels: str) -> str:
+    """`series("outbox", state="unsynced")` is `parcelpost_outbox{state="unsynced"}`. `over` is a range such as `5m`.
+
+    A value that begins with `~` is a regular expression. Raises KeyError for a name or a label that is not there.
+    """
+    full = f"parcelpost_{name}"
+    if unknown := set(labels) - {*KNOWN[full], *_GIVEN_BY_PROMETHEUS}:
+        raise KeyError(f"{full} has no {', '.join(sorted(unknown))}")
+    chosen = ",".join(
+        f'{label}=~"{value[1:]}"' if value.startswith("~") else f'{label}="{value}"' for label, value in labels.items()
+    )
+    return full + (f"{{{chosen}}}" if chosen else "") + (f"[{over}]" if over else "")
+
 
 _HERE = "~$worker"
 """The workers that were chosen."""
@@ -141,3 +167,95 @@ ROWS: Mapping[str, tuple[Panel, ...]] = {
     "Store": _STORE,
     "Machine and browsers": _MACHINE,
 }
+
+_WIDTH = 24
+_DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+
+def dashboard() -> str:
+    return json.dumps(_dashboard(), indent=2) + "\n"
+
+
+def _dashboard() -> dict[str, Any]:
+    return {
+        "uid": "parcelpost",
+        "title": "Parcelpost",
+        "description": "Written by `make docs` from deploy/grafana/dashboard.py.",
+        "tags": ["parcelpost"],
+        "schemaVersion": 39,
+        "version": 1,
+        "editable": True,
+        "refresh": "30s",
+        "time": {"from": "now-6h", "to": "now"},
+        "templating": {"list": [_source_choice(), _worker_choice()]},
+        "panels": _panels(),
+    }
+
+
+def _source_choice() -> dict[str, Any]:
+    return {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
+
+
+def _worker_choice() -> dict[str, Any]:
+    return {
+        "name": "worker",
+        "label": "Worker",
+        "type": "query",
+        "datasource": _DATASOURCE,
+        "query": {"query": "label_values(parcelpost_worker_draining, instance)", "refId": "workers"},
+        "refresh": 2,
+        "sort": 1,
+        "multi": True,
+        "includeAll": True,
+        "current": {"text": "All", "value": "$__all"},
+    }
+
+
+def _panels() -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = []
+    numbers, top = count(1), 0
+    for title, panels in ROWS.items():
+        place = {"h": 1, "w": _WIDTH, "x": 0, "y": top}
+        made.append(
+            {"id": next(numbers), "type": "row", "title": title, "collapsed": False, "gridPos": place, "panels": []}
+        )
+        top, left, height = top + 1, 0, 0
+        for panel in panels:
+            if left + panel.width > _WIDTH:
+                top, left, height = top + height, 0, 0
+            place = {"h": panel.height, "w": panel.width, "x": left, "y": top}
+            made.append({"id": next(numbers), "gridPos": place, **_panel(panel)})
+            left, height = left + panel.width, max(height, panel.height)
+        top += height
+    return made
+
+
+def _panel(panel: Panel) -> dict[str, Any]:
+    defaults: dict[str, Any] = {"unit": panel.unit, "min": 0}
+    if panel.kind == "timeseries":
+        defaults["custom"] = {"lineWidth": 1, "fillOpacity": 10, "showPoints": "never"}
+    if panel.bad_from is not None:
+        steps = [{"color": "green", "value": None}, {"color": "red", "value": panel.bad_from}]
+        defaults["thresholds"] = {"mode": "absolute", "steps": steps}
+    return {
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.text,
+        "datasource": _DATASOURCE,
+        "fieldConfig": {"defaults": defaults, "overrides": []},
+        "options": _options(panel),
+        "targets": [
+            {"refId": chr(ord("A") + number), "datasource": _DATASOURCE, "expr": expr, "legendFormat": legend}
+            for number, (legend, expr) in enumerate(panel.lines.items())
+        ],
+    }
+
+
+def _options(panel: Panel) -> dict[str, Any]:
+    if panel.kind == "stat":
+        return {"reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}, "colorMode": "value"}
+    return {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi", "sort": "desc"}}
+
+
+if __name__ == "__main__":
+    FILE.write_text(dashboard(), encoding="utf-8")
