@@ -17,7 +17,7 @@ from tests.doc_running import Reader, differences, reader
 from tests.simulator.asking import parcel_page
 
 NOT_RUN = {
-    r"make (demo|test)": "tests/cli/test_demo.py runs the demo, and this is the test",
+    r"make (demo|test|setup|lint|docs).*": "tests/cli/test_demo.py runs the demo, and this is the test",
     r"python -m bench .*": "takes minutes; test_every_benchmark_is_there",
     r"(pip|sudo|createdb|gcloud|podman|docker|kubectl|systemctl|git) .*": "installs, or needs what is not here",
     r".*/etc/.*": "is for a machine's own folders",
