@@ -5,13 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import coupling, overhead, report, startup
-from bench.browser import command as browser
-from bench.export import command as export
+from bench import browser, coupling, export, overhead, report, startup, sync
 from bench.gateway import command as gateway
 from bench.parse import command as parse
 from bench.store import command as store
-from bench.sync import command as sync
 
 BENCHMARKS = (store, overhead, coupling, sync, gateway, parse, browser, startup, export)
 

@@ -14,11 +14,9 @@ from pathlib import Path
 from statistics import median
 
 from bench import sink
-from bench.report import Report, Table, Target, at_least, progress
-from bench.store.contenders import OPTIONS, store_path
-from bench.store.disk import fresh_folder, machine, scratch
-from bench.store.work import PLATFORM, Work, make_work
-from bench.timing import Run
+from bench.measure import Run, fresh_folder, machine, scratch
+from bench.report import Goal, Report, Table, at_least, progress
+from bench.store.contenders import OPTIONS, PLATFORM, Work, make_work, store_path
 from parcelpost.clock import SystemClock
 from parcelpost.events import AttemptEnded, Event, LoopFailed
 from parcelpost.model import Done, Task
@@ -179,7 +177,7 @@ def _ratios(runs: dict[str, list[Run]], name: str) -> list[float]:
     return [run.rate / fast.rate for run, fast in zip(runs[name], runs[FAST], strict=True)]
 
 
-def _targets(runs: dict[str, list[Run]]) -> list[Target]:
+def _targets(runs: dict[str, list[Run]]) -> list[Goal]:
     return [
         at_least(f"a gateway that {name}: rate / one that {FAST}", GOAL, median(_ratios(runs, name)))
         for name in runs

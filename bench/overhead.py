@@ -22,11 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import cast
 
-from bench.report import Report, Table, Target, at_least, progress
-from bench.store.contenders import OPTIONS, OURS, store_path
-from bench.store.disk import machine, scratch
-from bench.store.work import PLATFORM, Work, make_work
-from bench.timing import Run
+from bench.measure import Run, machine, scratch
+from bench.report import Goal, Report, Table, at_least, progress
+from bench.store.contenders import OPTIONS, OURS, PLATFORM, Work, make_work, store_path
 from parcelpost.clock import Clock, SystemClock
 from parcelpost.events import AttemptEnded, Emit, Event
 from parcelpost.model import Claim, Done, Encoded, Json, Page, Result, Site, Task, TaskStatus
@@ -316,7 +314,7 @@ def _ratio(runs: Runs, delay: float, behind: str) -> float:
     return median(ours.rate / other.rate for ours, other in pairs)
 
 
-def _targets(runs: Runs) -> list[Target]:
+def _targets(runs: Runs) -> list[Goal]:
     thrown_away = [
         at_least(f"platform of {delay * 1000:.0f} ms: rate / {NOTHING}", goal, _ratio(runs, delay, NOTHING))
         for delay, goal in GOALS.items()

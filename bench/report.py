@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Goal:
     """A goal and what was measured for it, in the same unit."""
 
     name: str
@@ -19,12 +19,12 @@ class Target:
     met: bool
 
 
-def at_least(name: str, goal: float, measured: float) -> Target:
-    return Target(name, f">= {goal:.3g}", round(measured, 4), measured >= goal)
+def at_least(name: str, goal: float, measured: float) -> Goal:
+    return Goal(name, f">= {goal:.3g}", round(measured, 4), measured >= goal)
 
 
-def at_most(name: str, goal: float, measured: float) -> Target:
-    return Target(name, f"<= {goal:.3g}", round(measured, 4), measured <= goal)
+def at_most(name: str, goal: float, measured: float) -> Goal:
+    return Goal(name, f"<= {goal:.3g}", round(measured, 4), measured <= goal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Report:
     """`data` holds the figures of the tables, unrounded, under names of the benchmark's own."""
 
     bench: str
-    targets: Sequence[Target]
+    targets: Sequence[Goal]
     tables: Sequence[Table]
     data: dict[str, Any] = field(default_factory=dict)
 

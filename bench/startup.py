@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from bench.report import Report, Table, Target, at_most, progress
-from bench.store.disk import machine, scratch
-from bench.store.work import make_tasks
+from bench.measure import machine, scratch
+from bench.report import Goal, Report, Table, at_most, progress
+from bench.store.contenders import make_tasks
 from parcelpost.storage.lpm import LocalPersistenceManager
 
 NAME = "startup"
@@ -91,7 +91,7 @@ def _cpu_seconds(command: Sequence[str]) -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _targets(runs: Runs) -> list[Target]:
+def _targets(runs: Runs) -> list[Goal]:
     wanted = ("parcelpost --help", "parcelpost status")
     return [at_most(f"{name}: seconds of CPU, the best run", GOAL_SECONDS, min(runs[name])) for name in wanted]
 

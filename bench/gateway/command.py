@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.gateway import ledgers, servers
+from bench.gateway import client, ledgers
 from bench.gateway.ledgers import Trio
-from bench.report import Report, Table, Target, at_least, at_most, progress
-from bench.store.disk import fresh_folder, machine, scratch
+from bench.measure import fresh_folder, machine, scratch
+from bench.report import Goal, Report, Table, at_least, at_most, progress
 
 NAME = "gateway"
 HELP = "results stored through HTTP against bare inserts and a plain handler, and granting from a long queue"
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Report:
     plan = _QUICK if arguments.quick else _FULL
-    with scratch(arguments.dir) as folder, servers.postgres(arguments.dir) as server:
+    with scratch(arguments.dir) as folder, client.postgres(arguments.dir) as server:
         where = machine(folder)
         progress(f"measuring in {folder} ({where['file_system']}), load {where['load']}")
         trios = _store(plan, folder, server)
@@ -80,13 +80,13 @@ async def _grant(plan: Plan, folder: Path, server: str) -> Grants:
             if name == "SQLite":
                 databases[queued] = str(folder / f"queue-{queued}.db")
             else:
-                databases[queued] = await servers.fresh_database(server, f"queue-{queued}")
+                databases[queued] = await client.fresh_database(server, f"queue-{queued}")
             await ledgers.fill_queue(databases[queued], queued)
         grants[name] = await ledgers.measure_grants(databases)
     return grants
 
 
-def _targets(trios: Trios, grants: Grants, plan: Plan) -> list[Target]:
+def _targets(trios: Trios, grants: Grants, plan: Plan) -> list[Goal]:
     found = []
     for name, runs in trios.items():
         found += [

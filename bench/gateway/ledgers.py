@@ -14,10 +14,10 @@ from typing import Any
 
 import asyncpg
 
-from bench.gateway import servers
+from bench.gateway import client
 from bench.gateway.client import BATCH, batches_of_tasks, post_bodies, posting_client, worker_of
-from bench.store.work import PLATFORM
-from bench.timing import Run
+from bench.measure import Run
+from bench.store.contenders import PLATFORM
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
@@ -161,23 +161,23 @@ class Trio:
 def store_on_sqlite(folder: Path, batches: int, peer_batches: int) -> Trio:
     filled, empty = folder / "gateway.db", folder / "bare.db"
     asyncio.run(_lease_tasks(str(filled), batches))
-    ours = _through(servers.gateway, str(filled), folder, batches)
+    ours = _through(client.gateway, str(filled), folder, batches)
     asyncio.run(_lease_tasks(str(empty), 0))
     inserted = insert_sqlite(sqlite_rows(filled), empty, batches)
-    peer = _through(servers.peer, f"sqlite+aiosqlite:///{folder / 'peer.db'}", folder, peer_batches)
+    peer = _through(client.peer, f"sqlite+aiosqlite:///{folder / 'peer.db'}", folder, peer_batches)
     return Trio(ours, inserted, peer)
 
 
 def store_on_postgres(server: str, folder: Path, batches: int, peer_batches: int) -> Trio:
-    filled = asyncio.run(servers.fresh_database(server, "gateway"))
+    filled = asyncio.run(client.fresh_database(server, "gateway"))
     asyncio.run(_lease_tasks(filled, batches))
-    ours = _through(servers.gateway, filled, folder, batches)
+    ours = _through(client.gateway, filled, folder, batches)
     rows = asyncio.run(postgres_rows(filled))
-    empty = asyncio.run(servers.fresh_database(server, "bare"))
+    empty = asyncio.run(client.fresh_database(server, "bare"))
     asyncio.run(_lease_tasks(empty, 0))
     inserted = asyncio.run(insert_postgres(rows, empty, batches))
-    other = asyncio.run(servers.fresh_database(server, "peer"))
-    peer = _through(servers.peer, other.replace("postgresql://", "postgresql+asyncpg://"), folder, peer_batches)
+    other = asyncio.run(client.fresh_database(server, "peer"))
+    peer = _through(client.peer, other.replace("postgresql://", "postgresql+asyncpg://"), folder, peer_batches)
     return Trio(ours, inserted, peer)
 
 
@@ -193,6 +193,6 @@ async def _lease_tasks(database: str, batches: int) -> None:
                 raise RuntimeError(f"{len(granted)} tasks were granted, not {BATCH}")
 
 
-def _through(serve: servers.Serve, database: str, folder: Path, batches: int) -> Run:
+def _through(serve: client.Serve, database: str, folder: Path, batches: int) -> Run:
     with serve(database, folder) as url, posting_client(url, batches) as process:
         return post_bodies(process, batches)

@@ -12,15 +12,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.report import Report, Table, Target, at_least, at_most, progress
+from bench.measure import Run, fresh_folder, machine, scratch, survives_power_loss
+from bench.report import Goal, Report, Table, at_least, at_most, progress
 from bench.store import peers
-from bench.store.contenders import CEILING, OURS, Contender, Durability
+from bench.store.contenders import CEILING, OURS, Contender, Durability, Work, make_work
 from bench.store.depth import Depth, measure_depths
-from bench.store.disk import fresh_folder, machine, scratch, survives_power_loss
 from bench.store.memory import Memory, measure_memory
 from bench.store.peers import AIOSQLITE, STDLIB
-from bench.store.work import Work, make_work
-from bench.timing import Run
 
 OURS_NAME, CEILING_NAME = "parcelpost", "sqlite3 ceiling"
 PLAIN = ("plain aiosqlite", "plain aiosqlite, WAL")
@@ -74,12 +72,12 @@ class Comparison:
         return [c.name for c in self.contenders if c.peer and self.durability[c.name].survives_power_loss]
 
 
-def store_targets(compared: Comparison, depths: list[Depth], memory: Memory) -> list[Target]:
+def store_targets(compared: Comparison, depths: list[Depth], memory: Memory) -> list[Goal]:
     return [*_rate_targets(compared), *_depth_targets(depths), _memory_target(memory)]
 
 
-def _rate_targets(compared: Comparison) -> list[Target]:
-    def over(goal: float, operation: Operation, *names: str) -> list[Target]:
+def _rate_targets(compared: Comparison) -> list[Goal]:
+    def over(goal: float, operation: Operation, *names: str) -> list[Goal]:
         return [at_least(f"{operation}: rate / {n}", goal, compared.ratio(operation, n)) for n in names]
 
     peers, paired = compared.durable_peers(), Operation(CLAIM_SAVE, 16)
@@ -99,7 +97,7 @@ def _rate_targets(compared: Comparison) -> list[Target]:
     ]
 
 
-def _depth_targets(depths: list[Depth]) -> list[Target]:
+def _depth_targets(depths: list[Depth]) -> list[Goal]:
     least, deepest, kept = depths[0], depths[-2], depths[-1]
     return [
         at_most(f"{what}: {name} / {least.name}", 1.3, measured / base)
@@ -111,7 +109,7 @@ def _depth_targets(depths: list[Depth]) -> list[Target]:
     ]
 
 
-def _memory_target(memory: Memory) -> Target:
+def _memory_target(memory: Memory) -> Goal:
     return at_most(f"adding {memory.tasks:,} tasks: resident MB", 150, memory.peak_mb)
 
 

@@ -16,10 +16,9 @@ from itertools import chain
 from pathlib import Path
 from statistics import mean, median
 
+from bench.measure import percentile
 from bench.report import progress
-from bench.store.contenders import OPTIONS, store_path
-from bench.store.work import PLATFORM, make_tasks
-from bench.timing import percentile
+from bench.store.contenders import OPTIONS, PLATFORM, make_tasks, store_path
 from parcelpost.clock import SystemClock, iso
 from parcelpost.storage.lpm import LocalPersistenceManager
 

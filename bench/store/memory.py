@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-MB = 1_000_000
+from bench.measure import MB, peak_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +31,8 @@ def measure_memory(folder: Path, tasks: int) -> Memory:
     return Memory(**json.loads(printed))
 
 
-def peak_bytes() -> int:
-    """The most memory this process has had in RAM.
-
-    Linux keeps ru_maxrss across exec, so that a child starts with its parent's peak: VmHWM starts anew.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
 async def _add_tasks(folder: Path, count: int) -> Memory:
-    from bench.store.contenders import OPTIONS, store_path
-    from bench.store.work import make_tasks
+    from bench.store.contenders import OPTIONS, make_tasks, store_path
     from parcelpost.storage.lpm import LocalPersistenceManager
 
     before = peak_bytes()

@@ -17,9 +17,8 @@ from typing import Any
 
 import aiosqlite
 
-from bench.store.contenders import Contender, CoroutineSession, Durability, ThreadSession, read_durability
-from bench.store.work import Work
-from bench.timing import Run
+from bench.measure import Run
+from bench.store.contenders import Contender, CoroutineSession, Durability, ThreadSession, Work, read_durability
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (

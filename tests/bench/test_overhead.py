@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.overhead import WARM_UP, Pages, bench_platform, execute, null_store
-from bench.store.contenders import OPTIONS
-from bench.store.work import make_work
+from bench.store.contenders import OPTIONS, make_work
 from parcelpost.storage.lpm import LocalPersistenceManager
 
 COUNT = WARM_UP + 20

@@ -1,20 +1,125 @@
-"""`python -m bench sync`: draining the outbox against posting its bodies and doing nothing else."""
+"""`bench sync`: delivering the outbox beside a bare loop that posts the same bodies."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import gc
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from bench.report import Report, Table, Target, at_least, at_most, progress
+from bench.measure import MB, Run, fresh_folder, machine, peak_bytes, run_coroutines, scratch
+from bench.report import Goal, Report, Table, at_least, at_most, progress
 from bench.sink import results_taken, sink
-from bench.store.disk import fresh_folder, machine, scratch
-from bench.sync.draining import bodies, drain, fill, post
-from bench.sync.memory import Memory, measure_memory
-from bench.timing import Run
+from bench.store.contenders import OPTIONS, make_tasks, make_work, store_path
+from parcelpost.clock import SystemClock
+from parcelpost.events import ignore
+from parcelpost.protocol import client
+from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.settings import Settings
+from parcelpost.settings.schema import GatewaySettings
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.upstream.gateway import GatewayClient
+from parcelpost.upstream.http import open_client
+from parcelpost.worker.context import Context
+from parcelpost.worker.control import Control
+from parcelpost.worker.sync import SyncManager
+
+_SETTINGS = Settings()
+_TOKEN, _WORKER = "token", "bench"
+_CALLERS = 256
+_RECORDS = 1_000
+
+
+async def fill(folder: Path, results: int) -> None:
+    """Finished tasks, each of another parcel, with records of 2 KB that wait to be sent."""
+    records = make_work(_RECORDS).results
+    async with LocalPersistenceManager.open(store_path(folder), options=OPTIONS) as lpm:
+        await lpm.add_tasks(make_tasks(results))
+
+        async def save(number: int) -> None:
+            (claim,) = await lpm.claim(1)
+            await lpm.save_result(claim, records[number % _RECORDS])
+
+        await run_coroutines(_CALLERS, results, float("inf"), save)
+
+
+async def bodies(folder: Path) -> list[bytes]:
+    """What the sync would post, batch by batch, encoded before any clock starts."""
+    made: list[bytes] = []
+    after, now, most = 0, SystemClock().now(), _SETTINGS.sync
+    async with LocalPersistenceManager.open(store_path(folder), options=OPTIONS) as lpm:
+        while batch := await lpm.get_unsynced_results(most.batch_size, most.batch_bytes, after=after):
+            made.append(client.results_body(batch, now))
+            after = batch[-1].seq
+    return made
+
+
+async def post(posted: Sequence[bytes], url: str, results: int) -> Run:
+    """The bare loop: one body after the other, with the client that a worker has."""
+    async with open_client(_TOKEN, _WORKER) as client:
+        start = time.perf_counter()
+        for body in posted:
+            headers = {"Content-Type": "application/json"}
+            answer = await client.post(f"{url}/internal/results", content=body, headers=headers)
+            answer.raise_for_status()
+        return Run(results, time.perf_counter() - start)
+
+
+async def drain(folder: Path, url: str, results: int) -> Run:
+    """The sync itself, from its first step until it has seen that nothing is left."""
+    clock = SystemClock()
+    async with (
+        LocalPersistenceManager.open(store_path(folder), options=OPTIONS) as lpm,
+        GatewayClient.open(GatewaySettings(url=url), _TOKEN, _WORKER, clock.now) as upstream,
+    ):
+        context = Context(lpm, upstream, ScraperFactory(clock), _SETTINGS, control=Control(), clock=clock, emit=ignore)
+        sync = SyncManager(context)
+        start = time.perf_counter()
+        while await sync.step() == 0:
+            pass
+        run = Run(results, time.perf_counter() - start)
+        if await lpm.get_unsynced_results(1):
+            raise RuntimeError(f"not everything was delivered: {context.upstream_state.outages}")
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    results: int
+    peak_mb: float
+    before_mb: float
+    """With everything imported and nothing opened."""
+    per_second: float
+
+    @property
+    def growth_mb(self) -> float:
+        return self.peak_mb - self.before_mb
+
+
+def measure_memory(folder: Path, url: str, results: int) -> Memory:
+    command = [sys.executable, "-m", "bench.sync", str(folder), url, str(results)]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+    return Memory(**json.loads(printed))
+
+
+async def _drain(folder: Path, url: str, results: int) -> Memory:
+
+    before = peak_bytes()
+    run = await drain(folder, url, results)
+    return Memory(results, peak_bytes() / MB, before / MB, run.rate)
+
+
+def main() -> None:
+    folder, url, results = sys.argv[1:]
+    print(json.dumps(asdict(asyncio.run(_drain(Path(folder), url, int(results))))))
+
 
 NAME = "sync"
 HELP = "draining the outbox against a bare loop that posts the same bodies"
@@ -123,7 +228,7 @@ def _words(answer_after: float) -> str:
     return f"after {answer_after * 1000:.0f} ms" if answer_after else "at once"
 
 
-def _targets(pairs: Pairs, memory: Memory) -> list[Target]:
+def _targets(pairs: Pairs, memory: Memory) -> list[Goal]:
     return [
         at_least("drain: rate / bare loop", GOAL, median(pair.ratio for pair in pairs[0.0])),
         at_most(f"MB that draining {memory.results:,} results takes", MEMORY_GOAL_MB, memory.growth_mb),
@@ -147,3 +252,7 @@ def _table(pairs: Pairs) -> Table:
 def _memory_table(memory: Memory) -> Table:
     row = [f"{memory.results:,}", f"{memory.before_mb:,.0f}", f"{memory.peak_mb:,.0f}", f"{memory.growth_mb:,.0f}"]
     return Table("Memory of a process that drains", ["results", "before, MB", "peak, MB", "growth, MB"], [row])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,13 +1,21 @@
-"""Running one operation many times with some number of callers, and what that took."""
+"""Where and how things are measured: folders on the disk, callers in turn, time and memory."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import os
+import resource
+import shutil
+import sqlite3
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -93,3 +101,67 @@ def run_threads(callers: int, jobs: int, limit: float, job: Callable[[int], obje
     if failures:
         raise failures[0]
     return Run(len(latencies), time.perf_counter() - start, latencies)
+
+
+_IN_MEMORY = {"tmpfs", "ramfs"}
+
+
+@contextmanager
+def scratch(parent: Path) -> Iterator[Path]:
+    """A folder on the parent's file system, gone afterwards."""
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".bench-", dir=parent) as name:
+        yield Path(name)
+
+
+@contextmanager
+def fresh_folder(parent: Path, template: Path | None = None) -> Iterator[Path]:
+    """A new folder, or a copy of one, with nothing left for the kernel to write when it is handed out."""
+    with tempfile.TemporaryDirectory(dir=parent) as name:
+        folder = Path(name)
+        if template is not None:
+            shutil.copytree(template, folder, dirs_exist_ok=True)
+        os.sync()
+        yield folder
+
+
+def file_system(folder: Path) -> str:
+    """The type of the file system that holds the folder, as the kernel names it."""
+    mounts = Path("/proc/mounts")
+    if not mounts.exists():
+        return "unknown"
+    found = [line.split()[1:3] for line in mounts.read_text().splitlines()]
+    holding = [(place, kind) for place, kind in found if folder.resolve().is_relative_to(place)]
+    return max(holding, key=lambda mount: len(mount[0]))[1]
+
+
+def survives_power_loss(kind: str) -> bool:
+    return kind not in _IN_MEMORY
+
+
+def machine(folder: Path) -> dict[str, str | int | float]:
+    """`load` is the mean of the last minute: above a tenth or so, something else runs here and the figures suffer."""
+    return {
+        "python": sys.version.split()[0],
+        "sqlite": sqlite3.sqlite_version,
+        "cores": os.cpu_count() or 0,
+        "load": round(os.getloadavg()[0], 2),
+        "platform": sys.platform,
+        "file_system": file_system(folder),
+    }
+
+
+MB = 1_000_000
+
+
+def peak_bytes() -> int:
+    """The most memory this process has had in RAM.
+
+    Linux keeps ru_maxrss across exec, so that a child starts with its parent's peak: VmHWM starts anew.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,25 +1,28 @@
-"""`python -m bench browser`: pages per second of the pool and of common alternatives, and the pool's memory."""
+"""`bench browser`: the browser pool beside a fresh browser per page and one shared context."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
+import subprocess
+import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import inf
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
 
 import psutil
 
-from bench.browser.site import site
-from bench.report import Report, Table, Target, at_least, at_most, progress
-from bench.store.disk import fresh_folder, machine, scratch
-from bench.timing import Run, run_coroutines
+from bench.measure import Run, fresh_folder, machine, run_coroutines, scratch
+from bench.report import Goal, Report, Table, at_least, at_most, progress
 from parcelpost.clock import SystemClock
 from parcelpost.events import ignore
 from parcelpost.scrapers.browser import processes
@@ -30,6 +33,61 @@ from parcelpost.storage.lpm import LocalPersistenceManager
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page, Playwright
+
+
+_SHELL = """<!doctype html><title>Parcel</title><link rel="stylesheet" href="/style.css"><div id="app">Loading</div>
+<script>
+const number = new URLSearchParams(location.search).get("parcel");
+fetch("/data?parcel=" + number).then(answer => answer.json()).then(rows => {
+  const table = document.createElement("table");
+  for (const [name, value] of rows) {
+    const row = table.insertRow();
+    row.insertCell().textContent = name;
+    row.insertCell().textContent = value;
+  }
+  document.getElementById("app").replaceChildren(table);
+  document.body.dataset.parcel = number;
+});
+</script>"""
+_STYLE = "\n".join(f".row-{number} {{ margin: {number}px; color: #123456; }}" for number in range(400))
+_ROWS = 300
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        asked = urlsplit(self.path)
+        if asked.path == "/data":
+            (number,) = parse_qs(asked.query)["parcel"]
+            rows = [[f"field {row} of parcel {number}", "a value " * 8] for row in range(_ROWS)]
+            self._answer("application/json", json.dumps(rows))
+        elif asked.path == "/style.css":
+            self._answer("text/css", _STYLE)
+        else:
+            self._answer("text/html", _SHELL)
+
+    def _answer(self, kind: str, text: str) -> None:
+        body = text.encode()
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@contextmanager
+def site() -> Iterator[str]:
+    """Its address."""
+    with subprocess.Popen([sys.executable, "-m", "bench.browser"], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{server.stdout.readline().strip()}"
+        finally:
+            server.terminate()
 
 
 CALLERS = 2
@@ -236,7 +294,7 @@ def _ratio(runs: Runs, way: str) -> float:
     return median(ours.rate / other.rate for ours, other in zip(runs[POOL], runs[way], strict=True))
 
 
-def _targets(runs: Runs, growth: Growth) -> list[Target]:
+def _targets(runs: Runs, growth: Growth) -> list[Goal]:
     return [
         at_least(f"pages per second / {FRESH}", FRESH_GOAL, _ratio(runs, FRESH)),
         at_most(
@@ -270,3 +328,9 @@ def _memory(growth: Growth) -> Table:
             row(f"in the last {FIRST} of {growth.pages} pages, at its most", growth.last),
         ],
     )
+
+
+if __name__ == "__main__":
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as serving:
+        print(serving.server_port, flush=True)
+        serving.serve_forever()

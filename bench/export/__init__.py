@@ -1,1 +1,0 @@
-"""How fast a store is exported, and in how much memory: `python -m bench export`."""

@@ -1,1 +1,0 @@
-"""How fast the outbox drains: `python -m bench sync`."""
