@@ -16,7 +16,7 @@ const COLUMNS = [
   { label: "Queued", class: "wide" },
   { label: "Tasks", class: "num" },
   { label: "Oldest", class: "num" },
-  { label: "In progress", class: "num" },
+  { label: "Leased", class: "num" },
   { label: "Not found", class: "num" },
   { label: "Failed", class: "num" },
   { label: "Dead", class: "num" },
@@ -83,7 +83,7 @@ function wantedBy(workers) {
 function cells(one, most, wanted) {
   const name = h("span", { class: "name" }, one.platform);
   return [
-    one.queued && !wanted(one.platform) ? [name, badge("warn", "no worker for it")] : name,
+    one.queued && !wanted(one.platform) ? [name, badge("warn", "no worker")] : name,
     bar(one, most),
     compact(one.queued),
     one.oldest === null ? NOTHING : duration(one.oldest),
