@@ -12,7 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "parcelpost"
 
-_GROUND = {"model", "errors", "clock"}
+_GROUND = {"model", "errors", "clock", "health", "units"}
 _WORKER = _GROUND | {"places", "settings", "events", "telemetry", "storage", "upstream", "scrapers", "system"}
 _SIMULATOR = _WORKER | {"protocol", "log", "worker", "gateway", "raw_store"}
 
@@ -23,6 +23,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
     "errors": set(),
     "clock": {"errors"},
+    "health": set(),
+    "units": set(),
     "places": {"model", "errors"},
     "settings": _GROUND,
     "events": _GROUND,
@@ -39,6 +41,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gateway": {
         "model",
         "errors",
+        "health",
+        "units",
         "events",
         "clock",
         "places",
@@ -54,7 +58,14 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 # Rooms that stand on the standard library, with what else each may use.
-LIBRARIES_OF: dict[str, set[str]] = {"__init__": set(), "model": {"msgspec"}, "errors": set(), "clock": {"msgspec"}}
+LIBRARIES_OF: dict[str, set[str]] = {
+    "__init__": set(),
+    "model": {"msgspec"},
+    "errors": set(),
+    "clock": {"msgspec"},
+    "health": {"msgspec"},
+    "units": set(),
+}
 
 # Libraries that belong to certain rooms.
 ROOMS_OF: dict[str, set[str]] = {

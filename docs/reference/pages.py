@@ -8,6 +8,7 @@ from docs.reference import commands
 from docs.reference.tables import joined, sections, with_table
 from docs.reference.words import Described, classes
 from parcelpost.gateway.api.health import METRICS
+from parcelpost.health import CHECKS
 from parcelpost.settings.schema import KEYS, Key, as_text
 from parcelpost.settings.toml import marked_meanings
 from parcelpost.telemetry import Telemetry
@@ -68,8 +69,16 @@ def _metrics(text: str) -> str:
     return with_table(text, ("metric", "labels", "meaning"), of_gateway)
 
 
+def _operating(text: str) -> str:
+    rows = [
+        (f"`{name}`", check.severity, "503" if check.blocks_work else "", check.meaning)
+        for name, check in CHECKS.items()
+    ]
+    return with_table(text, ("check", "severity", "`/readyz`", "meaning"), rows)
+
+
 def _series(name: str, kind: str) -> str:
     return f"{name}_total" if kind == "counter" else name
 
 
-PAGES = {"commands.md": commands.rendered, "settings.md": _settings, "events.md": _events}
+PAGES = {"commands.md": commands.rendered, "settings.md": _settings, "events.md": _events, "operating.md": _operating}

@@ -23,13 +23,10 @@ from tests.storage.factories import save_one
 BACKUP = "parcelpost_20260101T020000.db"
 
 
-def problems(document: Any) -> list[dict[str, Any]]:
-    return [problem for check in document["checks"] for problem in check["problems"]]
-
-
 def told(document: Any, words: str) -> dict[str, Any]:
-    """The one problem that says so."""
-    (found,) = [one for one in problems(document) if words in one["what"]]
+    """The one finding that says so."""
+    found: dict[str, Any]
+    (found,) = [one for one in document["findings"] if words in one["message"]]
     return found
 
 
@@ -206,8 +203,8 @@ def saved(folder: Path, data: dict[str, Any]) -> Path:
 
 
 BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "others may use": (readable_by_all, "chmod -R go-rwx"),
-    "every user may replace files": (replaceable_by_all, "chmod o-w"),
+    "other users have access": (readable_by_all, "chmod -R go-rwx"),
+    "every user can replace files": (replaceable_by_all, "chmod o-w"),
     "malformed": (damaged, "parcelpost store restore --latest --force"),
     "parcelpost.db: database disk image is mal": (damaged_in_one_page, "parcelpost store salvage --replace"),
     "here/parcelpost.db: database disk image": (damaged_as_its_newest_backup, "parcelpost store restore"),
@@ -216,13 +213,13 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "migration 1 has changed": (edited, "parcelpost store restore"),
     "there is no backup yet": (never_backed_up, "parcelpost store backup"),
     "the newest backup is 3 days old": (backed_up_long_ago, "parcelpost store backup"),
-    "could not be restored": (backed_up_badly, "parcelpost store backup"),
-    "1 page named by no result": (with_orphans, "parcelpost store clean"),
+    "cannot be restored": (backed_up_badly, "parcelpost store backup"),
+    "1 page belongs to no result": (with_orphans, "parcelpost store clean"),
     "1 process crashed": (left_by_the_dead, "parcelpost store clean"),
-    "the gateway refused 1 result": (refused, "parcelpost results retry --all"),
+    "the upstream rejected 1 result": (refused, "parcelpost results retry --all"),
     "the write-ahead log": (with_a_long_wal, "parcelpost store clean"),
-    "are used, so the executor must stop": (above_its_cap, "parcelpost store clean --relieve"),
-    "1 task to do and no worker is running": (without_a_worker, "parcelpost run --store"),
+    "so no tasks are started": (above_its_cap, "parcelpost store clean --relieve"),
+    "1 task to do, and no worker is running": (without_a_worker, "parcelpost run --store"),
     "1 of 1 task in the last 24 h failed": (failing, "parcelpost tasks retry --status failed"),
 }
 """By what the doctor says of it: how a store is broken so, and how the command begins that mends it."""

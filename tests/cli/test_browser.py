@@ -54,7 +54,7 @@ def put(store: Path, **fields: object) -> None:
 def test_without_browsers_it_says_how_many_are_safe(store: Path, run: Run, program: str) -> None:
     ran = run("browser", "status", "--store", store, "--set", program, "--set", "browser.most=3")
     assert ran.code == 0
-    assert "All is well.\n" in ran.out
+    assert "No problems found.\n" in ran.out
     assert "of at most 3 (350.0 MiB each, as long as none was measured; " in ran.out
     assert "No browser runs: one is started when a task needs it.\n" in ran.out
 
@@ -70,7 +70,7 @@ def test_each_browser_is_shown_with_whose_it_is(store: Path, run: Run, program: 
     assert rows[0][:7] == ["1", "busy", "t0", "7", "2", "220", "MiB"]
     assert rows[0][-2:] == [owner, "(alive)"]
     assert rows[1][:5] == ["2", "idle", "-", "0", "1"]
-    assert "Attention: 1 browser may have been left by a worker that died. What to do: start a worker" in found
+    assert "Warning: a crashed worker may have left 1 browser behind. Fix: start a worker" in found
     assert "220.0 MiB each, measured" in found
 
 
@@ -103,13 +103,13 @@ def test_what_keeps_tasks_from_a_browser_is_told(store: Path, run: Run) -> None:
     asyncio.run(wait())
     settings = ("--set", "browser.executable=/no/chromium", "--set", "browser.most=0")
     found = run("browser", "status", "--store", store, *settings, "--json").document
-    whats = [problem["what"] for problem in found["problems"]]
+    whats = [problem["message"] for problem in found["findings"]]
     assert whats == [
         "tasks that need a browser cannot run: no such program: /no/chromium",
-        "browser.most is 0, so no browser is ever started",
+        "browser.most is 0: no browser is started",
         "tasks of grizzly_gis wait for a browser: it cannot start",
     ]
-    assert (found["well"], found["chromium"], found["room"]["safe"]) == (False, "", 0)
+    assert (found["ok"], found["chromium"], found["room"]["safe"]) == (False, "", 0)
 
 
 def test_where_nothing_is_found_it_is_told_what_to_install_and_where_was_looked(
@@ -119,7 +119,9 @@ def test_where_nothing_is_found_it_is_told_what_to_install_and_where_was_looked(
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path / "none"))
     ran = run("browser", "doctor", "--store", tmp_path / "no.db")
     assert ran.code == 1
-    assert ran.out.startswith("Attention: tasks that need a browser cannot run: no Chromium was found. What to do: '")
+    assert ran.out.startswith(
+        "Error: tasks that need a browser cannot run: no Chromium was found. Fix: install it with '"
+    )
     assert "'playwright install chromium'" in ran.out
     assert re.search(r"^would be safe +\d+ browsers? of at most", ran.out, re.MULTILINE)
     assert f"  Playwright's folder {tmp_path / 'none'}\n" in ran.out
@@ -138,7 +140,7 @@ def test_where_the_sandbox_is_the_reason_that_is_what_to_see_to(store: Path, run
     path.write_text("#!/bin/sh\necho 'FATAL: No usable sandbox!' >&2\nexit 1\n")
     ran = run("browser", "doctor", "--store", store, "--set", program, "--set", "browser.sandbox=on")
     assert ran.code == 1
-    assert "its sandbox does not work here. What to do: set browser.sandbox to auto or off.\n" in ran.out
+    assert "its sandbox does not work here. Fix: set browser.sandbox to auto or off.\n" in ran.out
     assert "install-deps" not in ran.out
     assert "\nsandbox    wanted\n" in ran.out
 

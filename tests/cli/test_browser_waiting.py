@@ -49,8 +49,8 @@ def waiting(tmp_path: Path) -> Path:
 def test_they_are_told_with_the_reason(waiting: Path, run: Run) -> None:
     out = run("status", "--store", waiting).out
     assert (
-        "Attention: tasks of grizzly_gis wait for a browser: no Chromium was found. "
-        "What to do: 'parcelpost browser doctor' says what is missing.\n"
+        "Error: tasks of grizzly_gis wait for a browser: no Chromium was found. "
+        "Fix: run 'parcelpost browser doctor' to see what is missing.\n"
     ) in out
     (found,) = told(run, waiting)
     assert (found["platform"], found["reason"]) == ("grizzly_gis", WHY)
@@ -60,7 +60,7 @@ def test_the_newest_reason_is_told_with_its_own_remedy(waiting: Path, run: Run) 
     waits = put_off(("it cannot start", ""), ("browser.most is 0", "set browser.most to 1 or more"))
     publish_status(waiting, a_status(browser_waits=waits))
     out = run("status", "--store", waiting).out
-    assert "wait for a browser: browser.most is 0. What to do: set browser.most to 1 or more.\n" in out
+    assert "wait for a browser: browser.most is 0. Fix: set browser.most to 1 or more.\n" in out
     assert out.count("wait for a browser") == 1
     assert "doctor" not in out
 

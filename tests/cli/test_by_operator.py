@@ -8,7 +8,7 @@ from tests.cli.support import Run
 
 
 def problems(run: Run, store: Path) -> str:
-    return " ".join(one["what"] for one in run("status", "--json", "--store", store).document["problems"])
+    return " ".join(one["message"] for one in run("status", "--json", "--store", store).document["findings"])
 
 
 def states(run: Run, store: Path) -> dict[str, str]:

@@ -18,9 +18,9 @@ def page(store: Path, task_id: str) -> Path:
 def test_a_sound_store_is_whole(full_store: Path, run: Run, flags: tuple[str, ...]) -> None:
     ran = run("store", "check", *flags, "--store", full_store)
     assert ran.code == 0
-    assert ran.out.startswith("The store is whole.\n2 pages of undelivered results, each ")
+    assert ran.out.startswith("The store is intact.\n2 pages of undelivered results ")
     found = run("store", "check", *flags, "--json", "--store", full_store).document
-    assert found == {"ok": True, "deep": bool(flags), "problems": [], "pages": 2, "orphans": 0}
+    assert found == {"ok": True, "deep": bool(flags), "findings": [], "pages": 2, "orphans": 0}
 
 
 @pytest.mark.parametrize("task_id", ["saved", "refused"])
@@ -28,9 +28,9 @@ def test_a_page_that_is_missing_is_found(full_store: Path, run: Run, task_id: st
     page(full_store, task_id).unlink()
     ran = run("store", "check", "--store", full_store)
     assert ran.code == 1
-    assert f"Problem: the page {page(full_store, task_id)} of task {task_id} is missing." in ran.out
-    assert f"What to do: put {page(full_store, task_id)} back from a copy" in ran.out
-    assert "1 problem found." in ran.out
+    assert f"Error: the page {page(full_store, task_id)} of task {task_id} is missing." in ran.out
+    assert f"Fix: restore {page(full_store, task_id)} from a copy" in ran.out
+    assert "1 error found." in ran.out
 
 
 def test_a_page_that_was_delivered_may_be_gone(full_store: Path, run: Run) -> None:
@@ -46,20 +46,20 @@ def test_only_a_deep_check_reads_the_pages(full_store: Path, run: Run, content: 
     assert run("store", "check", "--store", full_store).code == 0
     ran = run("store", "check", "--deep", "--json", "--store", full_store)
     assert ran.code == 1
-    assert [one["what"].split()[-1] for one in ran.document["problems"]] == ["damaged"]
+    assert [one["message"].split()[-1] for one in ran.document["findings"]] == ["damaged"]
 
 
 def test_after_a_death_the_journal_may_mend_a_page(full_store: Path, run: Run) -> None:
     page(full_store, "saved").unlink()
     leave_a_death(full_store, claims=1)
-    assert "What to do: run 'parcelpost store clean" in run("store", "check", "--store", full_store).out
+    assert "Fix: run 'parcelpost store clean" in run("store", "check", "--store", full_store).out
 
 
 def test_pages_that_no_result_names_are_counted(full_store: Path, run: Run) -> None:
     page(full_store, "nobody").write_bytes(b"x")
     ran = run("store", "check", "--store", full_store)
     assert ran.code == 0
-    assert "1 page named by no result" in ran.out
+    assert "1 page belongs to no result" in ran.out
 
 
 def test_a_reference_to_a_missing_row_is_found(full_store: Path, run: Run) -> None:
@@ -86,9 +86,9 @@ def test_damage_without_a_backup_has_a_last_resort(tmp_path: Path, run: Run) -> 
     store = make_store(tmp_path / "parcelpost.db", tasks=5_000)
     damage(store)
     found = run("store", "check", "--json", "--store", store).document
-    assert len(found["problems"]) == 1
-    assert "\n" not in found["problems"][0]["what"]
-    assert "parcelpost store salvage --replace" in found["problems"][0]["remedy"]
+    assert len(found["findings"]) == 1
+    assert "\n" not in found["findings"][0]["message"]
+    assert "parcelpost store salvage --replace" in found["findings"][0]["fix"]
 
 
 def test_an_index_that_lost_a_row_needs_the_deep_check(store: Path, run: Run) -> None:

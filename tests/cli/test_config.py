@@ -107,48 +107,47 @@ def test_show_of_settings_that_cannot_be_used_is_an_error(run: Run) -> None:
 
 def test_check_finds_nothing_wrong(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = run("config", "check", "--set", "worker.mode=standalone")
-    assert (ran.code, ran.out, ran.err) == (0, "All is well.\n", "")
+    assert (ran.code, ran.out, ran.err) == (0, "No problems found.\n", "")
     monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", TOKEN)
     ran = run("config", "check", "--set", "gateway.url=http://localhost", "--json")
-    assert (ran.code, ran.document) == (0, {"ok": True, "problems": [], "warnings": []})
+    assert (ran.code, ran.document) == (0, {"ok": True, "findings": []})
 
 
 def test_check_lists_every_problem_with_what_to_do(folder: Path, run: Run) -> None:
     write(folder, "[sync]\nbatchsize = 5\nbatch_size = 5000\n")
     ran = run("config", "check", "--set", "log.level=loud")
     assert ran.code == 1
-    assert [line.split(". What to do: ")[0] for line in ran.out.splitlines()] == [
-        "Attention: parcelpost.toml:2: there is not a setting sync.batchsize; the nearest is sync.batch_size",
-        "Attention: parcelpost.toml:3: sync.batch_size must be a whole number from 1 to 1000, not 5000",
-        "Attention: flag --set: log.level must be one of debug, info, warning, error, not 'loud'",
+    assert [line.split(". Fix: ")[0] for line in ran.out.splitlines()] == [
+        "Error: parcelpost.toml:2: there is not a setting sync.batchsize; the nearest is sync.batch_size",
+        "Error: parcelpost.toml:3: sync.batch_size must be a whole number from 1 to 1000, not 5000",
+        "Error: flag --set: log.level must be one of debug, info, warning, error, not 'loud'",
     ]
-    assert all(". What to do: " in line for line in ran.out.splitlines())
+    assert all(". Fix: " in line for line in ran.out.splitlines())
     found = run("config", "check", "--json")
-    assert (found.code, found.document["ok"], len(found.document["problems"])) == (1, False, 2)
+    assert (found.code, found.document["ok"], len(found.document["findings"])) == (1, False, 2)
 
 
 def test_check_finds_a_token_file_that_cannot_be_read(run: Run) -> None:
     ran = run("config", "check", "--set", "gateway.url=http://localhost", "--set", "gateway.token_file=none")
     assert ran.code == 1
-    assert ran.out.startswith("Attention: gateway.token_file none cannot be read: No such file or directory.")
+    assert ran.out.startswith("Error: gateway.token_file none cannot be read: No such file or directory.")
 
 
 def test_a_warning_is_no_fault(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARCELPOST_SYNC_BATCHSIZE", "5")
     ran = run("config", "check", "--set", "gateway.url=http://localhost")
     assert ran.code == 0
-    first, *warnings = ran.out.splitlines()
-    assert first == "All is well, but for this:"
+    warnings = ran.out.splitlines()
     assert [warning.split()[0] for warning in warnings] == ["Warning:", "Warning:"]
     assert "PARCELPOST_SYNC_BATCH_SIZE" in warnings[0]
-    assert "there is no token for the gateway" in warnings[1]
+    assert "no token is set for the gateway" in warnings[1]
 
 
 COUNTY = '[[county]]\nplatform = "arcgis"\nstate = "MN"\ncounty = "x"\nsite = "https://example.org/0"\n'
 FIELD_MAP = 'has = ["PIN"]\n[fields]\nparcel_id = { text = ["PIN"] }\n'
 WRONG = {
     "": "mode ondemand needs gateway.url, which is not set",
-    "gateway.url=https://gateway.example.org": "gateway.url is set, and no token is",
+    "gateway.url=https://gateway.example.org": "gateway.url is set, but no token is",
     "gateway.token_file=none": "gateway.token_file none cannot be read",
     "worker.platforms=vgsi,no_such": "worker.platforms names no_such, which is not installed",
     "fetch.counties_file=none": "fetch.counties_file none cannot be read",
@@ -169,7 +168,7 @@ def test_what_would_end_a_worker_at_once_is_a_fault(folder: Path, run: Run, sett
     flags = ("--set", setting, *mode) if setting else mode
     ran = run("config", "check", *flags)
     assert ran.code == 1, ran.out
-    assert ran.out.startswith(f"Attention: {problem}"), ran.out
+    assert ran.out.startswith(f"Error: {problem}"), ran.out
     ran = run("run", "--until-empty", *flags)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(f"error: {problem}"), ran.err
@@ -182,7 +181,7 @@ def test_the_operators_field_maps_are_shown_and_may_be_named_by_a_county(folder:
     assert "parcelpost.toml:5: the field map theirs needs [fields] with a parcel_id" in run("config", "check").out
     with (folder / "parcelpost.toml").open("a") as file:
         file.write('[field_maps.theirs.fields]\nparcel_id = { text = ["PIN"] }\n')
-    assert run("config", "check").out == "All is well.\n"
+    assert run("config", "check").out == "No problems found.\n"
     assert "field_maps.theirs" in run("config", "show").out
     shown = run("config", "show", "--json").document["settings"]["field_maps.theirs"]
     assert shown == {"value": "parcel_id", "from": "parcelpost.toml:5"}

@@ -20,7 +20,7 @@ HOUR = timedelta(hours=1)
 def attention(run: Run, store: Path) -> list[str]:
     """What is told besides that no worker runs."""
     lines = run("status", "--store", store).out.splitlines()
-    return [line for line in lines if line.startswith("Attention") and "no worker" not in line]
+    return [line for line in lines if line.startswith(("Error", "Warning")) and "no worker" not in line]
 
 
 def paused(store: Path, reasons: dict[str, str], delay: timedelta | None = HOUR) -> Path:
@@ -41,8 +41,8 @@ def test_what_a_person_must_do_is_told_for_one_platform_too(tmp_path: Path, run:
     asked, leads_to = (httpx2.URL(f"https://county.example.org{path}") for path in ("/parcel/1", place))
     store = paused(tmp_path / "parcelpost.db", {"vgsi": str(redirect_problem(asked, leads_to))})
     (line,) = attention(run, store)
-    assert line.startswith("Attention: vgsi is paused until ")
-    assert f"it redirects to county.example.org{place}. What to do: a person does it once, with " in line
+    assert line.startswith("Error: vgsi is paused until ")
+    assert f"it redirects to county.example.org{place}. Fix: open the site once with " in line
     assert "'parcelpost browser open --profile NAME URL'" in line
     assert line.endswith("'parcelpost platforms resume vgsi'.")
 
@@ -50,7 +50,7 @@ def test_what_a_person_must_do_is_told_for_one_platform_too(tmp_path: Path, run:
 def test_when_every_site_turns_us_away_that_is_told(tmp_path: Path, run: Run) -> None:
     store = paused(tmp_path / "parcelpost.db", dict.fromkeys(("vgsi", "beacon"), "a.example.org answered 403"))
     (line,) = attention(run, store)
-    assert "nothing can be done now: " in line
+    assert "all work is paused: " in line
     assert "(and 1 other platform) is paused until " in line
 
 

@@ -79,7 +79,7 @@ async def test_who_is_stuck_misses_the_watchdog_and_says_so(service: Service, ma
     await service.step()
     service.stuck = lambda: ["sync"]
     await service.step()
-    assert manager.take()[-1] == {"STATUS": "stuck, does not turn: sync"}
+    assert manager.take()[-1] == {"STATUS": "stuck: sync"}
     service.stuck = list
     await service.step()
     assert manager.take()[-1]["WATCHDOG"] == "1"

@@ -38,7 +38,7 @@ def test_the_settings_of_the_file_count_and_hints_lead_back_to_it(config: Path, 
     found = run("status", "--config", config, "--json").document
     assert found["store"] == str(store)
     assert found["storage"]["max_bytes"] == 123_456_789
-    assert f"--gateway URL --config '{config}'" in found["problems"][0]["remedy"]
+    assert f"--gateway URL --config '{config}'" in found["findings"][0]["fix"]
 
 
 def test_a_flag_goes_over_the_file_and_the_environment(

@@ -39,7 +39,7 @@ def test_a_sound_store_is_well(store: Path, run: Run) -> None:
     assert run("store", "backup", "--store", store).code == 0
     ran = run("store", "status", "--store", store)
     assert ran.code == 0
-    assert ran.out.startswith("All is well.\n")
+    assert ran.out.startswith("No problems found.\n")
     assert "open in        no process" in ran.out
 
 
@@ -61,8 +61,8 @@ def test_the_store_and_its_cap_are_those_of_the_settings_file(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "parcelpost.toml").write_text(f'[storage]\npath = "{store}"\nmax_bytes = 123_456_789\n')
     ran = run("store", "status", "--json")
-    assert ran.document["path"] == str(store)
-    assert ran.document["usage"]["max_bytes"] == 123_456_789
+    assert ran.document["store"] == str(store)
+    assert ran.document["storage"]["max_bytes"] == 123_456_789
 
 
 def test_every_number_is_there(full_store: Path, run: Run) -> None:
@@ -77,35 +77,33 @@ def test_every_number_is_there(full_store: Path, run: Run) -> None:
 
 def test_json_says_the_same(full_store: Path, run: Run) -> None:
     found = run("store", "status", "--store", full_store, "--json").document
-    assert found["well"] is False
+    assert found["ok"] is False
     assert (found["queue"]["pending"], found["queue"]["delayed"], found["queue"]["unsynced"]) == (2, 1, 3)
     assert found["platforms"]["beacon"] == {"failed": 1}
     assert found["paused"] == {"beacon": {"until": None, "reason": "asked to wait"}}
-    assert found["usage"]["level"] == "fine"
-    assert found["usage"]["raw"] > 0
+    assert found["storage"]["level"] == "fine"
+    assert found["storage"]["raw"] > 0
     assert found["backups"] == []
-    assert found["open_in"] == found["left_by_dead"] == []
+    assert found["workers"] == found["commands"] == found["crashed"] == []
 
 
 def test_the_first_line_says_what_is_wrong_and_what_to_do(full_store: Path, run: Run) -> None:
     make_old(full_store, hours=27)
     first, second, *_ = run("store", "status", "--store", full_store).out.splitlines()
-    assert first.startswith(
-        "Attention: the gateway refused 1 result. What to do: see why with 'parcelpost results list"
-    )
-    assert second.startswith("Attention: there is no backup yet. What to do: run 'parcelpost store backup")
+    assert first.startswith("Error: the upstream rejected 1 result. Fix: see why with 'parcelpost results list")
+    assert second.startswith("Warning: there is no backup yet. Fix: run 'parcelpost store backup")
 
 
 def test_an_old_backup_needs_attention(store: Path, run: Run) -> None:
     made = run("store", "backup", "--store", store, "--json").document["path"]
     os.utime(made, (1_000_000_000, 1_000_000_000))
-    assert "Attention: the newest backup is " in run("store", "status", "--store", store).out
+    assert "Warning: the newest backup is " in run("store", "status", "--store", store).out
 
 
 def test_it_names_who_has_the_store_open(store: Path, run: Run) -> None:
     with holder(store, claims=1) as process:
         found = run("store", "status", "--store", store, "--json").document
-        assert [one["pid"] for one in found["open_in"]] == [process.pid]
+        assert [one["pid"] for one in found["workers"]] == [process.pid]
         assert found["queue"]["processing"] == 1
 
 
@@ -113,8 +111,8 @@ def test_it_only_looks_even_after_a_death(store: Path, run: Run) -> None:
     leave_a_death(store, claims=2)
     before = (rows(store), sorted(store.parent.rglob("*")))
     found = run("store", "status", "--store", store, "--json").document
-    assert (found["queue"]["processing"], len(found["left_by_dead"])) == (2, 1)
-    assert "crashed with the store open" in found["problems"][0]["what"]
+    assert (found["queue"]["processing"], len(found["crashed"])) == (2, 1)
+    assert "crashed with the store open" in found["findings"][0]["message"]
     assert (rows(store), sorted(store.parent.rglob("*"))) == before
 
 

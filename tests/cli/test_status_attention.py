@@ -46,20 +46,20 @@ def work(store: Path, *, done: int, failed: int) -> Path:
 
 def test_when_every_task_fails_that_is_said_with_the_reason_and_the_next_step(tmp_path: Path, run: Run) -> None:
     store = work(tmp_path / "parcelpost.db", done=0, failed=6)
-    (line,) = [line for line in status(run, store).splitlines() if "failed, most often" in line and "Attention" in line]
-    assert line.startswith("Attention: 6 of 6 tasks in the last 24 h failed, most often: no table on page ")
+    (line,) = [line for line in status(run, store).splitlines() if line.startswith("Warning: 6 of 6")]
+    assert line.startswith("Warning: 6 of 6 tasks in the last 24 h failed, most often with: no table on page ")
     assert f"'parcelpost tasks list --status failed --store {store}'" in line
     assert f"'parcelpost tasks retry --status failed --store {store}'" in line
     found = json.loads(status(run, store, "--json"))
-    assert (found["well"], found["failures"]["failed"], found["failures"]["ended"]) == (False, 6, 6)
-    assert "Attention: 6 of 6 tasks" in run("store", "status", "--store", store).out
+    assert (found["ok"], found["failures"]["failed"], found["failures"]["ended"]) == (False, 6, 6)
+    assert "Warning: 6 of 6 tasks" in run("store", "status", "--store", store).out
 
 
 def test_a_failure_among_many_is_told_without_an_alarm(tmp_path: Path, run: Run) -> None:
     store = work(tmp_path / "parcelpost.db", done=30, failed=1)
     out = status(run, store)
-    assert "Attention: 1 of" not in out
-    assert "failed         1 of 31 tasks in the last 24 h failed, most often: no table on page 31\n" in out
+    assert "Warning: 1 of" not in out
+    assert "failed         1 of 31 tasks in the last 24 h failed, most often with: no table on page 31\n" in out
 
 
 def test_a_raw_folder_that_is_gone_while_pages_wait_for_delivery_is_no_matter_of_the_gateway(
@@ -68,11 +68,11 @@ def test_a_raw_folder_that_is_gone_while_pages_wait_for_delivery_is_no_matter_of
     data = full_store.parent / "data"
     data.rename(data.with_name("away"))
     out = status(run, full_store)
-    assert f"nothing is delivered: the raw folder {data} was deleted or moved, or its volume is not" in out
+    assert f"nothing can be delivered: the raw folder {data} was deleted or moved, or its volume is not" in out
     assert "put the folder back or mount it" in out
     assert "results reject" not in out
     data.with_name("away").rename(data)
-    assert "nothing is delivered" not in status(run, full_store)
+    assert "nothing can be delivered" not in status(run, full_store)
 
 
 def test_what_is_requeued_is_handled(tmp_path: Path, run: Run) -> None:
@@ -95,15 +95,15 @@ def test_a_pause_by_the_gateway_is_told_with_how_to_end_it(store: Path, run: Run
     with held_here(store) as worker:
         obey(store, worker, paused=True, platforms=("vgsi",))
         out = status(run, store)
-        assert re.match(r"Attention: the gateway has paused worker w 1, \d+ s ago: it starts no task", out)
+        assert re.match(r"Warning: the gateway has paused worker w 1: it starts no tasks", out)
         assert "parcelpost gateway command resume --worker" in out
         assert "commands       pause and only vgsi, by the gateway for w 1\n" in out
         found = json.loads(status(run, store, "--json"))
-        assert found["well"] is False
+        assert [one["id"] for one in found["findings"]] == ["worker.paused"]
         assert (found["statuses"][0]["paused_since"] is None, found["statuses"][0]["platforms"]) == (False, ["vgsi"])
         obey(store, worker, paused=False)
         out = status(run, store)
-        assert "paused" not in out
+        assert "has paused" not in out
         assert "\ncommands " not in out
 
 
@@ -132,13 +132,11 @@ def test_a_worker_that_starts_nothing_for_want_of_memory_is_told_with_what_to_do
     with held_here(store) as worker:
         strain(store, worker, starts_tasks=False, summary="86 % of the memory is used: no task is started")
         out = status(run, store)
-        what = r"Attention: worker w 1: 86 % of the memory is used: no task is started \(\d+ s ago\)\. What"
-        assert re.match(what, out)
-        assert "memory         w 1: 86 % of the memory is used: no task is started\n" in out
+        assert re.match(r"Warning: worker w 1: 86 % of the memory is used: no task is started \(for \d+ s\)\. Fix", out)
         strain(store, worker, starts_tasks=True, summary="76 % of the memory is used: half of the slots work")
         out = status(run, store)
-        assert out.startswith("All is well.\n")
-        assert "memory         w 1: 76 %" in out
+        assert out.startswith("No problems found.\n")
+        assert "\nNote: worker w 1: 76 %" in out
         publish_status(store, a_status(worker, name="w 1"))
         assert "of the memory" not in status(run, store)
 
@@ -163,19 +161,19 @@ def finish(store: Path, *, source: Source) -> Path:
 def test_results_to_deliver_and_no_worker_need_attention(tmp_path: Path, run: Run) -> None:
     store = finish(tmp_path / "parcelpost.db", source=Source.GATEWAY)
     out = status(run, store)
-    assert out.startswith("Attention: 1 result to deliver and no worker is running. What to do: start one with ")
+    assert out.startswith("Error: 1 result to deliver, and no worker is running. Fix: start one with ")
     assert f"'parcelpost run --mode ondemand --gateway URL --store {store}'" in out
     with held_here(store, claims=0):
-        assert status(run, store).startswith("All is well.\n")
+        assert status(run, store).startswith("No problems found.\n")
 
 
 def test_results_that_nobody_ordered_may_stay_where_no_gateway_is_set(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = finish(tmp_path / "parcelpost.db", source=Source.LOCAL_FILE)
-    assert status(run, store).startswith("All is well.\n")
+    assert status(run, store).startswith("No problems found.\n")
     monkeypatch.setenv("PARCELPOST_GATEWAY_URL", "https://gateway.example.org")
-    assert status(run, store).startswith("Attention: 1 result to deliver and no worker is running.")
+    assert status(run, store).startswith("Error: 1 result to deliver, and no worker is running.")
 
 
 def test_tasks_of_a_file_are_done_without_a_gateway(tmp_path: Path, run: Run) -> None:
@@ -189,8 +187,8 @@ def test_a_death_beside_a_worker_that_lives_is_no_reason_to_start_one(store: Pat
         peer.send_signal(signal.SIGKILL)
         peer.wait()
         out = status(run, store)
-    assert out.startswith("All is well.\n")
-    assert f"\ndied           -{peer.pid}-" in out.replace("holder", "")
+    assert out.startswith("No problems found.\n")
+    assert f"\ncrashed        -{peer.pid}-" in out.replace("holder", "")
 
 
 def test_a_process_that_hangs_is_named_with_its_id_and_what_it_holds(store: Path, run: Run) -> None:
@@ -202,15 +200,15 @@ def test_a_process_that_hangs_is_named_with_its_id_and_what_it_holds(store: Path
         os.utime(lock, (an_hour_ago, an_hour_ago))
         out = status(run, store)
         pid = process.process.pid
-        says = f"process {pid} ({lock.stem}) has given no sign of life for 60 min, and holds {held} task"
-        assert out.startswith(f"Attention: {says}")
+        says = f"process {pid} ({lock.stem}) has not responded for 60 min and holds {held} task"
+        assert out.startswith(f"Error: {says}")
         assert f"kill -CONT {pid}" in out
         examined = run("doctor", "--store", store, "--json")
         assert examined.code == 1
         assert says in examined.out
         os.utime(lock, (an_hour_ago, an_hour_ago))
         process.resume()
-        assert "sign of life" not in status(run, store), "it is given the time for one"
+        assert "not responded" not in status(run, store), "it is given the time for one"
 
 
 def test_the_last_delivery_is_one_of_results(store: Path, run: Run) -> None:
@@ -241,6 +239,6 @@ def test_a_clock_that_was_set_back_is_told_before_and_after_a_worker_has_correct
             await lpm.maintenance.correct_times()
 
     asyncio.run(retry_in_ten_years())
-    assert "Attention: the clock was set back: 1 task and 0 paused platforms wait for a moment" in status(run, store)
+    assert "Error: the clock was set back: 1 task and 0 paused platforms wait for a time" in status(run, store)
     asyncio.run(correct())
     assert "the clock was set back by 3,650 days in the last 24 h" in status(run, store)

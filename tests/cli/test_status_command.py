@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from parcelpost.cli.health.integrity import open_problem
+from parcelpost.cli.health.integrity import open_finding
 from parcelpost.cli.options import StoreContext
 from parcelpost.clock import SystemClock
 from parcelpost.errors import StoreReadOnly
@@ -31,6 +31,7 @@ from tests.cli.support import (
     GONE,
     Run,
     a_status,
+    change,
     damage,
     held_here,
     holder,
@@ -83,7 +84,7 @@ def test_all_is_well_with_a_worker_and_a_backup(store: Path, run: Run) -> None:
     run("store", "backup", "--store", store)
     with holder(store) as process:
         out = status(run, store)
-    assert out.startswith("All is well.\n")
+    assert out.startswith("No problems found.\n")
     assert f"(process {process.pid}, since " in out
 
 
@@ -93,30 +94,30 @@ def test_a_running_worker_that_cannot_write_to_the_store_is_told(store: Path, ru
         out = status(run, store)
         found = json.loads(status(run, store, "--json"))
         assert out.startswith(
-            "Attention: worker w1 could not write to the store for 7 h. What to do: see its log and the other problems"
+            "Error: worker w1 has not been able to write to the store for 7 h. Fix: see its log and the other findings"
         )
-        assert (found["well"], found["problems"][0]["about"]) == (False, "space")
+        assert (found["ok"], found["findings"][0]["id"]) == (False, "store.not_writable")
         publish_status(store, a_status(worker, published_at=SystemClock().now() - timedelta(seconds=60)))
-        assert "could not write" not in status(run, store), "a status is published every 30 s, or a little later"
+        assert "able to write" not in status(run, store), "a status is published every 30 s, or a little later"
         long_ago = SystemClock().now() - timedelta(hours=1)
         publish_status(store, a_status(worker, published_at=long_ago, cleaning_since=long_ago))
-        assert "could not write" not in status(run, store), "the daily clean-up may hold the store for long"
+        assert "able to write" not in status(run, store), "the daily clean-up may hold the store for long"
 
 
 def test_a_worker_that_has_ended_need_not_write_to_the_store(store: Path, run: Run) -> None:
     publish_status(store, a_status(GONE, published_at=SystemClock().now() - timedelta(hours=7)))
-    assert "could not write" not in status(run, store)
+    assert "able to write" not in status(run, store)
     with held_here(store):
-        assert "could not write" not in status(run, store)
+        assert "able to write" not in status(run, store)
 
 
 def test_the_first_line_says_that_work_waits_for_a_worker(store: Path, run: Run) -> None:
     make_old(store, hours=27)
     out = status(run, store)
     assert out.startswith(
-        "Attention: 3 tasks to do and no worker is running. "
-        f"What to do: start one with 'parcelpost run --mode ondemand --gateway URL --store {store}'.\n"
-        "Attention: there is no backup yet. What to do: run 'parcelpost store backup"
+        "Error: 3 tasks to do, and no worker is running. "
+        f"Fix: start one with 'parcelpost run --mode ondemand --gateway URL --store {store}'.\n"
+        "Warning: there is no backup yet. Fix: run 'parcelpost store backup"
     )
     assert "\nworker         no worker is running\n" in out
 
@@ -142,7 +143,7 @@ def test_a_gateway_that_was_never_reached_is_said(store: Path, run: Run, loop: s
 
 
 def test_an_empty_store_needs_no_worker(tmp_path: Path, run: Run) -> None:
-    assert status(run, make_store(tmp_path / "parcelpost.db")).startswith("All is well.\n")
+    assert status(run, make_store(tmp_path / "parcelpost.db")).startswith("No problems found.\n")
 
 
 def test_every_number_is_there(full_store: Path, run: Run) -> None:
@@ -152,7 +153,7 @@ def test_every_number_is_there(full_store: Path, run: Run) -> None:
     assert "; 1 rejected\n" in out
     assert re.search(r"^last delivery  \d+ s ago, 2 results$", out, re.MULTILINE)
     assert re.search(r"^last tasks     \d+ s ago, 7 tasks$", out, re.MULTILINE)
-    assert "of 1.0 GiB: fine; " in out
+    assert "of 1.0 GiB; " in out
     assert "beacon        0           0          0          0       1        0\n" in out
     assert "all           2           0          3          0       1        1\n" in out
     assert "1 of them not yet due" in out
@@ -167,16 +168,16 @@ def test_json_has_the_same_under_stable_keys(full_store: Path, run: Run) -> None
     put(full_store, a_round(), away=an_away())
     found = run("status", "--json", "--store", full_store).document
     assert set(found) == {
-        "well", "problems", "store", "queue", "platforms", "outbox", "sync", "storage", "used_percent", "paused",
-        "workers", "commands", "backup", "broken", "failures", "statuses", "left_by_dead",
-        "browser_waits",
+        "ok", "findings", "store", "schema_version", "last_change", "queue", "platforms", "paused", "failures", "sync",
+        "storage", "used_percent", "cache_bytes", "artifact_bytes", "backup", "backups", "workers", "commands",
+        "crashed", "statuses", "broken", "browser_waits",
     }  # fmt: skip
     assert (found["queue"]["pending"], found["queue"]["delayed"]) == (2, 1)
-    assert (found["outbox"]["unsynced"], found["outbox"]["rejected"]) == (3, 1)
-    assert set(found["sync"]) == {"upstream", "last_upload", "last_download", "away", "denied", "remedy", "slow"}
+    assert (found["queue"]["unsynced"], found["queue"]["rejected"]) == (3, 1)
+    assert set(found["sync"]) == {"last_upload", "last_download", "outage"}
     assert found["sync"]["last_upload"]["record_count"] == 50
     assert found["sync"]["last_download"] is None
-    assert (found["sync"]["away"]["failures"], found["sync"]["away"]["denied"]) == (3, False)
+    assert (found["sync"]["outage"]["failures"], found["sync"]["outage"]["denied"]) == (3, False)
     assert found["paused"] == {"beacon": {"until": None, "reason": "asked to wait"}}
     assert (found["workers"], found["commands"], found["backup"]) == ([], [], None)
 
@@ -185,8 +186,8 @@ def test_backing_off_is_shown_and_is_no_fault(tmp_path: Path, run: Run) -> None:
     store = make_store(tmp_path / "parcelpost.db")
     put(store, away=an_away())
     out = status(run, store)
-    assert out.startswith("All is well.\n")
-    assert "backing off    until " in out
+    assert out.startswith("No problems found.\n")
+    assert "next attempt   " in out
     assert "; 3 failures in 5 h: no route to the gateway\n" in out
 
 
@@ -197,9 +198,9 @@ def test_the_first_line_says_that_the_gateway_is_away_while_a_worker_tries(tmp_p
         out = status(run, store)
         found = json.loads(status(run, store, "--json"))
     assert out.startswith(
-        "All is well; the gateway has been away for 5 h (no route to the gateway), and everything is kept here until"
+        "No problems found.\nNote: the gateway has been offline for 5 h: no route to the gateway. Fix: nothing to do: "
     )
-    assert (found["well"], found["problems"]) == (True, [])
+    assert (found["ok"], [one["id"] for one in found["findings"]]) == (True, ["upstream.offline"])
 
 
 def test_a_gateway_that_stores_nothing_of_what_it_is_sent_is_a_problem_at_once(tmp_path: Path, run: Run) -> None:
@@ -207,7 +208,7 @@ def test_a_gateway_that_stores_nothing_of_what_it_is_sent_is_a_problem_at_once(t
     put(store, away=structs.replace(an_away(), takes_nothing=True, reason="POST /results answered 400: no such column"))
     out = status(run, store)
     assert out.startswith(
-        "Attention: the gateway answers and stores nothing, for 5 h: POST /results answered 400: no such"
+        "Error: the gateway has responded but stored nothing for 5 h: POST /results answered 400: no such"
     )
 
 
@@ -219,11 +220,10 @@ def test_a_slow_gateway_is_told(tmp_path: Path, run: Run) -> None:
         out = status(run, store)
         put(store, slow=slow, away=an_away(), owner=worker)
         later = " ".join(status(run, store).split())
-    told = "the gateway is slow: for 7 h results have gone in smaller batches, of 6 or so"
-    assert out.startswith(f"All is well; {told}.\n")
-    assert f"slow           {told}\n" in out
-    tried = "the last try failed (no route to the gateway), and everything is kept"
-    assert later.startswith(f"All is well; {told}; {tried}")
+    told = "Note: the gateway is slow: for 7 h results have been sent in batches of about 6. Fix: "
+    assert out.startswith(f"No problems found.\n{told}")
+    assert later.startswith("No problems found. Note: the gateway has been offline for 5 h: no route to the gateway.")
+    assert told in later
 
 
 def test_the_first_line_says_that_all_that_is_to_do_is_paused(store: Path, run: Run) -> None:
@@ -231,31 +231,32 @@ def test_the_first_line_says_that_all_that_is_to_do_is_paused(store: Path, run: 
     with held_here(store, claims=0):
         out = status(run, store)
     assert out.startswith(
-        "All is well; what is to do is paused, and goes on after 'parcelpost platforms resume vgsi'.\n"
+        "No problems found.\nNote: all platforms with tasks are paused by an operator. "
+        "Fix: resume with 'parcelpost platforms resume vgsi'.\n"
     )
 
 
 def test_a_backoff_that_is_over_says_when_it_is_tried(tmp_path: Path, run: Run) -> None:
     store = make_store(tmp_path / "parcelpost.db")
     put(store, away=an_away(until=timedelta(minutes=-1)))
-    assert "backing off    next try when a worker runs; 3 failures" in status(run, store)
+    assert "next attempt   when a worker runs; 3 failures" in status(run, store)
     with held_here(store, claims=0) as worker:
         put(store, away=an_away(until=timedelta(minutes=-1)), owner=worker)
-        assert "backing off    next try now; 3 failures" in status(run, store)
+        assert "next attempt   now; 3 failures" in status(run, store)
 
 
 def test_a_gateway_that_came_back_is_not_away(store: Path, run: Run) -> None:
     put(store, away=an_away())
-    assert "backing off" in status(run, store)
+    assert "next attempt" in status(run, store)
     put(store)
-    assert "backing off" not in status(run, store)
+    assert "next attempt" not in status(run, store)
 
 
 def test_a_gateway_that_denies_us_comes_first(full_store: Path, run: Run) -> None:
     put(full_store, away=an_away(denied=True))
     first = status(run, full_store).splitlines()[0]
     assert first.startswith(
-        "Attention: the gateway does not let us in: 401: who are you?. What to do: check PARCELPOST_GATEWAY_TOKEN"
+        "Error: the gateway rejected our credentials: 401: who are you?. Fix: check PARCELPOST_GATEWAY_TOKEN"
     )
 
 
@@ -280,12 +281,11 @@ def test_a_missing_store_is_told_with_how_to_begin_and_not_created(
     ran = run("status", "--store", none)
     assert (ran.code, ran.err) == (1, "")
     assert ran.out == (
-        f"Attention: there is no store at {none}. "
-        "What to do: check the path; if all is new here, begin with 'parcelpost init'.\n"
+        f"Error: there is no store at {none}. Fix: check the path; for a new store, start with 'parcelpost init'.\n"
     )
     found = run("status", "--json", "--store", none)
-    assert (found.code, found.document["well"], found.document["store"]) == (1, False, str(none))
-    assert found.document["problems"][0]["command"] == "parcelpost init"
+    assert (found.code, found.document["ok"], found.document["store"]) == (1, False, str(none))
+    assert found.document["findings"][0]["command"] == "parcelpost init"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -297,8 +297,47 @@ def test_a_store_that_was_moved_away_under_a_worker_is_told_with_who_has_it_open
         assert not store.exists()
         store.with_name("away").rename(store)
     what = f"process {worker.pid} has {store} open, but its file was moved or deleted"
-    assert (shown.code, shown.out) == (1, f"Attention: {what}. What to do: put it back, or stop that process.\n")
+    assert (shown.code, shown.out) == (1, f"Error: {what}. Fix: put it back, or stop that process.\n")
     assert (added.code, added.err.splitlines()[0]) == (1, f"error: {what}")
+
+
+def test_a_store_that_was_moved_while_a_worker_has_it_open_is_an_error(store: Path, run: Run) -> None:
+    away = store.with_name("away.db")
+    with held_here(store, claims=0) as worker:
+        publish_status(store, a_status(worker, store=str(store.resolve())))
+        change(store, "PRAGMA wal_checkpoint(TRUNCATE)")
+        store.rename(away)
+        found = run("status", "--json", "--store", away).document
+        away.rename(store)
+    (finding,) = [one for one in found["findings"] if one["id"] == "store.moved"]
+    assert found["ok"] is False
+    assert finding["message"] == f"worker w1 has this store open as {store}: the file was moved while it ran"
+
+
+def test_a_worker_that_was_stopped_on_purpose_is_stopped_and_no_problem(store: Path, run: Run) -> None:
+    an_hour_ago = SystemClock().now() - timedelta(hours=1)
+    publish_status(store, a_status(published_at=an_hour_ago, started_at=an_hour_ago, stopped_at=an_hour_ago))
+    out = status(run, store)
+    assert out.startswith(
+        "No problems found.\nNote: the worker was stopped 60 min ago, with 3 tasks to do. Fix: start one with '"
+    )
+    assert "\nworker         stopped 60 min ago: w1\n" in out
+    examined = run("doctor", "--json", "--set", "worker.mode=standalone", "--store", store).document
+    assert "worker.stopped" in {one["id"] for one in examined["findings"]}
+    assert "worker.not_running" not in {one["id"] for one in examined["findings"]}
+    publish_status(store, a_status(name="w1-2"))  # a process that has ended without a word
+    assert status(run, store).startswith("Error: 3 tasks to do, and no worker is running.")
+
+
+def test_without_a_worker_every_process_of_the_last_run_counts(store: Path, run: Run) -> None:
+    now = SystemClock().now()
+    day, hour, minute = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
+    denied = {"sync": an_away(denied=True)}
+    publish_status(store, a_status(name="w1-3", started_at=now - 2 * day, published_at=now - day, outages=denied))
+    publish_status(store, a_status(name="w1-2", started_at=now - hour, published_at=now))
+    assert "rejected our credentials" not in status(run, store), "that was an earlier run"
+    publish_status(store, a_status(name="w1", started_at=now - hour, published_at=now - minute, outages=denied))
+    assert status(run, store).startswith("Error: the gateway rejected our credentials: 401")
 
 
 def test_a_damaged_store_is_told_with_what_mends_it(tmp_path: Path, run: Run) -> None:
@@ -307,38 +346,42 @@ def test_a_damaged_store_is_told_with_what_mends_it(tmp_path: Path, run: Run) ->
     damage(store)
     ran = run("status", "--store", store)
     assert (ran.code, ran.err) == (1, "")
-    assert ran.out.startswith("Attention: ")
+    assert ran.out.startswith("Error: ")
     assert f"'parcelpost store restore --latest --force --store {store}'" in ran.out.splitlines()[0]
-    assert run("status", "--json", "--store", store).document["well"] is False
+    assert run("status", "--json", "--store", store).document["ok"] is False
 
 
 def test_a_store_that_its_owner_may_not_read_is_told_with_what_lets_them_in(store: Path) -> None:
     """As root, whom no mode keeps out, only what would be said."""
     context = StoreContext(store, Settings())
     store.chmod(0o000)
-    assert open_problem(context, StoreReadOnly("Permission denied")).command == f"chmod u+rw {store}"
+    assert open_finding(context, StoreReadOnly("Permission denied")).command == f"chmod u+rw {store}"
     store.chmod(0o600)
     store.parent.chmod(0o500)
-    assert open_problem(context, StoreReadOnly("Permission denied")).command == f"chmod u+rwx {store.parent}"
+    assert open_finding(context, StoreReadOnly("Permission denied")).command == f"chmod u+rwx {store.parent}"
     store.parent.chmod(0o700)
-    assert open_problem(context, StoreReadOnly("read-only file system")).command == ""
+    assert open_finding(context, StoreReadOnly("read-only file system")).command == ""
 
 
 def test_what_must_be_mended_comes_before_what_may_wait(full_store: Path, run: Run) -> None:
     make_old(full_store, hours=27)
-    found = run("status", "--json", "--store", full_store).document["problems"]
-    assert [one["warning"] for one in found] == sorted(one["warning"] for one in found)
-    assert found[0]["what"].endswith("no worker is running")
+    found = run("status", "--json", "--store", full_store).document["findings"]
+    assert found[0]["message"].endswith("no worker is running")
     assert found[0]["command"] == "", "the gateway's address is for a person to fill in"
     assert found[1]["command"].startswith("parcelpost results retry --all")
-    assert [one["about"] for one in found] == ["work", "delivery", "backups", "work"]
+    assert [(one["id"], one["severity"]) for one in found] == [
+        ("worker.not_running", "error"),
+        ("outbox.rejected", "error"),
+        ("backup.none", "warning"),
+        ("tasks.failing", "warning"),
+    ]
 
 
 def test_a_full_disk_comes_before_all_else(full_store: Path, run: Run) -> None:
     put(full_store, away=an_away(denied=True))
     first = status(run, full_store, "--set", "storage.min_free_bytes=1000TiB").splitlines()[0]
-    assert first.startswith("Attention: only ")
-    assert first.endswith("What to do: free disk space; then start a worker.")
+    assert first.startswith("Error: only ")
+    assert first.endswith("Fix: free disk space; workers then resume on their own.")
 
 
 def test_a_gateway_that_has_been_away_for_long_is_worth_a_word(store: Path, run: Run) -> None:
@@ -346,7 +389,7 @@ def test_a_gateway_that_has_been_away_for_long_is_worth_a_word(store: Path, run:
     with held_here(store, claims=0) as worker:
         put(store, away=away, owner=worker)
         out = status(run, store)
-    assert out.startswith("Attention: the gateway has not been there for 3 days: no route to the gateway. What to do: ")
+    assert out.startswith("Warning: the gateway has been offline for 3 days: no route to the gateway. Fix: ")
     assert "'parcelpost doctor'" in out.splitlines()[0]
 
 
@@ -356,7 +399,7 @@ def test_seconds_belong_to_watch(store: Path, run: Run) -> None:
     assert run("status", "--watch", "0", "--store", store).code == 2
 
 
-@pytest.mark.parametrize(("arguments", "mark"), [((), "tasks to do and no"), (("--json",), '"well":false')])
+@pytest.mark.parametrize(("arguments", "mark"), [((), "tasks to do, and no"), (("--json",), '"ok":false')])
 def test_watching_prints_block_after_block_until_ctrl_c(store: Path, arguments: tuple[str, ...], mark: str) -> None:
     command = [COMMAND, "status", "--watch", "0.1", "--store", str(store), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -376,7 +419,7 @@ def test_watching_on_a_terminal_draws_over_what_it_drew(store: Path) -> None:
     with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)
         seen = b""
-        while seen.count(b"Ctrl-C ends") < 3:
+        while seen.count(b"Ctrl-C to quit") < 3:
             assert select.select([ours], [], [], 30)[0], seen
             seen += os.read(ours, 65_536)
         process.send_signal(signal.SIGINT)
@@ -416,6 +459,6 @@ def test_a_field_that_a_site_no_longer_shows_is_named_with_its_selectors_and_a_p
     assert "vgsi NH/grafton: owner_names is found on 4% of pages" in out
     assert "css #lblOwner" in out
     assert ".html.gz" in out
-    assert "year_built is found another way" in out
+    assert "Note: vgsi NH/grafton: year_built is found by other selectors" in out
     broken = run("status", "--json", "--store", store).document["broken"]
     assert [one["field"]["field"] for one in broken] == ["owner_names", "year_built"]

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.cli.doctor.checks import make_context
-from parcelpost.cli.doctor.environment_checks import check_upstream
-from parcelpost.cli.doctor.report import report_line
+from parcelpost.cli.doctor.report import make_context
+from parcelpost.cli.health.environment import check_upstream
 from parcelpost.settings import sources
 from tests.firestore.server import FirestoreServer
 
@@ -17,18 +16,17 @@ async def asked(folder: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> tup
     monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", host)
     flags = {"worker.upstream": "firestore", "firestore.raw": str(folder / "raw"), "firestore.timeout_seconds": "2"}
     found = sources.diagnose(config=None, environment={}, flags=flags)
-    (answer,) = map(report_line, await check_upstream(make_context(folder / "none.db", found, deep=False)))
-    assert answer.about == "firestore"
-    return answer.state, answer.said or answer.problems[0].what
+    (result,) = await check_upstream(make_context(folder / "none.db", found, deep=False))
+    return result.state, result.summary or result.findings[0].message
 
 
 async def test_it_is_asked_and_changed_by_nothing(
     server: FirestoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await asked(tmp_path, monkeypatch, server.host) == ("well", "answers, and lets us in")
+    assert await asked(tmp_path, monkeypatch, server.host) == ("ok", "Firestore responds and accepts our credentials")
 
 
 async def test_that_it_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state, what = await asked(tmp_path, monkeypatch, "127.0.0.1:1")
-    assert state == "wrong"
+    assert state == "error"
     assert what.startswith("Firestore ")

@@ -172,7 +172,7 @@ def test_the_first_problem_is_raised_and_the_others_are_counted(refused: Refused
     found = diagnose(config=None, environment={}, flags=flags)
     assert found.loaded is None
     assert len(found.problems) == 3
-    assert all(problem.what and problem.remedy for problem in found.problems)
+    assert all(problem.message and problem.fix for problem in found.problems)
 
 
 def test_a_bad_value_is_an_error_even_where_a_good_one_goes_over_it(refused: Refused) -> None:

@@ -108,7 +108,7 @@ def test_the_line_of_a_bad_value_is_named(folder: Path, toml: str, where: str) -
 
 
 def problems() -> list[str]:
-    return [problem.what for problem in diagnose(config=None, environment={}, flags={}).problems]
+    return [problem.message for problem in diagnose(config=None, environment={}, flags={}).problems]
 
 
 def test_a_section_that_is_no_section_is_told_so(refused: Refused) -> None:

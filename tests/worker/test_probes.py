@@ -13,15 +13,18 @@ import pytest
 
 from parcelpost.errors import InvalidSettings
 from parcelpost.events import Event, PagesServed
+from parcelpost.health import Finding
 from parcelpost.settings.schema import HttpSettings
 from parcelpost.worker import probes as pages_module
 from parcelpost.worker.probes import Answer, Page, served, state
 
 HOST = "127.0.0.1"
 METRICS = b"parcelpost_tasks 7\n"
+PAUSED = Finding.of("worker.paused", "the gateway has paused worker w1", "resume it")
+SLOWED = Finding.of("worker.tight_memory", "76 % of the memory is used", "add memory")
 PAGES: dict[str, Page] = {
     "/healthz": lambda: state([]),
-    "/readyz": lambda: state(["paused by the gateway", "storage: executor must stop"]),
+    "/readyz": lambda: state([PAUSED, SLOWED]),
     "/metrics": lambda: Answer(200, METRICS, "text/plain; version=0.0.4; charset=utf-8"),
 }
 
@@ -99,7 +102,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_worker_without_problems_is_ok(site: Site) -> None:
     reply = await site.ask("/healthz")
     assert reply.status == 200
-    assert reply.body == b'{"status":"ok","problems":[]}\n'
+    assert reply.body == b'{"status":"ok","findings":[]}\n'
     assert reply.headers["Content-Type"] == "application/json"
     assert reply.headers["Content-Length"] == str(len(reply.body))
     assert reply.headers["Connection"] == "close"
@@ -111,7 +114,22 @@ async def test_a_worker_with_problems_names_them(site: Site) -> None:
     assert reply.status == 503
     assert msgspec.json.decode(reply.body) == {
         "status": "not ok",
-        "problems": ["paused by the gateway", "storage: executor must stop"],
+        "findings": [
+            {
+                "id": "worker.paused",
+                "severity": "warning",
+                "message": "the gateway has paused worker w1",
+                "fix": "resume it",
+                "command": "",
+            },
+            {
+                "id": "worker.tight_memory",
+                "severity": "note",
+                "message": "76 % of the memory is used",
+                "fix": "add memory",
+                "command": "",
+            },
+        ],
     }
 
 
@@ -122,10 +140,10 @@ async def test_the_metrics_are_plain_text(site: Site) -> None:
 
 
 async def test_a_page_is_made_anew_for_every_request() -> None:
-    problems: list[str] = []
-    async with opened({"/readyz": lambda: state(problems)}) as site:
-        assert (await site.ask("/readyz")).status == 200
-        problems.append("draining: SIGTERM")
+    findings = [SLOWED]
+    async with opened({"/readyz": lambda: state(findings)}) as site:
+        assert (await site.ask("/readyz")).status == 200, "it works, if more slowly"
+        findings.append(Finding.of("worker.draining", "draining: SIGTERM", "nothing to do"))
         assert (await site.ask("/readyz")).status == 503
 
 

@@ -85,7 +85,7 @@ async def test_loops_that_hang_are_named_unless_chores_or_a_full_store_hold_them
         await eventually(lambda: same(worker.stuck(), ["sync", "slot-1"]))
 
 
-async def test_the_health_page_says_which_loop_does_not_turn(tmp_path: Path) -> None:
+async def test_the_health_page_names_the_loop_that_is_stuck(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -96,4 +96,5 @@ async def test_the_health_page_says_which_loop_does_not_turn(tmp_path: Path) -> 
                 answer = await client.get(f"http://127.0.0.1:{port}/healthz")
                 if answer.status_code != 200:  # while chores run, nothing counts as stuck
                     break
-    assert (answer.status_code, answer.json()["problems"]) == (503, ["sync does not turn"])
+    (finding,) = answer.json()["findings"]
+    assert (answer.status_code, finding["id"], finding["message"]) == (503, "worker.stuck", "the sync loop is stuck")

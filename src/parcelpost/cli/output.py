@@ -11,6 +11,9 @@ from datetime import datetime
 from typing import Any
 
 from parcelpost.errors import ParcelpostError
+from parcelpost.units import age as age  # noqa: PLC0414 - commands print them
+from parcelpost.units import count as count  # noqa: PLC0414
+from parcelpost.units import size as size  # noqa: PLC0414
 
 Cell = str | int | None
 
@@ -81,23 +84,6 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-def size(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
-        value /= 1024
-    return f"{value:,.1f} TiB"
-
-
-def age(seconds: float) -> str:
-    """`12 s`, `5 min`, `3 h`, `4 days`."""
-    for unit, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:,.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
-
-
 def moment(value: datetime | None) -> str | None:
     return None if value is None else f"{value:%Y-%m-%d %H:%M:%S} UTC"
 
@@ -106,11 +92,6 @@ def record_noun(record_type: str, number: int) -> str:
     """What a round of sync was about, of `raw_files` so many: `raw file` of one."""
     words = record_type.replace("_", " ")
     return words.removesuffix("s") if number == 1 else words
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    """`1 task`, `2,000 tasks`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def confirm(question: str) -> None:

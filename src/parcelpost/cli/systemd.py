@@ -77,8 +77,8 @@ _END = (events.WorkerStopped, events.GatewayStopped)
 class Service:
     """Ready once `step` was taken for the first time, alive only while nothing is stuck. `emit` is an Emit.
 
-    `stuck` names loops that do not turn, `problems` what keeps it from its work. A process whose event loop does not
-    turn says nothing at all, and so is found by the watchdog.
+    `stuck` returns the loops that are stuck, `problems` what keeps it from its work. A process whose event loop hangs
+    sends nothing at all, and so is found by the watchdog.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -122,7 +122,7 @@ class Service:
 
     def _said(self) -> str:
         if stuck := self.stuck():
-            return f"stuck, does not turn: {', '.join(stuck)}"
+            return f"stuck: {', '.join(stuck)}"
         return self._status if self._is_leaving else "; ".join(self.problems()) or self._status
 
     def _state(self) -> list[str]:

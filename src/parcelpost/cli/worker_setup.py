@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from parcelpost.cli.components import known_sites, open_upstream, scraper_factory, secret_warnings
 from parcelpost.cli.context import store_options
 from parcelpost.cli.fetch_setup import browser_pool, fetch_options
-from parcelpost.cli.health.readiness import check_ready
-from parcelpost.cli.health.summary import failures_text
+from parcelpost.cli.health.environment import check_ready
 from parcelpost.cli.systemd import Service
 from parcelpost.clock import SystemClock
 from parcelpost.events import Emit, Event
+from parcelpost.health import Finding
 from parcelpost.log import make_log
 from parcelpost.scrapers.fetch.client import PageFetcher
 from parcelpost.settings import Settings
@@ -89,7 +89,8 @@ async def open_worker(
         )
         worker = Worker(context, tools)
         if service.is_watched:
-            service.stuck, service.problems = worker.stuck, worker.problems
+            service.stuck = worker.stuck
+            service.problems = lambda: [found.message for found in worker.findings() if found.blocks_work]
             worker.supervisor.add("service", service.step)
         if telemetry:
             await stack.enter_async_context(probes.served(settings.http, _pages(worker, telemetry), emit))
@@ -112,19 +113,12 @@ def _pages(worker: Worker, telemetry: Telemetry) -> dict[str, probes.Page]:
         return probes.Answer(200, telemetry.page(), CONTENT_TYPE)
 
     return {
-        "/healthz": lambda: probes.state([f"{name} does not turn" for name in worker.stuck()]),
-        "/readyz": lambda: probes.state(
-            worker.problems(), {"warnings": _warnings(worker), "broken_fields": worker.learning.broken}
+        "/healthz": lambda: probes.state(
+            [Finding.of("worker.stuck", f"the {name} loop is stuck", "restart the worker") for name in worker.stuck()]
         ),
+        "/readyz": lambda: probes.state(worker.findings()),
         "/metrics": metrics,
     }
-
-
-def _warnings(worker: Worker) -> list[str]:
-    """What a person should look at though the worker does its work."""
-    failures = worker.janitor.failures
-    lately = [failures_text(failures, "in the last 24 h")] if failures and failures.are_many else []
-    return worker.warnings() + lately
 
 
 def _broadcast(*listeners: Emit) -> Emit:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parcelpost.errors import InvalidSettings
+from parcelpost.health import Finding
 from parcelpost.settings.schema import (
     KEYS,
     FieldMapSettings,
@@ -33,7 +34,7 @@ from parcelpost.settings.secrets import (
     TOKEN_VARIABLE,
     WORKER_TOKENS_VARIABLE,
 )
-from parcelpost.settings.validation import Problem, check, fit_defaults
+from parcelpost.settings.validation import check, fit_defaults
 
 DEFAULT = Path("parcelpost.toml")
 VARIABLE = "PARCELPOST_CONFIG"
@@ -59,7 +60,7 @@ class SettingsBuilder:
         self.origins: dict[str, str] = dict.fromkeys(KEYS, "default")
         self.platforms: dict[str, PlatformSettings] = {}
         self.field_maps: dict[str, FieldMapSettings] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[Finding] = []
         self.warnings: list[str] = []
 
     def set_text(self, name: str, text: str, origin: str) -> None:
@@ -82,8 +83,8 @@ class SettingsBuilder:
         except ValueError:
             self._invalid(key, form(key, in_file=True), shown(key, value), origin)
 
-    def add_problem(self, what: str, remedy: str) -> None:
-        self.problems.append(Problem(what=what, remedy=remedy))
+    def add_problem(self, message: str, fix: str) -> None:
+        self.problems.append(Finding.of("settings.invalid", message, fix))
 
     def _set(self, key: Key, value: Any, origin: str) -> None:
         self.values[key.name] = value
@@ -308,7 +309,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     """None if there is a problem."""
     partly: Settings
     """The valid values, and defaults for the rest: for reports, not to work with."""
-    problems: tuple[Problem, ...]
+    problems: tuple[Finding, ...]
     warnings: tuple[str, ...]
 
 
@@ -327,7 +328,7 @@ def load(
     if diagnosis.loaded is None:
         first, *others = diagnosis.problems
         more = f" (and {len(others)} more: see 'parcelpost config check')" if others else ""
-        raise InvalidSettings(first.what + more, hint=first.remedy)
+        raise InvalidSettings(first.message + more, hint=first.fix)
     return diagnosis.loaded
 
 

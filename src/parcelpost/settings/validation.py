@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from msgspec import Struct
-
 from parcelpost.errors import InvalidSettings
+from parcelpost.health import Finding
 from parcelpost.settings.schema import KEYS, Settings, as_text
 from parcelpost.settings.secrets import PROXY_LOGIN_VARIABLE
 
@@ -29,11 +28,8 @@ _HEADER = re.compile(r"[ -~]{0,200}", re.ASCII)
 _NEEDS_UPSTREAM = ("ondemand", "legacy")
 
 
-class Problem(Struct, frozen=True, kw_only=True):
-    """Why the settings cannot be used, and what to do about it."""
-
-    what: str
-    remedy: str
+def _invalid(message: str, fix: str) -> Finding:
+    return Finding.of("settings.invalid", message, fix)
 
 
 def fit_defaults(values: dict[str, Any], origins: dict[str, str]) -> None:
@@ -50,47 +46,47 @@ def fit_defaults(values: dict[str, Any], origins: dict[str, str]) -> None:
             origins[high] = f"default, to fit {low}"
 
 
-def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Problem]:
+def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Finding]:
     """Yields what is wrong with settings that are valid one by one."""
     for low, high, relation in _ORDERED:
         if values[low] > values[high] or (values[low] == values[high] and relation == "less than"):
             parts = [f"{name} ({as_text(KEYS[name], values[name])}, {origins[name]})" for name in (low, high)]
-            yield Problem(what=f"{parts[0]} must be {relation} {parts[1]}", remedy="change one of the two")
+            yield _invalid(f"{parts[0]} must be {relation} {parts[1]}", "change one of the two")
     if what := url_problem(values["gateway.url"]):
         where = origins["gateway.url"]
-        yield Problem(what=f"{where}: gateway.url {what}", remedy="write it as https://gateway.example.org")
+        yield _invalid(f"{where}: gateway.url {what}", "write it as https://gateway.example.org")
     path: str = values["gateway.base_path"]
     if path and not _BASE_PATH.fullmatch(path):
         where = origins["gateway.base_path"]
-        yield Problem(what=f"{where}: gateway.base_path must be a path", remedy="write it as /internal")
+        yield _invalid(f"{where}: gateway.base_path must be a path", "write it as /internal")
     if name := _old_gateway(values["gateway.url"], path):
         where = f"{origins[name]}: {name} leads to {_OLD_BASE_PATH}"
-        yield Problem(
-            what=f"{where}, the older Python gateway, which is not supported",
-            remedy="give the address of a Go gateway (version 3) or of Parcelpost's; gateway.base_path is /internal",
+        yield _invalid(
+            f"{where}, the older Python gateway, which is not supported",
+            "give the address of a Go gateway (version 3) or of Parcelpost's; gateway.base_path is /internal",
         )
     if not is_worker_id(values["worker.id"]):
         where = origins["worker.id"]
-        yield Problem(
-            what=f"{where}: worker.id must be at most 200 visible ASCII characters without spaces",
-            remedy="write it as hartford-1",
+        yield _invalid(
+            f"{where}: worker.id must be at most 200 visible ASCII characters without spaces",
+            "write it as hartford-1",
         )
     for name in ("fetch.user_agent", "fetch.contact"):
         if not _HEADER.fullmatch(values[name]):
             where = origins[name]
-            yield Problem(
-                what=f"{where}: {name} must be at most 200 visible ASCII characters",
-                remedy="write it as records@example.org",
+            yield _invalid(
+                f"{where}: {name} must be at most 200 visible ASCII characters",
+                "write it as records@example.org",
             )
     if "@" in values["fetch.proxy"]:
-        yield Problem(
-            what=f"{origins['fetch.proxy']}: fetch.proxy must not hold a user name or a password",
-            remedy=f"put them into {PROXY_LOGIN_VARIABLE}, as user:password",
+        yield _invalid(
+            f"{origins['fetch.proxy']}: fetch.proxy must not hold a user name or a password",
+            f"put them into {PROXY_LOGIN_VARIABLE}, as user:password",
         )
     yield from _check_firestore(values, origins)
     if not values["storage.path"]:
         where = origins["storage.path"]
-        yield Problem(what=f"{where}: storage.path is empty", remedy="name the store's file")
+        yield _invalid(f"{where}: storage.path is empty", "name the store's file")
 
 
 def is_worker_id(text: str) -> bool:
@@ -153,26 +149,26 @@ _HEARTBEATS_A_LEASE = 4
 _NO_ID = re.compile(r"|\.|\.\.|__.*__", re.DOTALL)
 
 
-def _check_firestore(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Problem]:
+def _check_firestore(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Finding]:
     for name, form, what, example in _FORMS:
         if not form.fullmatch(values[name]):
-            yield Problem(what=f"{origins[name]}: {name} {what}", remedy=f"write it as {example}")
+            yield _invalid(f"{origins[name]}: {name} {what}", f"write it as {example}")
     root = values["firestore.root"]
     parts = root.strip("/").split("/")
     if root and (len(parts) % 2 or any(_NO_ID.fullmatch(part) for part in parts)):
-        yield Problem(
-            what=f"{origins['firestore.root']}: firestore.root must be the path of a document, or empty",
-            remedy="write it as parcelpost/main: collection, document, and so on in pairs",
+        yield _invalid(
+            f"{origins['firestore.root']}: firestore.root must be the path of a document, or empty",
+            "write it as parcelpost/main: collection, document, and so on in pairs",
         )
     for what, remedy in _raw_problems(values["firestore.raw"]):
-        yield Problem(what=f"{origins['firestore.raw']}: firestore.raw {what}", remedy=remedy)
+        yield _invalid(f"{origins['firestore.raw']}: firestore.raw {what}", remedy)
     if (
         values["worker.upstream"] == "firestore"
         and values["firestore.lease_seconds"] < _HEARTBEATS_A_LEASE * values["heartbeat.seconds"]
     ):
-        yield Problem(
-            what="firestore.lease_seconds must be at least 4 times heartbeat.seconds: heartbeats extend the leases",
-            remedy="change one of the two",
+        yield _invalid(
+            "firestore.lease_seconds must be at least 4 times heartbeat.seconds: heartbeats extend the leases",
+            "change one of the two",
         )
 
 

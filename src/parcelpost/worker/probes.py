@@ -11,6 +11,7 @@ import msgspec
 
 from parcelpost.errors import AddressNotFree
 from parcelpost.events import Emit, PagesServed
+from parcelpost.health import Finding
 from parcelpost.settings.schema import HttpSettings
 from parcelpost.system import tcp_server
 
@@ -29,10 +30,11 @@ class Answer(msgspec.Struct, frozen=True):
 Page = Callable[[], Answer]
 
 
-def state(problems: list[str], notes: dict[str, object] | None = None) -> Answer:
-    """200 when there are no problems; notes change nothing about that."""
-    body = {"status": "ok" if not problems else "not ok", "problems": problems, **(notes or {})}
-    return Answer(503 if problems else 200, msgspec.json.encode(body) + b"\n")
+def state(findings: list[Finding]) -> Answer:
+    """200 unless a finding blocks the worker's work."""
+    is_ok = not any(finding.blocks_work for finding in findings)
+    body = {"status": "ok" if is_ok else "not ok", "findings": findings}
+    return Answer(200 if is_ok else 503, msgspec.json.encode(body) + b"\n")
 
 
 @asynccontextmanager

@@ -63,6 +63,8 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     worker_id: str
     owner: str
     """The process's owner id in the store."""
+    store: str = ""
+    """The path under which it opened the store."""
     published_at: datetime
     started_at: datetime
     mode: str
@@ -82,6 +84,8 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     browser_waits: tuple[BrowserWait, ...] = ()
     broken: tuple[Broken, ...] = ()
     """Fields that sites no longer show where they did."""
+    stopped_at: datetime | None = None
+    """When it ended in good order; None: it runs, or it crashed."""
     cleaning_since: datetime | None = None
     """The daily clean-up may hold the store for long: nothing is published meanwhile."""
 
@@ -89,6 +93,12 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
 async def read_statuses(state: WorkerState) -> list[WorkerStatus]:
     """Of all processes, also of those that are gone; the newest row first."""
     return sorted(await state.list(_ROW, WorkerStatus), key=lambda status: status.published_at, reverse=True)
+
+
+def last_run(statuses: Sequence[WorkerStatus]) -> list[WorkerStatus]:
+    """Returns every process that published a status while the one that published last was up."""
+    newest = max(statuses, key=lambda status: status.published_at, default=None)
+    return [status for status in statuses if newest and status.published_at >= newest.started_at]
 
 
 async def delete_old_statuses(state: WorkerState, now: datetime) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from parcelpost import __version__
+from parcelpost.errors import StoreError
 from parcelpost.events import WorkerStarted
+from parcelpost.health import Finding, sort_findings
 from parcelpost.scrapers.fetch.throttle import SiteAvailability
 from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.settings import Settings
-from parcelpost.storage.health import Level
 from parcelpost.telemetry import Figures
 from parcelpost.upstream.null import NullUpstream
 from parcelpost.worker.backoff import COLLECTOR, SYNC, Offline
@@ -20,12 +24,19 @@ from parcelpost.worker.collector import Collector
 from parcelpost.worker.context import Context
 from parcelpost.worker.control import Pressure
 from parcelpost.worker.executor import Executor
+from parcelpost.worker.health import (
+    browser_wait_finding,
+    failures_finding,
+    field_finding,
+    status_findings,
+    usage_finding,
+)
 from parcelpost.worker.heartbeat import HeartbeatLoop
 from parcelpost.worker.janitor import Janitor
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import LONGEST_STEP_SECONDS, Supervisor
 from parcelpost.worker.resources import Browsers, Resources
-from parcelpost.worker.status import MemoryPressure, Publisher, WorkerStatus, read_statuses
+from parcelpost.worker.status import MemoryPressure, Publisher, WorkerStatus, publish, read_statuses
 from parcelpost.worker.sync import SyncManager
 
 _CHECK_SECONDS = 0.5
@@ -145,6 +156,7 @@ class Worker:
             name=context.name,
             worker_id=context.worker_id,
             owner=context.lpm.owner_id,
+            store=str(context.lpm.path.resolve()),
             published_at=context.clock.now(),
             started_at=self._started_at,
             mode=self._mode,
@@ -162,40 +174,36 @@ class Worker:
             cleaning_since=self.janitor.cleaning_since,
         )
 
-    def problems(self) -> list[str]:
-        """What keeps this worker from its work, for operators and probes."""
-        control = self.control
-        problems = []
+    def findings(self) -> list[Finding]:
+        """What keeps this worker from its work, slows it down, or needs an operator."""
+        context, control, lpm = self.context, self.control, self.context.lpm
+        option = f" --store {shlex.quote(str(lpm.path))}"
+        found = list(status_findings(self.status(), context.clock.now()))
         if control.leaving.is_set():
-            problems.append(f"draining: {control.reason}")
-        upstream = "Firestore" if self.context.settings.worker.upstream == "firestore" else "the gateway"
-        if control.paused:
-            problems.append(f"paused by {upstream}")
+            found.append(Finding.of("worker.draining", f"draining: {control.reason}", "nothing to do"))
         if control.missing:
-            problems.append(control.missing)
-        elif control.level is not Level.FINE:
-            lacks_inodes = control.usage is not None and control.usage.lacks_inodes
-            problems.append(f"storage: {control.level}{' (no free inodes)' if lacks_inodes else ''}")
-        if control.pressure >= Pressure.NO_NEW_TASKS:
-            problems.append(self.resources.summary)
-        if reason := self.context.lpm.backpressure.problem:
-            problems.append(f"the store cannot be written: {reason}")
-        denials = {outage.reason for outage in self.context.upstream_state.outages.values() if outage.denied}
-        return problems + [f"{upstream} does not accept this worker: {reason}" for reason in sorted(denials)]
+            check = "store.raw_folder_missing" if lpm.path.exists() else "store.moved"
+            found.append(Finding.of(check, control.missing, "put the files back or mount their volume"))
+        elif control.usage and (full := usage_finding(control.usage, option)):
+            found.append(full)
+        if reason := lpm.backpressure.problem:
+            fix = "free disk space, or check the owner and the permissions of the store's files"
+            found.append(Finding.of("store.not_writable", f"the store is not writable: {reason}", fix))
+        for peer in lpm.hung_peers():
+            message = f"process {peer} on the same store does not respond"
+            fix = f"continue it with 'kill -CONT {peer}' if it was stopped, or end it with 'kill -9 {peer}'"
+            found.append(Finding.of("worker.hung", message, fix))
+        found += map(browser_wait_finding, self.executor.browser_waits)
+        if self.janitor.failures and (failing := failures_finding(self.janitor.failures, option)):
+            found.append(failing)
+        return sort_findings([*found, *map(field_finding, self.learning.broken)])
 
     def stuck(self) -> list[str]:
-        """Loops whose step does not end: only a restart would help. Waiting for the store is not being stuck."""
+        """Returns the loops whose step does not end. Waiting for the store is not being stuck."""
         if self.janitor.chores_seconds > _LONGEST_CHORES_SECONDS:
             return ["janitor"]
         is_store_held = self.janitor.chores_seconds > 0 or self.context.lpm.backpressure.waiting > 0
         return [] if is_store_held else self.supervisor.overdue()
-
-    def warnings(self) -> list[str]:
-        """What makes this worker slower, or keeps some tasks waiting, though it does its work."""
-        slow = [self.resources.summary] if self.control.pressure is Pressure.SLOW else []
-        peers = self.context.lpm.hung_peers()
-        hung = [f"process {peer} on the same store does not respond" for peer in peers]
-        return slow + hung + [wait.text for wait in self.executor.browser_waits]
 
     def add_collector(self) -> None:
         self.supervisor.add("collector", self.collector.step)
@@ -241,6 +249,8 @@ class Worker:
         finally:
             await self.janitor.close()
             await self.executor.close()
+        with contextlib.suppress(StoreError):
+            await publish(context.lpm.state, replace(self.status(), stopped_at=context.clock.now()))
 
     async def _goodbye(self) -> None:
         """The last heartbeat; then what was learned last, which nobody waits for."""

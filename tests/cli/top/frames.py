@@ -7,10 +7,9 @@ from datetime import UTC, datetime, timedelta
 from msgspec.structs import replace
 
 from parcelpost.cli.context import Opener
-from parcelpost.cli.health.overview import OutboxDepth, Overview, SyncedRound, SyncHealth, WorkerBrowser
-from parcelpost.cli.health.store_status import Pause
-from parcelpost.cli.health.store_status import Problem as Wrong
+from parcelpost.cli.health.overview import Overview, Pause, SyncedRound, SyncState, WorkerBrowser
 from parcelpost.cli.top.data import Rates, StoreFailure, TopData
+from parcelpost.health import Finding
 from parcelpost.model import QueueDepth
 from parcelpost.storage.health import Level, Usage
 from parcelpost.storage.history import Sample, TimedSample
@@ -46,15 +45,17 @@ def overview(**changes: object) -> Overview:
         level=Level.FINE,
     )
     fields: dict[str, object] = {
-        "well": True,
-        "problems": [],
+        "ok": True,
+        "findings": [],
         "store": "local_data/parcelpost.db",
         "queue": QueueDepth(),
         "platforms": {},
-        "outbox": OutboxDepth(unsynced=0, oldest_unsynced_seconds=0, rejected=0),
-        "sync": SyncHealth(
-            upstream="the gateway", last_upload=None, last_download=None, away=None, denied="", remedy=""
-        ),
+        "schema_version": 1,
+        "last_change": "",
+        "cache_bytes": 0,
+        "artifact_bytes": 0,
+        "backups": [],
+        "sync": SyncState(last_upload=None, last_download=None, outage=None),
         "storage": usage,
         "used_percent": 2.2,
         "paused": {},
@@ -63,7 +64,7 @@ def overview(**changes: object) -> Overview:
         "broken": [],
         "browser_waits": [],
         "workers": [],
-        "left_by_dead": [],
+        "crashed": [],
         "commands": [],
         "backup": None,
     }
@@ -85,19 +86,16 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> TopData:
     counts = {"pending": 1_240, "delayed": 12, "processing": 2, "completed": 98_123, "failed": 12}
     failing = {names[1]: Ends(failed=40, ended=400)} if platforms > 1 else {}
     found = overview(
-        well=False,
-        problems=[
-            Wrong(f"the gateway refused 2 results {text}", "see 'parcelpost results list --delivery rejected'"),
-            Wrong("there is no backup yet", "run 'parcelpost store backup'"),
+        ok=False,
+        findings=[
+            Finding.of("outbox.rejected", f"the upstream rejected 2 results {text}", "see 'parcelpost results list'"),
+            Finding.of("backup.none", "there is no backup yet", "run 'parcelpost store backup'"),
         ],
         workers=[Opener(id="worker-4711-8a1c66f0", pid=4711, since="2026-11-16T10:00:00.000Z")],
-        sync=SyncHealth(
-            upstream="the gateway",
+        sync=SyncState(
             last_upload=SyncedRound(ago(12), "results", 50),
             last_download=SyncedRound(ago(70), "tasks", 100),
-            away=None,
-            denied="",
-            remedy="",
+            outage=None,
         ),
         paused={names[0]: Pause("2026-11-16T14:30:00.000Z", f"it blocked us {text}")},
         failures=Failures(failed=40, ended=4_000, platforms=failing, commonest="x"),
@@ -199,7 +197,7 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> TopData:
 def away() -> TopData:
     data = busy()
     gone = Offline(since=ago(400), until=ago(-180), failures=4, reason="503 Service Unavailable")
-    sync = SyncHealth(upstream="the gateway", last_upload=None, last_download=None, away=gone, denied="", remedy="")
+    sync = SyncState(last_upload=None, last_download=None, outage=gone)
     return replace(data, overview=overview(sync=sync, workers=data.overview.workers))
 
 

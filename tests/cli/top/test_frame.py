@@ -74,7 +74,7 @@ def test_everything_is_on_one_screen(width: int, height: int) -> None:
     shown = words(frames.busy(), width, height)
     for text in (
         "host-1a2b3c4d · ondemand → gateway.example.org · up 3 h",
-        "Problem 1 of 2: the gateway refused 2 results",
+        "Problem 1 of 2: the upstream rejected 2 results",
         "Problem 2 of 2: there is no backup yet",
         "6 problems: 2",
         "6 running · 4,960 pending (48 delayed) · 48 failed · 392,492 completed",

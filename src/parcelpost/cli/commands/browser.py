@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import typer
 
 from parcelpost.cli.commands import browser_open
-from parcelpost.cli.health.summary import attention_lines
+from parcelpost.cli.health.summary import finding_line, finding_lines
 from parcelpost.cli.options import (
     AsJson,
     ConfigOption,
@@ -57,9 +57,9 @@ _HEADERS = ("browser", "state", "task", "tasks done", "launches", "memory", "age
 def status(
     store_path: StoreOption = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
-    """Show the browsers that workers run, and how many are safe here.
+    """Show the browsers of running workers, and how many fit on this machine.
 
-    The first line says that all is well, or what is wrong and what to do. Only looks: nothing is started or changed.
+    Starts with the problems found and their fixes, or `No problems found.` Read-only.
     """
     from parcelpost.cli import context
     from parcelpost.cli.health import browsers
@@ -73,7 +73,7 @@ def status(
 
 
 def _status_lines(found: BrowserReport, now: datetime) -> Iterator[str]:
-    yield from attention_lines(found.problems)
+    yield from finding_lines(found.findings)
     yield ""
     safe = "safe here" if found.chromium else "would be safe"
     yield from fields((("chromium", found.chromium or "none was found"), (safe, room_text(found.room))))
@@ -116,9 +116,9 @@ Examples:
 def doctor(
     store_path: StoreOption = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
-    """Find Chromium, start it, load a page in it, and say what is missing.
+    """Find Chromium, start it, load a page, and print a fix for each problem.
 
-    Exits with 1 if tasks that need a browser would not run here. The store is not changed, and need not be there.
+    Exits with 1 if tasks that need a browser cannot run here. Needs no store, and changes nothing.
     """
     import asyncio
 
@@ -127,16 +127,14 @@ def doctor(
     store = store_context(store_path, config, set_)
     found = asyncio.run(browsers.diagnose_browser(store))
     print_json(found) if as_json else print_lines(_diagnosis_lines(found))
-    if not found.well:
+    if not found.ok:
         raise typer.Exit(1)
 
 
 def _diagnosis_lines(found: BrowserDiagnosis) -> Iterator[str]:
-
-    if found.well:
-        yield "All is well: a page was loaded in a browser."
-    for problem in found.problems:
-        yield printable(f"Attention: {problem.what}. What to do: {problem.remedy}.")
+    if found.ok:
+        yield "No problems found: a page was loaded in a browser."
+    yield from map(finding_line, found.findings)
     yield ""
     yield from fields(
         (

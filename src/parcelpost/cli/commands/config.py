@@ -21,7 +21,6 @@ from parcelpost.settings.secrets import without_password
 
 if TYPE_CHECKING:
     from parcelpost.settings.sources import Loaded
-    from parcelpost.settings.validation import Problem
 
 
 app = typer.Typer(
@@ -68,30 +67,23 @@ def show(config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = 
 
 @app.command("check", epilog=CHECK_EXAMPLES)
 def check(config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False) -> None:
-    """Say whether a worker can run with the settings, and what is wrong with them if not.
+    """Check whether a worker can run with the settings.
 
-    Exits with 1 if something is wrong. A warning is no fault. Nothing is sent to the gateway and no store is opened.
+    Exits with 1 if there is an error; warnings do not count. Does not connect to the gateway or open the store.
     """
-    from parcelpost.cli.health.readiness import assess_settings
+    from parcelpost.cli.health.environment import settings_findings
+    from parcelpost.cli.health.summary import finding_lines
+    from parcelpost.health import is_ok
     from parcelpost.settings import sources
 
     found = sources.diagnose(config=config, environment=os.environ, flags=sources.parse_set(set_ or []))
-    problems, warnings = assess_settings(found)
+    findings = settings_findings(found)
     if as_json:
-        print_json({"ok": not problems, "problems": problems, "warnings": warnings})
+        print_json({"ok": is_ok(findings), "findings": findings})
     else:
-        print_lines(_verdict(problems, warnings))
-    if problems:
+        print_lines(finding_lines(findings))
+    if not is_ok(findings):
         raise typer.Exit(1)
-
-
-def _verdict(problems: list[Problem], warnings: list[str]) -> Iterator[str]:
-    if not problems:
-        yield "All is well, but for this:" if warnings else "All is well."
-    for problem in problems:
-        yield f"Attention: {printable(problem.what)}. What to do: {printable(problem.remedy)}."
-    for warning in warnings:
-        yield f"Warning: {printable(warning)}."
 
 
 def _setting_values(loaded: Loaded) -> Iterator[tuple[str, Any]]:

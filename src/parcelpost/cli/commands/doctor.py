@@ -13,7 +13,8 @@ from parcelpost.cli.output import print_json, print_lines
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from parcelpost.cli.doctor.report import CheckContext, Report
+    from parcelpost.cli.doctor.report import Report
+    from parcelpost.cli.health.checks import CheckContext
 
 
 EXAMPLES = """
@@ -22,7 +23,7 @@ Examples:
 \b
   parcelpost doctor
   parcelpost doctor --deep --strict
-  parcelpost doctor --json | jq '.checks[].problems[].command'
+  parcelpost doctor --json | jq '.findings[] | {id, fix}'
   parcelpost doctor --bundle
   parcelpost doctor --bundle /tmp/for-support.tar.gz --log /var/log/parcelpost.log
 """
@@ -30,31 +31,33 @@ Examples:
 
 def doctor(
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="With --bundle: where to write it; else a name with the date.")
+        Path | None, typer.Argument(metavar="FILE", help="With --bundle: the file to write, else named by date.")
     ] = None,
     deep: Annotated[
         bool,
-        typer.Option("--deep", help="Take the time to look at every index, page and backup, and to try a browser."),
+        typer.Option("--deep", help="Also check every index, page and backup, and start a browser. Takes longer."),
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for a warning, too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")] = False,
     bundle: Annotated[
-        bool, typer.Option("--bundle", help="Write a file for a helper: what is known, without secrets and names.")
+        bool, typer.Option("--bundle", help="Create a support bundle, without secrets and names.")
     ] = False,
     log: Annotated[
-        Path | None, typer.Option("--log", metavar="PATH", help="With --bundle: the worker's log, whose end goes in.")
+        Path | None, typer.Option("--log", metavar="PATH", help="With --bundle: the worker's log; its end is included.")
     ] = None,
     store_path: StoreOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check store, space, backups, deliveries, settings, clock, gateway and browser; say what mends what is wrong.
+    """Run all checks and print a fix for each problem.
 
-    Exits with 1 if something must be mended. Only looks, also while a worker runs, and where there is no store yet.
+    Checks store, backups, outbox, upstream, worker, settings, clock and browser. Exits with 1 if there is an error.
+    Read-only: works while a worker runs, and without a store.
     """
     import asyncio
 
-    from parcelpost.cli.doctor.checks import make_context, run_checks
+    from parcelpost.cli.doctor.report import make_context, run_checks
+    from parcelpost.health import Severity
     from parcelpost.settings.sources import diagnose, parse_set
 
     if not bundle and (file or log):
@@ -66,7 +69,7 @@ def doctor(
         _bundle(case, report, file, log, as_json=as_json)
         return
     _show(report, as_json=as_json)
-    if not report.well or (strict and report.warnings):
+    if not report.ok or (strict and report.number(Severity.WARNING)):
         raise typer.Exit(1)
 
 

@@ -141,9 +141,9 @@ async def _gather_overview(settings: Settings) -> GatewayOverview:
 
 
 def _status_lines(overview: GatewayOverview) -> Iterator[str]:
-    from parcelpost.cli.health.summary import attention_lines
+    from parcelpost.cli.health.summary import finding_lines
 
-    yield from attention_lines(overview.problems)
+    yield from finding_lines(overview.findings)
     yield ""
     yield from fields(_status_facts(overview))
     if overview.queue:

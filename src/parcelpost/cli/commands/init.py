@@ -68,7 +68,7 @@ def _known_platforms(platforms: str) -> str:
 def _check_settings(wanted: dict[str, str]) -> None:
     found = diagnose(config=None, environment={}, flags=wanted)
     for problem in found.problems:
-        raise InvalidInput(problem.what.removeprefix("flag --set: "), hint=problem.remedy)
+        raise InvalidInput(problem.message.removeprefix("flag --set: "), hint=problem.fix)
 
 
 def ask_options(given: InitOptions) -> InitOptions:
@@ -164,7 +164,7 @@ def write_settings(folder: Path, chosen: Mapping[str, str], *, force: bool) -> W
 
 
 def _notes(url: str) -> Iterator[str]:
-    from parcelpost.cli.health.readiness import is_own_machine
+    from parcelpost.cli.health.environment import is_own_machine
 
     if not url:
         return
@@ -188,7 +188,7 @@ def _has_token() -> bool:
 
 
 def _next_steps(folder: Path, chosen: Mapping[str, str]) -> Iterator[str]:
-    from parcelpost.cli.health.readiness import is_own_machine
+    from parcelpost.cli.health.environment import is_own_machine
 
     if folder.absolute() != Path.cwd():
         yield f"cd {shlex.quote(str(folder))}"

@@ -13,6 +13,7 @@ from parcelpost.cli.options import (
     ConfigOption,
     SetOption,
     StoreContext,
+    command_line,
     load_settings,
 )
 from parcelpost.cli.output import printable
@@ -107,9 +108,9 @@ def run(
 async def _run(settings: Settings, config: Path | None, *, until_empty: bool) -> None:
     import asyncio
 
-    from parcelpost.cli.health.summary import failures_remedy, failures_text
     from parcelpost.cli.worker_setup import open_worker
     from parcelpost.worker.control import Control
+    from parcelpost.worker.health import failures_text
     from parcelpost.worker.runner import OndemandRunner, StandaloneRunner, WorkerRunner
 
     control = Control()
@@ -138,8 +139,10 @@ async def _run(settings: Settings, config: Path | None, *, until_empty: bool) ->
             print(f"{counts} in this run; {depth.unsynced:,} to deliver, {depth.rejected:,} rejected in the store")
             failures = await worker.context.lpm.failures_since(started_at)
             if failures.failed:
-                remedy = failures_remedy(StoreContext(worker.context.lpm.path, settings, config))
-                print(printable(f"{failures_text(failures, 'since this run began')}; {remedy}."))
+                store = StoreContext(worker.context.lpm.path, settings, config)
+                see, retry = (command_line(f"tasks {verb} --status failed", store) for verb in ("list", "retry"))
+                text = failures_text(failures, "since this run began")
+                print(printable(f"{text}; list them with '{see}', retry them with '{retry}'."))
         if worker.until_empty is not None and (away := worker.until_empty.gave_up):
             seconds = settings.worker.give_up_seconds
             what = f"nothing is left to do but to wait for the upstream, and it was offline for {seconds:g} s"

@@ -4,29 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import Struct
 
-from parcelpost.cli.health.summary import (
-    attention_lines,
-    failed_text,
-    opener_text,
-    outbox_text,
-    pause_lines,
-    queue_lines,
-    used_text,
-)
-from parcelpost.cli.options import (
-    AsJson,
-    ConfigOption,
-    SetOption,
-    StoreContext,
-    StoreOption,
-    store_context,
-)
+from parcelpost.cli.health.summary import finding_lines, opener_text, outbox_text, pause_lines, queue_lines, used_text
+from parcelpost.cli.options import AsJson, ConfigOption, SetOption, StoreContext, StoreOption, store_context
 from parcelpost.cli.output import (
     age,
     count,
@@ -36,7 +20,6 @@ from parcelpost.cli.output import (
     print_lines,
     printable,
     record_noun,
-    size,
     terminal_width,
 )
 from parcelpost.errors import InvalidInput, StoreError
@@ -44,8 +27,8 @@ from parcelpost.errors import InvalidInput, StoreError
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from parcelpost.cli.health.overview import BrokenField, Overview, SyncedRound
-    from parcelpost.cli.health.store_status import Problem
+    from parcelpost.cli.health.overview import Overview, SyncedRound
+    from parcelpost.health import Finding
     from parcelpost.worker.status import WorkerStatus
 
 
@@ -55,7 +38,7 @@ Examples:
 \b
   parcelpost status
   parcelpost status --watch 5
-  parcelpost status --json | jq .outbox.unsynced
+  parcelpost status --json | jq .queue.unsynced
 """
 
 _WATCH_SECONDS = 2.0
@@ -64,17 +47,17 @@ _WATCH_SECONDS = 2.0
 def status(
     seconds: Annotated[
         float | None,
-        typer.Argument(metavar="SECONDS", help="With --watch: how often, 2 unless told.", min=0.1, max=86_400),
+        typer.Argument(metavar="SECONDS", help="With --watch: the interval (default: 2).", min=0.1, max=86_400),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     store_path: StoreOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how the worker is: queue, outbox, sync, storage, and what needs attention.
+    """Show the state of the worker: queue, outbox, sync, storage, and what needs attention.
 
-    The first line says that all is well, or what is wrong and what to do. Only looks: nothing is created or changed.
+    Starts with the problems found and their fixes, or `No problems found.` Read-only.
     """
     from parcelpost.cli import context
 
@@ -93,10 +76,10 @@ def status(
 
 
 class UnreadableStore(Struct, frozen=True, kw_only=True):
-    """The verdict where the store cannot be looked at."""
+    """The store cannot be opened."""
 
-    well: bool = False
-    problems: list[Problem]
+    ok: bool = False
+    findings: list[Finding]
     store: str
 
 
@@ -106,11 +89,9 @@ async def _gather(store: StoreContext) -> Overview | UnreadableStore:
     try:
         return await overview.gather_overview(store)
     except (StoreError, OSError) as error:
-        from parcelpost.cli.health.integrity import open_problem
-        from parcelpost.storage.errors import os_error
+        from parcelpost.cli.health.integrity import open_finding
 
-        meant = error if isinstance(error, StoreError) else os_error(error, Path(error.filename or store.path))
-        return UnreadableStore(problems=[open_problem(store, meant)], store=str(store.path))
+        return UnreadableStore(findings=[open_finding(store, error)], store=str(store.path))
 
 
 async def _watch(store: StoreContext, seconds: float, *, as_json: bool) -> None:
@@ -139,62 +120,53 @@ async def _watch_on_terminal(store: StoreContext, seconds: float) -> None:
     with Live(auto_refresh=False) as live:
         while True:
             now = CLOCK.now()
-            block = [*status_lines(await _gather(store), now), "", f"{now:%H:%M:%S} UTC, Ctrl-C ends"]
+            block = [*status_lines(await _gather(store), now), "", f"{now:%H:%M:%S} UTC, Ctrl-C to quit"]
             live.update(Text("\n".join(block)), refresh=True)
             await CLOCK.sleep(seconds)
 
 
 def status_lines(found: Overview | UnreadableStore, now: datetime) -> Iterator[str]:
+    yield from finding_lines(found.findings)
     if isinstance(found, UnreadableStore):
-        yield from attention_lines(found.problems)
         return
-    from parcelpost.cli.health.overview import overview_remark
-
-    yield from attention_lines(found.problems, overview_remark(found, now))
     yield ""
     yield from fields(_facts(found, now))
     yield ""
     yield from queue_lines(found.queue, found.platforms if len(found.platforms) > 1 else {})
     yield from pause_lines(found.paused)
-    yield from selector_lines(found.broken)
-
-
-def selector_lines(broken: list[BrokenField]) -> Iterator[str]:
-    """Selectors that fail though their field is found: nothing is lost yet."""
-    from parcelpost.cli.health.overview import broken_text
-
-    outdated = [one.field for one in broken if one.field.found_otherwise]
-    if outdated:
-        yield ""
-        yield "Selectors that no longer work:"
-        yield from (f"  {broken_text(field)}" for field in outdated)
 
 
 def _facts(found: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:
-    from parcelpost.cli.health.overview import slow_text
+    from parcelpost.worker.health import failures_text
 
-    usage = found.storage
-    yield "worker", ", ".join(map(opener_text, found.workers)) or "no worker is running"
-    yield "died", ", ".join(map(opener_text, found.left_by_dead)) or None
+    yield "worker", ", ".join(map(opener_text, found.workers)) or _stopped_text(found.statuses, now)
+    yield "crashed", ", ".join(map(opener_text, found.crashed)) or None
     yield "also open in", ", ".join(map(opener_text, found.commands)) or None
-    yield "commands", "; ".join(filter(None, map(_commands, found.statuses))) or None
-    short = [(one.name, one.memory.summary) for one in found.statuses if one.memory]
-    yield "memory", "; ".join(printable(f"{name}: {summary}") for name, summary in short) or None
-    yield "failed", failed_text(found.failures)
+    if found.workers:
+        yield "commands", "; ".join(filter(None, map(_commands, found.statuses))) or None
+    yield "failed", failures_text(found.failures) if found.failures.failed else None
     yield "outbox", outbox_text(found.queue)
     yield "last delivery", _round_text(found.sync.last_upload, now)
     yield "last tasks", _round_text(found.sync.last_download, now)
-    yield "backing off", _offline_text(found, now)
-    yield "slow", slow_text(found.sync.upstream, found.sync.slow, now) if found.sync.slow else None
-    yield "storage", f"{used_text(usage, found.used_percent)}; {size(usage.disk_free)} free on the disk"
+    yield "next attempt", _outage_text(found, now)
+    yield "storage", used_text(found.storage, found.used_percent)
     yield "backup", f"{found.backup.path}, {age(found.backup.age_seconds)} old" if found.backup else "none"
     yield "store", found.store
 
 
-def _commands(one: WorkerStatus) -> str:
-    pause = ["pause"] if one.paused_since else []
-    only = [f"only {', '.join(one.platforms)}"] if one.platforms else []
-    return printable(f"{' and '.join(pause + only)}, by the gateway for {one.name}") if pause or only else ""
+def _stopped_text(statuses: list[WorkerStatus], now: datetime) -> str:
+    """Of the last run, if all of its processes were stopped on purpose."""
+    stops = [status.stopped_at for status in statuses]
+    if not stops or not all(stops):
+        return "no worker is running"
+    names = ", ".join(status.name for status in statuses)
+    return printable(f"stopped {age((now - max(filter(None, stops))).total_seconds())} ago: {names}")
+
+
+def _commands(status: WorkerStatus) -> str:
+    pause = ["pause"] if status.paused_since else []
+    only = [f"only {', '.join(status.platforms)}"] if status.platforms else []
+    return printable(f"{' and '.join(pause + only)}, by the gateway for {status.name}") if pause or only else ""
 
 
 def _round_text(one: SyncedRound | None, now: datetime) -> str:
@@ -204,11 +176,12 @@ def _round_text(one: SyncedRound | None, now: datetime) -> str:
     return printable(f"{ago} ago, {one.record_count:,} {record_noun(one.record_type, one.record_count)}")
 
 
-def _offline_text(found: Overview, now: datetime) -> str | None:
-    away = found.sync.away
-    if away is None:
+def _outage_text(found: Overview, now: datetime) -> str | None:
+    outage = found.sync.outage
+    if outage is None:
         return None
-    remaining = (away.until - now).total_seconds()
-    due = "when a worker runs" if not found.workers else "now"
-    when = f"until {away.until:%H:%M:%S} UTC, in {age(remaining)}" if remaining > 0 else f"next try {due}"
-    return f"{when}; {count(away.failures, 'failure')} in {age((now - away.since).total_seconds())}: {away.reason}"
+    remaining = (outage.until - now).total_seconds()
+    due = "now" if found.workers else "when a worker runs"
+    when = f"{outage.until:%H:%M:%S} UTC, in {age(remaining)}" if remaining > 0 else due
+    failures = count(outage.failures, "failure")
+    return f"{when}; {failures} in {age((now - outage.since).total_seconds())}: {outage.reason}"

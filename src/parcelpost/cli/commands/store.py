@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from parcelpost.cli.commands import store_backup
 from parcelpost.cli.health.summary import (
-    attention_lines,
-    failed_text,
+    finding_line,
+    finding_lines,
     opener_text,
     outbox_text,
     pause_lines,
@@ -31,7 +31,8 @@ from parcelpost.cli.output import age, count, fields, print_json, print_lines, p
 from parcelpost.errors import InvalidInput, StoreInUse, StoreOutdated
 
 if TYPE_CHECKING:
-    from parcelpost.cli.health.store_status import StoreStatus
+    from parcelpost.cli.health.overview import Overview
+    from parcelpost.health import Finding
     from parcelpost.worker.identity import MetGateway
 
 
@@ -45,26 +46,38 @@ Examples:
 """
 
 
+_STORE_AREAS = frozenset({"store", "backup", "outbox", "clock", "tasks"})
+
+
 def status(
     store_path: StoreOption = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
-    """Show how the store is: what waits, what takes room, what needs attention.
+    """Show the state of the store: tasks, results, sizes, backups, and what needs attention.
 
-    The first line says that all is well, or what is wrong and what to do. Only looks: nothing is created or changed.
+    Starts with the problems found and their fixes, or `No problems found.` Read-only.
     """
+    from msgspec.structs import replace
+
     from parcelpost.cli import context
-    from parcelpost.cli.health import store_status
+    from parcelpost.cli.health import overview
+    from parcelpost.health import is_ok
 
     store = store_context(store_path, config, set_)
-    found = context.run_async(store, store_status.gather_status(store))
+    found = context.run_async(store, overview.gather_overview(store))
+    findings = [finding for finding in found.findings if _concerns_store(finding)]
+    found = replace(found, ok=is_ok(findings), findings=findings)
     if as_json:
         print_json(found)
     else:
         print_lines(_status_lines(found))
 
 
-def _status_lines(found: StoreStatus) -> Iterator[str]:
-    yield from attention_lines(found.problems)
+def _concerns_store(finding: Finding) -> bool:
+    return finding.id.partition(".")[0] in _STORE_AREAS or finding.id in ("worker.crashed", "worker.hung")
+
+
+def _status_lines(found: Overview) -> Iterator[str]:
+    yield from finding_lines(found.findings)
     yield ""
     yield from fields(_status_facts(found))
     yield ""
@@ -72,30 +85,31 @@ def _status_lines(found: StoreStatus) -> Iterator[str]:
     yield from pause_lines(found.paused)
 
 
-def _status_facts(found: StoreStatus) -> Iterator[tuple[str, str | None]]:
-    usage = found.usage
-    yield "store", f"{found.path} (schema version {found.schema_version})"
+def _status_facts(found: Overview) -> Iterator[tuple[str, str | None]]:
+    from parcelpost.worker.health import failures_text
+
+    usage = found.storage
+    yield "store", f"{found.store} (schema version {found.schema_version})"
     yield "last change", found.last_change or "none yet"
     yield "outbox", outbox_text(found.queue)
-    yield "failed", failed_text(found.failures)
+    yield "failed", failures_text(found.failures) if found.failures.failed else None
     yield "used", used_text(usage, found.used_percent)
     parts = (
         ("database", usage.database),
         ("WAL", usage.wal),
         ("raw files", usage.raw),
         ("journal", usage.journal),
-        ("cache, within the database", found.cache_bytes),
-        ("artifacts, within the raw files", found.artifact_bytes),
+        ("cache (in the database)", found.cache_bytes),
+        ("failure artifacts (in the raw files)", found.artifact_bytes),
     )
     yield "of which", ", ".join(f"{name} {size(part)}" for name, part in parts)
-    yield "disk", f"{size(usage.disk_free)} free (workers stop below {size(usage.min_free_bytes)})"
+    yield "disk", f"workers stop below {size(usage.min_free_bytes)} free"
     if usage.lacks_inodes:
         yield "inodes", f"{usage.free_inodes:,} free (workers stop below {usage.min_free_inodes:,})"
-    if found.newest_backup is not None and found.newest_backup_age_seconds is not None:
-        yield "newest backup", f"{found.newest_backup}, {age(found.newest_backup_age_seconds)} old"
+    yield "newest backup", f"{found.backup.path}, {age(found.backup.age_seconds)} old" if found.backup else None
     yield "backups", f"{len(found.backups):,}"
-    yield "open in", ", ".join(map(opener_text, found.open_in)) or "no process"
-    yield "left by the dead", ", ".join(map(opener_text, found.left_by_dead)) or None
+    yield "open in", ", ".join(map(opener_text, found.workers + found.commands)) or "no process"
+    yield "crashed", ", ".join(map(opener_text, found.crashed)) or None
 
 
 CHECK_EXAMPLES = """
@@ -104,22 +118,22 @@ Examples:
 \b
   parcelpost store check
   parcelpost store check --deep
-  parcelpost store check --json | jq '.problems[].remedy'
+  parcelpost store check --json | jq '.findings[].fix'
 """
 
 
 def check(
     deep: Annotated[
-        bool, typer.Option("--deep", help="Also compare every index with its table, and every page with its hash.")
+        bool, typer.Option("--deep", help="Also compare every index with its table and every page with its hash.")
     ] = False,
     store_path: StoreOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that the store is whole: the file, its references, and the pages that wait to be delivered.
+    """Check the store's integrity: the database file, its references, and the pages of undelivered results.
 
-    Exits with 1 when something is wrong, and says how to mend it. Only looks: nothing is changed.
+    Exits with 1 if there is an error, and prints how to fix it. Read-only.
     """
     from parcelpost.cli import context
     from parcelpost.cli.health import integrity
@@ -129,15 +143,16 @@ def check(
     if as_json:
         print_json(found)
     else:
-        for problem in found.problems:
-            print(f"Problem: {printable(problem.what)}. What to do: {printable(problem.remedy)}.")
-        print("The store is whole." if found.ok else f"{count(len(found.problems), 'problem')} found.")
+        print_lines(map(finding_line, found.findings))
+        print("The store is intact." if found.ok else f"{count(len(found.findings), 'error')} found.")
         if found.pages:
-            how = "compared with its hash" if deep else "looked for"
-            print(f"{count(found.pages, 'page')} of undelivered results, each {how}.")
+            how = "compared with their hashes" if deep else "found"
+            print(f"{count(found.pages, 'page')} of undelivered results {how if found.ok else 'checked'}.")
         if found.orphans:
             remove = store_command("clean", store)
-            print(f"{count(found.orphans, 'page')} named by no result; '{remove}' removes those older than a day.")
+            verb = "belongs" if found.orphans == 1 else "belong"
+            pages = count(found.orphans, "page")
+            print(f"{pages} {verb} to no result; '{remove}' deletes those older than a day.")
     if not found.ok:
         raise typer.Exit(1)
 

@@ -1,42 +1,56 @@
-"""Writes the support bundle: bounded, scrubbed, and never over an existing file."""
+"""The support bundle: program, settings, store and log, bounded and without secrets or names.
+
+Never written over an existing file.
+"""
 
 from __future__ import annotations
 
 import io
 import os
+import platform
 import re
 import shlex
+import sys
 import tarfile
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from datetime import timedelta
+from importlib.metadata import distributions
+from ipaddress import ip_address
+from itertools import islice
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
+import psutil
 from msgspec import Struct
+from msgspec.structs import asdict
 
+from parcelpost import __version__, events
 from parcelpost.cli.components import known_sites
-from parcelpost.cli.context import CLOCK
-from parcelpost.cli.doctor import bundle_contents
-from parcelpost.cli.doctor.report import CheckContext, Report
-from parcelpost.cli.doctor.scrubber import Scrubber
+from parcelpost.cli.context import CLOCK, open_for_reading
+from parcelpost.cli.doctor.report import Report
+from parcelpost.cli.doctor.scrubber import LEFT_OUT, Scrubber
+from parcelpost.cli.health.checks import CheckContext
+from parcelpost.cli.health.environment import settings_findings
+from parcelpost.cli.health.overview import gather_overview
+from parcelpost.cli.health.platform_health import platforms_of_store
 from parcelpost.cli.output import size, table
 from parcelpost.cli.platform_names import platform_names
 from parcelpost.cli.progress import Meter
 from parcelpost.errors import InvalidInput, InvalidSettings, ParcelpostError
+from parcelpost.health import Finding
+from parcelpost.settings.schema import KEYS, Key, form
 from parcelpost.settings.secrets import read_token
+from parcelpost.settings.validation import url_problem
+from parcelpost.storage import backup, queries
+from parcelpost.storage.history import Metrics, SyncLog
+from parcelpost.storage.queries import ErrorRow
 
 _MOST_MEMBER_BYTES = 2 * 1024**2
 _SECRET_NAME = re.compile(r"token|password|passwd|secret|api_?key|credential|login|cookie", re.IGNORECASE)
 _SHORTEST_SECRET = 6
-_STORE_MEMBERS: tuple[tuple[str, str, Callable[[CheckContext, Scrubber], Awaitable[Any]]], ...] = (
-    ("schema.json", "migrations, and tables that are missing", bundle_contents.store_schema),
-    ("counts.json", "rows of each table; tasks and results by state", bundle_contents.store_counts),
-    ("state.json", "queue, room, backups' ages, backing off, pauses", bundle_contents.store_state),
-    ("sync_log.json", "the last 500 rounds of sync", bundle_contents.sync_rounds),
-    ("platforms.json", "how each county's site does", bundle_contents.site_rows),
-    ("errors.json", "the newest errors, particulars left out", bundle_contents.recent_error_rows),
-    ("metrics.json", "the worker's figures of a day", bundle_contents.metric_samples),
-)
 
 
 class Member(Struct, frozen=True):
@@ -60,16 +74,14 @@ async def write_bundle(case: CheckContext, report: Report, file: Path | None, lo
     scrub = _scrubber(case)
     async with Meter("putting the bundle together"):
         members = [
-            ("findings.json", "what doctor found", bundle_contents.findings(report, scrub)),
-            ("versions.json", "Python, SQLite, system, packages", bundle_contents.versions()),
-            ("settings.json", "every setting, texts masked", bundle_contents.masked_settings(case, os.environ, scrub)),
+            ("findings.json", "what doctor found", _findings(report, scrub)),
+            ("versions.json", "Python, SQLite, system, packages", _versions()),
+            ("settings.json", "every setting, texts masked", _masked_settings(case, os.environ, scrub)),
             *[(name, holds, await _store_member(make, case, scrub)) for name, holds, make in _STORE_MEMBERS],
         ]
     encoded = [(name, holds, msgspec.json.format(msgspec.json.encode(made))) for name, holds, made in members]
     if log is not None:
-        encoded.append(
-            ("log.txt", "the end of the log, particulars left out", bundle_contents.log_tail(log, scrub).encode())
-        )
+        encoded.append(("log.txt", "the end of the log, particulars left out", _log_tail(log, scrub).encode()))
     hidden = _secrets(case, os.environ)
     ready = [(name, holds, _without(hidden, content)[:_MOST_MEMBER_BYTES]) for name, holds, content in encoded]
     content = _archive(path.name.removesuffix(".tar.gz"), ready, now.timestamp())
@@ -149,3 +161,296 @@ def _write(path: Path, content: bytes) -> None:
 
 def _is_there(path: Path) -> InvalidInput:
     return InvalidInput(f"{path} is there already, and is left as it is", hint="name another file, or none")
+
+
+# The members
+
+_MOST_PACKAGES = 1_000
+_PLAIN = re.compile(r"[A-Za-z0-9._+!-]{1,60}", re.ASCII)
+_LINE_NUMBER = re.compile(r":(\d+)$")
+_OTHER_VARIABLES = ("TZ", "LANG", "SSL_CERT_FILE", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+def _findings(report: Report, scrub: Scrubber) -> dict[str, Any]:
+    return {
+        "at": report.at,
+        "version": report.version,
+        "ok": report.ok,
+        "findings": [_scrubbed_finding(finding, scrub) for finding in report.findings],
+        "checks": [asdict(line) | {"summary": scrub.words(line.summary)} for line in report.checks],
+    }
+
+
+def _scrubbed_finding(finding: Finding, scrub: Scrubber) -> dict[str, Any]:
+    texts = {name: scrub.words(getattr(finding, name)) for name in ("message", "fix", "command")}
+    return {"id": finding.id, "severity": finding.severity, **texts}
+
+
+def _versions() -> dict[str, Any]:
+    packages = {str(one.metadata["Name"]).lower(): one.version for one in islice(distributions(), _MOST_PACKAGES)}
+    memory = psutil.virtual_memory()
+    return {
+        "parcelpost": __version__,
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        **queries.versions(),
+        "system": platform.system(),
+        "release": _plain(platform.release()),
+        "machine": _plain(platform.machine()),
+        "distribution": _distribution(),
+        "processors": os.cpu_count(),
+        "memory_bytes": memory.total,
+        "memory_percent": memory.percent,
+        "encoding": sys.getfilesystemencoding(),
+        "packages": {name: _plain(version) for name, version in sorted(packages.items()) if _PLAIN.fullmatch(name)},
+    }
+
+
+def _plain(text: str) -> str:
+    return text if _PLAIN.fullmatch(text) else ""
+
+
+def _distribution() -> str:
+    try:
+        about = platform.freedesktop_os_release()
+    except OSError:
+        return ""
+    return f"{_plain(about.get('ID', ''))} {_plain(about.get('VERSION_ID', ''))}".strip()
+
+
+def _masked_settings(case: CheckContext, environment: Mapping[str, str], scrub: Scrubber) -> dict[str, Any]:
+    """Every key; of free text only that it is set, for it may hold anything."""
+    loaded = case.diagnosis.loaded
+    origins = loaded.origins if loaded else {}
+    values = {
+        name: {"value": _masked(key, _setting_value(case, key), scrub), "from": _origin(origins.get(name, ""))}
+        for name, key in KEYS.items()
+    }
+    return {
+        "settings": values,
+        "platforms": len(case.settings.platforms),
+        "field_maps": len(case.settings.field_maps),
+        "findings": [_scrubbed_finding(finding, scrub) for finding in settings_findings(case.diagnosis)],
+        "environment": sorted(_variables(environment)),
+    }
+
+
+def _setting_value(case: CheckContext, key: Key) -> Any:
+    return getattr(getattr(case.settings, key.section), key.field)
+
+
+def _masked(key: Key, value: Any, scrub: Scrubber) -> Any:
+    if key.name == "worker.platforms":
+        return [scrub.platform(name) for name in value]
+    if value == key.default:
+        return value
+    if key.name == "gateway.url":
+        return _address(value)
+    if form(key).startswith(("text", "a list of names")):
+        return f"set, {len(value)} {'characters' if isinstance(value, str) else 'names'}"
+    return value
+
+
+def _address(url: str) -> str:
+    """What matters of it: how, and whereabouts."""
+    if url_problem(url):
+        return "set, and cannot be used"
+    parts = urlsplit(url)
+    try:
+        where = "this machine" if ip_address(parts.hostname or "").is_loopback else "an address"
+    except ValueError:
+        where = "this machine" if parts.hostname == "localhost" else "a name"
+    return f"set: {parts.scheme}, {where}, {'a port' if parts.port else 'the usual port'}"
+
+
+def _origin(origin: str) -> str:
+    if origin.startswith(("default", "environment", "flag")):
+        return origin.split(maxsplit=1)[0].rstrip(",")
+    line = _LINE_NUMBER.search(origin)
+    return f"file, line {line[1]}" if line else "file" if origin else "unknown"
+
+
+def _variables(environment: Mapping[str, str]) -> Iterator[str]:
+    """Names only, of those that are known."""
+    ours = {key.variable for key in KEYS.values()} | {"PARCELPOST_STORE", "PARCELPOST_CONFIG"}
+    tokens = {"PARCELPOST_GATEWAY_TOKEN", "PARCELPOST_FETCH_PROXY_LOGIN"}
+    for name in environment:
+        if name in ours | tokens or name.upper() in _OTHER_VARIABLES:
+            yield name
+
+
+_MOST_ROUNDS = 500
+_MOST_SITES = 1_000
+_MOST_ERRORS = 200
+_MOST_SAMPLES = 2_000
+_SAMPLES_OF = timedelta(days=1)
+_KINDS = frozenset({"tasks", "results", "raw_files", "learning_signals", "agent_metrics", "reports", "selectors"})
+
+
+async def _store_schema(case: CheckContext, scrub: Scrubber) -> Any:
+    async with open_for_reading(case.store) as database:
+        found = await database.read(queries.schema)
+    applied = [asdict(one) | {"applied_at": scrub.moment(one.applied_at)} for one in found.applied]
+    return asdict(found) | {"applied": applied}
+
+
+async def _store_counts(case: CheckContext, scrub: Scrubber) -> Any:
+    async with open_for_reading(case.store) as database:
+        rows = await database.read(queries.table_counts)
+        tasks = await database.read(queries.task_counts)
+        results = await database.read(queries.result_counts)
+    return {
+        "rows": rows,
+        "tasks": [asdict(one) | {"platform": scrub.platform(one.platform)} for one in tasks[:_MOST_SITES]],
+        "results": [asdict(one) | {"platform": scrub.platform(one.platform)} for one in results[:_MOST_SITES]],
+    }
+
+
+async def _store_state(case: CheckContext, scrub: Scrubber) -> Any:
+    found = await gather_overview(case.store)
+    outage = found.sync.outage
+    return {
+        "queue": found.queue,
+        "storage": found.storage,
+        "write_ahead_log_bytes": case.wal_bytes,
+        "backups": [
+            {"bytes": about.st_size, "age_seconds": round(CLOCK.now().timestamp() - about.st_mtime)}
+            for about in (path.stat() for path in backup.list_backups(case.store.path))
+        ],
+        "open_in": len(found.workers) + len(found.commands),
+        "crashed": len(found.crashed),
+        "outage": outage
+        and {
+            "since": outage.since,
+            "until": outage.until,
+            "failures": outage.failures,
+            "denied": outage.denied,
+            "reason": scrub.words(outage.reason),
+        },
+        "paused_platforms": [
+            {"platform": scrub.platform(name), "until": scrub.moment(one.until), "reason": scrub.words(one.reason)}
+            for name, one in found.paused.items()
+        ],
+        "paused_by_gateway": sum(one.paused_since is not None for one in found.statuses),
+        "short_of_memory": sum(one.memory is not None for one in found.statuses),
+        "fields_lost": len([one for one in found.broken if not one.field.found_otherwise]),
+        "platforms_that_wait_for_a_browser": [scrub.platform(one.platform) for one in found.browser_waits],
+    }
+
+
+async def _sync_rounds(case: CheckContext, scrub: Scrubber) -> Any:
+    async with open_for_reading(case.store) as database:
+        rounds = await SyncLog(database, CLOCK).recent(_MOST_ROUNDS)
+    return [
+        {
+            "at": one.created_at,
+            **asdict(one.round),
+            "record_type": one.round.record_type if one.round.record_type in _KINDS else "other",
+            "error": scrub.words(one.round.error),
+        }
+        for one in rounds
+    ]
+
+
+async def _site_rows(case: CheckContext, scrub: Scrubber) -> Any:
+    known = await platforms_of_store(case.store)
+    return [
+        {
+            "platform": scrub.platform(one.platform),
+            "state": scrub.state(one.state),
+            "county": scrub.county(one.county),
+            "completed": one.completed,
+            "failed": one.failed,
+            "trying_again": one.trying_again,
+            "last_success": one.last_success,
+            "last_error": scrub.words(one.last_error),
+            "last_error_at": one.last_error_at,
+        }
+        for one in known.sites[:_MOST_SITES]
+    ]
+
+
+async def _recent_error_rows(case: CheckContext, scrub: Scrubber) -> Any:
+    async with open_for_reading(case.store) as database:
+        found = await database.read(queries.error_rows, _MOST_ERRORS)
+    told = [_error_row(one, scrub) for one in found]
+    commonest = Counter(one["error"] for one in told).most_common()
+    return {"commonest": [{"error": text, "count": number} for text, number in commonest], "newest": told}
+
+
+def _error_row(one: ErrorRow, scrub: Scrubber) -> dict[str, Any]:
+    return {
+        "task": scrub.pseudonym("task", one.task_id),
+        "parcel": scrub.pseudonym("parcel", one.parcel_id),
+        "platform": scrub.platform(one.platform),
+        "state": scrub.state(one.state),
+        "county": scrub.county(one.county),
+        "status": one.status,
+        "attempts": one.attempts,
+        "at": scrub.moment(one.at),
+        "error": scrub.words(one.error),
+    }
+
+
+async def _metric_samples(case: CheckContext, _: Scrubber) -> Any:
+    async with open_for_reading(case.store) as database:
+        samples = await Metrics(database, CLOCK).since(CLOCK.now() - _SAMPLES_OF, _MOST_SAMPLES)
+    return [{"at": one.timestamp, **asdict(one.sample)} for one in samples]
+
+
+_TAIL_BYTES = 512 * 1024
+_MOST_LINES = 2_000
+_LEVELS = ("debug", "info", "warning", "error")
+_HUMAN_LINE = re.compile(rf"(\d\d:\d\d:\d\d) ({'|'.join(_LEVELS)})\s+(.*)")
+
+
+def _log_tail(path: Path, scrub: Scrubber) -> str:
+    """Raises InvalidInput for a file that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            length = file.seek(0, 2)
+            file.seek(max(0, length - _TAIL_BYTES))
+            content = file.read(_TAIL_BYTES)
+    except OSError as error:
+        raise InvalidInput(f"the log {path} cannot be read: {error.strerror}", hint="leave --log out") from None
+    lines = content.decode("utf-8", "replace").splitlines()
+    whole = lines[1:] if length > _TAIL_BYTES else lines  # the first is cut
+    return "\n".join(_log_line(line, scrub) for line in whole[-_MOST_LINES:]) + "\n"
+
+
+def _log_line(line: str, scrub: Scrubber) -> str:
+    if (spoken := _HUMAN_LINE.match(line)) is not None:
+        return f"{spoken[1]} {spoken[2]} {scrub.words(spoken[3])}"
+    try:
+        found = msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        return scrub.words(line)
+    kind = getattr(events, str(found.get("event")), None)
+    if not isinstance(kind, type) or not issubclass(kind, events.Event):
+        return LEFT_OUT
+    told = {
+        "time": scrub.moment(str(found.get("time"))),
+        "level": found["level"] if found.get("level") in _LEVELS else "",
+        "event": kind.__name__,
+        **{name: _log_value(found[name], scrub) for name in kind.__struct_fields__ if name in found},
+    }
+    return msgspec.json.encode(told).decode()
+
+
+def _log_value(given: Any, scrub: Scrubber) -> Any:
+    if isinstance(given, bool | int | float) or given is None:
+        return given
+    if isinstance(given, str):
+        return scrub.moment(given) or scrub.words(given)
+    return f"{len(given)} entries" if isinstance(given, list | dict) else LEFT_OUT
+
+
+_STORE_MEMBERS: tuple[tuple[str, str, Callable[[CheckContext, Scrubber], Awaitable[Any]]], ...] = (
+    ("schema.json", "migrations, and tables that are missing", _store_schema),
+    ("counts.json", "rows of each table; tasks and results by state", _store_counts),
+    ("state.json", "queue, room, backups' ages, backing off, pauses", _store_state),
+    ("sync_log.json", "the last 500 rounds of sync", _sync_rounds),
+    ("platforms.json", "how each county's site does", _site_rows),
+    ("errors.json", "the newest errors, particulars left out", _recent_error_rows),
+    ("metrics.json", "the worker's figures of a day", _metric_samples),
+)

@@ -1,143 +1,234 @@
-"""What `parcelpost doctor` found, and how it is printed."""
+"""Runs all checks, each with its own time limit, and prints what they found."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import nullcontext
 from datetime import datetime
-from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from parcelpost.cli.health.store_status import Problem
+from parcelpost import __version__
+from parcelpost.cli.context import CLOCK
+from parcelpost.cli.health import browsers, environment, integrity
+from parcelpost.cli.health.checks import CheckContext, CheckResult
+from parcelpost.cli.health.overview import Overview, gather_overview
+from parcelpost.cli.health.summary import opener_text, outbox_text, used_text
 from parcelpost.cli.options import StoreContext
-from parcelpost.cli.output import count, print_lines, printable, terminal_width, wrapped
-from parcelpost.settings import Settings
+from parcelpost.cli.output import age, count, print_lines, printable, terminal_width, wrapped
+from parcelpost.cli.progress import Meter
+from parcelpost.errors import ParcelpostError, StoreCorrupt
+from parcelpost.health import Finding, Severity, is_ok, sort_findings
 from parcelpost.settings.sources import Diagnosis
+from parcelpost.storage.errors import os_error
+
+_SECONDS = 60.0
+_DEEP_SECONDS = 3_600.0
+_GRACE_SECONDS = 5.0
+"""For a check that ends by itself when its time is over, with a better message."""
 
 
-class CheckState(StrEnum):
-    WELL = "well"
-    SKIPPED = "skipped"
-    WARNING = "warning"
-    WRONG = "wrong"
+class _Check(NamedTuple):
+    area: str
+    doing: str
+    run: Callable[[CheckContext], Awaitable[list[CheckResult]]]
+    needs_store: bool = True
+    shows_progress: bool = False
+    """By itself."""
 
 
-class CheckContext(Struct, frozen=True, kw_only=True):
-    """What is to be examined."""
-
-    store: StoreContext
-    found: Diagnosis
-    deep: bool
-    wal_bytes: int
-    """Before anybody looked: to open a store may shorten it."""
-    limit_seconds: float
-    """No check takes longer."""
-    upstream: CheckState = CheckState.SKIPPED
-    """What the upstream said when it was asked just now."""
-
-    @property
-    def settings(self) -> Settings:
-        return self.found.partly
-
-
-class CheckResult(Struct, frozen=True):
-    """Of one check."""
-
-    about: str
-    said: str
-    """What is so, in a few words; '' where the problems say it all."""
-    problems: Sequence[Problem] = ()
-    skipped: bool = False
-    """It could not be looked at, or there is nothing to look at."""
-    damaged: bool = False
-    """The database file is."""
-
-
-class ReportLine(Struct, frozen=True, kw_only=True):
-    about: str
-    state: CheckState
-    said: str
-    problems: list[Problem]
+class CheckLine(Struct, frozen=True):
+    area: str
+    state: str
+    """ok, skipped, or the worst severity of its findings."""
+    summary: str
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    well: bool
-    """Nothing must be mended; there may be warnings."""
-    wrong: int
-    warnings: int
+    ok: bool
+    """No finding is an error."""
+    findings: list[Finding]
     at: datetime
     version: str
     store: str
-    checks: list[ReportLine]
+    checks: list[CheckLine]
+
+    def number(self, severity: Severity) -> int:
+        return sum(finding.severity is severity for finding in self.findings)
 
 
-def report_line(answer: CheckResult) -> ReportLine:
-    if any(not one.warning for one in answer.problems):
-        state = CheckState.WRONG
-    elif answer.problems:
-        state = CheckState.WARNING
-    else:
-        state = CheckState.SKIPPED if answer.skipped else CheckState.WELL
-    return ReportLine(about=answer.about, state=state, said=answer.said, problems=list(answer.problems))
+def make_context(path: Path, diagnosis: Diagnosis, *, config: Path | None = None, deep: bool) -> CheckContext:
+    store = StoreContext(path, diagnosis.partly, config)
+    try:
+        wal_bytes = path.with_name(path.name + "-wal").stat().st_size
+    except OSError:
+        wal_bytes = 0
+    seconds = _DEEP_SECONDS if deep else _SECONDS
+    return CheckContext(store=store, diagnosis=diagnosis, deep=deep, wal_bytes=wal_bytes, limit_seconds=seconds)
 
 
-_ORDER = ("store", "space", "backups", "delivery", "work", "settings", "clock", "gateway", "firestore", "browser")
-_ABOUT_WIDTH = max(map(len, _ORDER)) + 2
-_STATE_WIDTH = max(map(len, CheckState)) + 2
-_INDENT = " " * (_ABOUT_WIDTH + _STATE_WIDTH)
-_COLOURS = {
-    CheckState.WELL: "green",
-    CheckState.SKIPPED: "dim",
-    CheckState.WARNING: "yellow",
-    CheckState.WRONG: "bold red",
-}
+async def run_checks(case: CheckContext) -> Report:
+    results: list[CheckResult] = []
+    for check in _CHECKS:
+        if not check.needs_store or results[0].state == "ok":
+            upstream = next((result for result in results if result.area == "upstream"), None)
+            results += await _run_with_timeout(check, replace(case, upstream=upstream), results)
+    findings = sort_findings(finding for result in results for finding in result.findings)
+    return Report(
+        ok=is_ok(findings),
+        findings=findings,
+        at=CLOCK.now(),
+        version=__version__,
+        store=str(case.store.path),
+        checks=[CheckLine(result.area, result.state, result.summary) for result in results],
+    )
+
+
+async def _run_with_timeout(check: _Check, case: CheckContext, before: list[CheckResult]) -> list[CheckResult]:
+    try:
+        progress = nullcontext() if check.shows_progress else Meter(check.doing)
+        async with progress, asyncio.timeout(case.limit_seconds + _GRACE_SECONDS):
+            return await check.run(case)
+    except TimeoutError:
+        message = f"{check.doing} took more than {case.limit_seconds:g} s"
+        finding = Finding.of("check.timeout", message, "try again when the machine is less busy")
+    except ParcelpostError as error:
+        if isinstance(error, StoreCorrupt) and any(one.id == "store.damaged" for r in before for one in r.findings):
+            return [CheckResult(check.area, f"{check.doing}: skipped, the database file is damaged", skipped=True)]
+        finding = Finding.of("check.failed", f"{check.doing} failed: {error}", error.hint)
+    except OSError as error:
+        meant = os_error(error, Path(error.filename or case.store.path))
+        finding = Finding.of("check.failed", f"{check.doing} failed: {meant}", meant.hint)
+    except Exception as error:  # noqa: BLE001 - a bug in one check must not hide what the others find
+        message = f"{check.doing} failed: {type(error).__name__} {error!s:.200}"
+        fix = "this is a bug in this program: report it with the file that 'parcelpost doctor --bundle' writes"
+        finding = Finding.of("check.failed", message, fix)
+    return [CheckResult(check.area, "", [finding])]
+
+
+async def _check_overview(case: CheckContext) -> list[CheckResult]:
+    """Everything that `parcelpost status` checks."""
+    found = await gather_overview(case.store)
+    summaries = {
+        "store": f"{used_text(found.storage, found.used_percent)}",
+        "backup": f"the newest is {age(found.backup.age_seconds)} old" if found.backup else "none yet",
+        "outbox": _outbox_summary(found),
+        "worker": _worker_summary(found),
+    }
+    findings = _current_findings(found, case.upstream)
+    areas = dict.fromkeys([*summaries, *(_area(finding) for finding in findings)])
+    return [
+        CheckResult(area, summaries.get(area, ""), [one for one in findings if _area(one) == area]) for area in areas
+    ]
+
+
+def _current_findings(found: Overview, upstream: CheckResult | None) -> list[Finding]:
+    """A rejection in the store is older than what the upstream said just now, and is not reported twice.
+
+    If our credentials are accepted now it is over, unless a worker goes on with others.
+    """
+    rejections = [finding for finding in found.findings if finding.id == "upstream.unauthorized"]
+    if upstream is None or upstream.skipped or not rejections:
+        return found.findings
+    current = [finding for finding in found.findings if finding not in rejections]
+    if upstream.findings or not found.workers:
+        return current
+    message = "the worker's last request was rejected, but the credentials set here are accepted"
+    fix = "nothing to do if it uses the same: it tries again by itself; otherwise restart it"
+    return [*current, Finding.of("upstream.reauthorized", message, fix)]
+
+
+def _outbox_summary(found: Overview) -> str:
+    last = found.sync.last_upload
+    when = f"the last delivery was {age((CLOCK.now() - last.at).total_seconds())} ago" if last else "no delivery yet"
+    failed = f"; the last attempt failed: {found.sync.outage.reason}" if found.sync.outage else ""
+    return f"{outbox_text(found.queue)}; {when}{failed}"
+
+
+def _worker_summary(found: Overview) -> str:
+    workers = ", ".join(map(opener_text, found.workers)) or "no worker is running"
+    return f"{workers}; {count(found.queue.pending + found.queue.processing, 'task')} to do"
+
+
+def _area(finding: Finding) -> str:
+    return finding.id.partition(".")[0]
+
+
+_CHECKS = (
+    _Check("store", "opening the store", integrity.check_opening, needs_store=False),
+    _Check("store", "checking the database file", integrity.check_integrity),
+    _Check("store", "checking files and folders", integrity.check_permissions, needs_store=False),
+    _Check("store", "checking pages", integrity.check_pages, shows_progress=True),
+    _Check("store", "checking the write-ahead log", integrity.check_wal, needs_store=False),
+    _Check("backup", "checking the newest backup", integrity.check_newest_backup, needs_store=False),
+    _Check("settings", "checking the settings", environment.check_settings, needs_store=False),
+    _Check("clock", "checking the clock", environment.check_clock, needs_store=False),
+    _Check("clock", "comparing the clock with the store", environment.check_clock_against_store),
+    _Check("upstream", "connecting to the upstream", environment.check_upstream, needs_store=False),
+    _Check("worker", "checking the workers", _check_overview),  # after the upstream, whose response is newer
+    _Check("browser", "checking the browser", browsers.check_browser, needs_store=False, shows_progress=True),
+)
+
+# Printing
+
+_ORDER = (
+    "store",
+    "backup",
+    "outbox",
+    "upstream",
+    "worker",
+    "tasks",
+    "platform",
+    "site",
+    "settings",
+    "clock",
+    "browser",
+)
+_AREA_WIDTH = max(map(len, _ORDER)) + 2
+_STATE_WIDTH = len(Severity.WARNING) + 2
+_INDENT = " " * (_AREA_WIDTH + _STATE_WIDTH)
+_COLOURS = {"ok": "green", "skipped": "dim", "note": "cyan", "warning": "yellow", "error": "bold red"}
 
 
 def report_lines(report: Report) -> Iterator[str]:
+    """One line for each check that found nothing, and the findings with their fixes, by area."""
     width = terminal_width()
     yield verdict(report)
     yield ""
+    blocks = [(line.area, line.state, [line.summary]) for line in report.checks if line.state in ("ok", "skipped")]
+    blocks += [(_area(finding), str(finding.severity), list(_advice(finding))) for finding in report.findings]
     before = ""
-    for one in sorted(report.checks, key=_line_order):
-        for state, text in _line_text(one):
-            about = one.about if one.about != before else ""
-            before = one.about
-            first, *rest = text
-            begin = f"{about:<{_ABOUT_WIDTH}}{state:<{_STATE_WIDTH}}"
-            for line in (first, *rest):
-                is_whole = width is None or line.startswith("$ ")
-                yield from [f"{begin}{line}"] if is_whole else wrapped(begin, line, _INDENT, width or 0)
-                begin = _INDENT
+    for area, state, (first, *rest) in sorted(blocks, key=_block_order):
+        begin = f"{area if area != before else '':<{_AREA_WIDTH}}{state:<{_STATE_WIDTH}}"
+        before = area
+        for line in map(printable, (first, *rest)):
+            is_whole = width is None or line.startswith("$ ")
+            yield from [f"{begin}{line}"] if is_whole else wrapped(begin, line, _INDENT, width or 0)
+            begin = _INDENT
+
+
+def _block_order(block: tuple[str, str, list[str]]) -> int:
+    return _ORDER.index(block[0]) if block[0] in _ORDER else len(_ORDER)
+
+
+def _advice(finding: Finding) -> Iterator[str]:
+    """The message, the fix, and the command on a line of its own that is never broken, to be pasted."""
+    yield finding.message
+    if finding.fix != f"run '{finding.command}'":
+        yield f"Fix: {finding.fix}"
+    if finding.command:
+        yield f"$ {finding.command}"
 
 
 def verdict(report: Report) -> str:
-    warnings = count(report.warnings, "warning")
-    if report.wrong:
-        also = f", and there {'is' if report.warnings == 1 else 'are'} {warnings}" if report.warnings else ""
-        return f"Attention: {count(report.wrong, 'thing')} must be mended{also}."
-    return f"All is well, but for {warnings}." if report.warnings else "All is well."
-
-
-def _line_order(one: ReportLine) -> int:
-    return _ORDER.index(one.about) if one.about in _ORDER else len(_ORDER)
-
-
-def _line_text(one: ReportLine) -> Iterator[tuple[CheckState, list[str]]]:
-    if not one.problems:
-        yield one.state, [printable(one.said)]
-    for problem in one.problems:
-        state = CheckState.WARNING if problem.warning else CheckState.WRONG
-        yield state, list(_advice(problem))
-
-
-def _advice(problem: Problem) -> Iterator[str]:
-    """What is wrong, what to do, and the command by itself: to be pasted, so it is never broken."""
-    yield printable(f"{problem.what}")
-    if problem.remedy and problem.remedy != f"run '{problem.command}'":
-        yield printable(f"What to do: {problem.remedy}")
-    if problem.command:
-        yield printable(f"$ {problem.command}")
+    errors, warnings = report.number(Severity.ERROR), report.number(Severity.WARNING)
+    parts = [count(number, name) for number, name in ((errors, "error"), (warnings, "warning")) if number]
+    return f"Found {' and '.join(parts)}." if parts else "No problems found."
 
 
 def print_report(report: Report) -> None:
@@ -151,7 +242,7 @@ def print_report(report: Report) -> None:
     console = Console(highlight=False)
     for line in report_lines(report):
         text = Text(line)
-        state = line[_ABOUT_WIDTH : _ABOUT_WIDTH + _STATE_WIDTH].strip()
+        state = line[_AREA_WIDTH : _AREA_WIDTH + _STATE_WIDTH].strip()
         if state in _COLOURS:
-            text.stylize(_COLOURS[CheckState(state)], _ABOUT_WIDTH, _ABOUT_WIDTH + len(state))
+            text.stylize(_COLOURS[state], _AREA_WIDTH, _AREA_WIDTH + len(state))
         console.print(text, soft_wrap=True)

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from parcelpost.cli.context import CLOCK
+from parcelpost.cli.components import known_sites
+from parcelpost.cli.context import CLOCK, open_for_reading
 from parcelpost.cli.fetch_setup import browser_options
-from parcelpost.cli.health.overview import WorkerBrowser, browser_wait_problems, browser_waits, browsers_of
-from parcelpost.cli.health.store_status import Problem
-from parcelpost.cli.options import (
-    StoreContext,
-)
+from parcelpost.cli.health.checks import CheckContext, CheckResult
+from parcelpost.cli.health.overview import WorkerBrowser, gather_overview, worker_browsers
+from parcelpost.cli.options import StoreContext
 from parcelpost.cli.output import count, size
 from parcelpost.cli.progress import Meter
-from parcelpost.errors import StoreError
+from parcelpost.errors import InvalidSettings, StoreError
+from parcelpost.health import Finding, is_ok
 from parcelpost.scrapers.browser import chromium
 from parcelpost.scrapers.browser.browser import BrowserCallFailed, PlaywrightDriver, bounded_call, launch
 from parcelpost.scrapers.browser.chromium import ChromiumFound, ChromiumMissing, SandboxCheck
@@ -34,20 +34,19 @@ _INSTALL_COMMANDS = {
 }
 
 
-def missing_problems(found: ChromiumFound | ChromiumMissing) -> list[Problem]:
+def missing_findings(found: ChromiumFound | ChromiumMissing) -> list[Finding]:
     if isinstance(found, ChromiumFound):
         return []
-    remedy = found.hint if found.reason != chromium.NOT_FOUND else _install_command()
-    return [Problem(f"tasks that need a browser cannot run: {found.reason}", remedy, "browser")]
+    fix = found.hint if found.reason != chromium.NOT_FOUND else _install_command()
+    return [Finding.of("browser.missing", f"tasks that need a browser cannot run: {found.reason}", fix)]
 
 
 def _install_command() -> str:
-    """On this system."""
     if sys.platform == "darwin":
         package = "'brew install --cask chromium'"
     else:
         package = next(filter(None, map(_INSTALL_COMMANDS.get, _linux_ids())), "'sudo apt-get install chromium'")
-    return f"{package}, or 'playwright install chromium', or name one that is there in browser.executable"
+    return f"install it with {package} or 'playwright install chromium', or set browser.executable to its path"
 
 
 def _linux_ids() -> list[str]:
@@ -108,8 +107,8 @@ def browser_capacity(settings: Settings, now: RunningBrowsers) -> BrowserCapacit
 
 
 class BrowserReport(Struct, frozen=True, kw_only=True):
-    well: bool
-    problems: list[Problem]
+    ok: bool
+    findings: list[Finding]
     chromium: str
     """The program that would be started; '': none was found."""
     room: BrowserCapacity
@@ -117,57 +116,81 @@ class BrowserReport(Struct, frozen=True, kw_only=True):
 
 
 async def gather_browsers(store: StoreContext) -> BrowserReport:
-    """Only looks. Raises a StoreError for what cannot be looked at."""
+    """Read-only. Raises a StoreError if the store cannot be read."""
     settings = store.settings
-    browsers = await browsers_of(store)
+    async with open_for_reading(store) as database:
+        browsers = await worker_browsers(database)
     alive = [one for one in browsers if one.owner_lives]
     found = chromium.find(browser_options(settings))
-    space = browser_capacity(settings, running_browsers(alive))
-    problems = [
-        *missing_problems(found),
-        *capacity_problems(space),
-        *_leftover_problems(len(browsers) - len(alive)),
-        *browser_wait_problems(await browser_waits(store)),
+    capacity = browser_capacity(settings, running_browsers(alive))
+    overview = await gather_overview(store)
+    findings = [
+        *missing_findings(found),
+        *capacity_findings(capacity),
+        *_leftover_findings(len(browsers) - len(alive)),
+        *(finding for finding in overview.findings if finding.id.startswith("browser.")),
     ]
     return BrowserReport(
-        well=not problems,
-        problems=problems,
+        ok=is_ok(findings),
+        findings=findings,
         chromium=found.path if isinstance(found, ChromiumFound) else "",
-        room=space,
+        room=capacity,
         browsers=browsers,
     )
 
 
-def capacity_problems(space: BrowserCapacity) -> list[Problem]:
-    if not space.most:
-        what = "browser.most is 0, so no browser is ever started"
-        return [Problem(what, "set browser.most to 1 or more", "browser")]
-    if not space.safe:
-        used = f"{size(space.memory_used_bytes)} of {size(space.memory_limit_bytes)}"
-        what = f"no browser can be started: {used} memory are used"
-        return [Problem(what, "free memory, or allow for more of it", "browser")]
+def capacity_findings(capacity: BrowserCapacity) -> list[Finding]:
+    if not capacity.most:
+        return [Finding.of("browser.disabled", "browser.most is 0: no browser is started", "set it to 1 or more")]
+    if not capacity.safe:
+        used = f"{size(capacity.memory_used_bytes)} of {size(capacity.memory_limit_bytes)}"
+        message = f"no browser can be started: {used} of memory are used"
+        return [Finding.of("browser.no_memory", message, "free or add memory")]
     return []
 
 
-def _leftover_problems(left: int) -> list[Problem]:
+def _leftover_findings(left: int) -> list[Finding]:
     if not left:
         return []
-    what = f"{count(left, 'browser')} may have been left by a worker that died"
-    return [Problem(what, "start a worker: it ends them", "browser", warning=True)]
+    message = f"a crashed worker may have left {count(left, 'browser')} behind"
+    return [Finding.of("browser.left_over", message, "start a worker: it ends them")]
+
+
+async def check_browser(case: CheckContext) -> list[CheckResult]:
+    """Starts one only if `deep`. Tasks that wait for a browser are reported with the worker."""
+    is_needed = _is_needed(case.settings)
+    if case.deep and is_needed:
+        trial = await diagnose_browser(case.store)
+        return [CheckResult("browser", f"{trial.executable}: a page was loaded", trial.findings)]
+    found = chromium.find(browser_options(case.settings))
+    if isinstance(found, ChromiumFound):
+        return [CheckResult("browser", f"{found.path}; 'parcelpost browser doctor' starts it")]
+    if is_needed:
+        return [CheckResult("browser", "", missing_findings(found))]
+    return [CheckResult("browser", f"{found.reason}; nothing has needed one so far", skipped=True)]
+
+
+def _is_needed(settings: Settings) -> bool:
+    if settings.browser.executable:
+        return True
+    try:
+        return any(county.profile for county in known_sites(settings).counties)
+    except InvalidSettings:
+        return False
 
 
 _PAGE = "data:text/html,<title>Parcelpost</title><script>document.title += ' ' + (6 * 7)</script>"
 _TITLE = "Parcelpost 42"
 _PAGE_SECONDS = 30.0
 _CANNOT_START = (
-    "'playwright install-deps chromium' installs the libraries it needs; where its sandbox is the reason, "
-    "allow user namespaces for it, or set browser.sandbox to 'off'; or name another in browser.executable"
+    "install its libraries with 'playwright install-deps chromium'; if its sandbox is the reason, allow user "
+    "namespaces or set browser.sandbox to 'off'; or set browser.executable to another browser"
 )
 
 
 class BrowserDiagnosis(Struct, frozen=True, kw_only=True):
-    well: bool
-    problems: list[Problem]
+    ok: bool
+    findings: list[Finding]
     executable: str
     """'': there is none."""
     source: str
@@ -192,7 +215,7 @@ async def diagnose_browser(store: StoreContext) -> BrowserDiagnosis:
     settings = store.settings
     options = browser_options(settings)
     found = chromium.find(options)
-    problems = missing_problems(found)
+    findings = missing_findings(found)
     sandbox, version, tried = SandboxCheck(is_on=False), "", None
     if isinstance(found, ChromiumFound):
         async with Meter("starting a browser and loading a page", after=0.5):
@@ -201,15 +224,15 @@ async def diagnose_browser(store: StoreContext) -> BrowserDiagnosis:
             try:
                 tried = await _try_browser(found, sandbox)
             except BrowserCallFailed as error:
-                what = f"{found.path} cannot be used: {error}"
-                problems.append(Problem(what, error.hint or _CANNOT_START, "browser"))
-    space = browser_capacity(
+                message = f"{found.path} cannot be used: {error}"
+                findings.append(Finding.of("browser.unusable", message, error.hint or _CANNOT_START))
+    capacity = browser_capacity(
         settings, running_browsers(await _running_for(store), tried.memory_bytes if tried else None)
     )
-    problems += capacity_problems(space)
+    findings += capacity_findings(capacity)
     return BrowserDiagnosis(
-        well=not problems,
-        problems=problems,
+        ok=is_ok(findings),
+        findings=findings,
         executable=found.path if isinstance(found, ChromiumFound) else "",
         source=found.source if isinstance(found, ChromiumFound) else "",
         looked_in=chromium.search_places(options),
@@ -218,7 +241,7 @@ async def diagnose_browser(store: StoreContext) -> BrowserDiagnosis:
         no_sandbox=sandbox.reason,
         seconds=tried.seconds if tried else None,
         memory_bytes=tried.memory_bytes if tried else 0,
-        room=space,
+        room=capacity,
     )
 
 
@@ -243,8 +266,9 @@ async def _try_browser(found: ChromiumFound, sandbox: SandboxCheck) -> _Trial:
 
 
 async def _running_for(store: StoreContext) -> list[WorkerBrowser]:
-    """Browsers that run for the store already; none where there is no store to be looked at."""
+    """Browsers that run for the store already; none if it cannot be read."""
     try:
-        return [one for one in await browsers_of(store) if one.owner_lives]
+        async with open_for_reading(store) as database:
+            return [one for one in await worker_browsers(database) if one.owner_lives]
     except StoreError:
         return []

@@ -1,17 +1,17 @@
-"""The health of a gateway: queue, workers, recent activity and problems."""
+"""The state of a gateway: queue, workers, recent activity and findings."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from parcelpost.cli.health.store_status import Problem
-from parcelpost.cli.output import age, count
+from parcelpost.gateway.findings import fleet_findings
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import ActivityRow, QueueRow, TaskState, WorkerRow, WorkerState
+from parcelpost.health import Finding, is_ok
 
 _LOOK_BACK = timedelta(minutes=60)
 _RECENT_MINUTES = 5
@@ -47,8 +47,8 @@ class WorkerSummary(Struct, frozen=True, kw_only=True):
 
 
 class GatewayOverview(Struct, frozen=True, kw_only=True):
-    well: bool
-    problems: list[Problem]
+    ok: bool
+    findings: list[Finding]
     workers: list[WorkerSummary]
     queue: list[PlatformQueue]
     totals: dict[str, int]
@@ -61,56 +61,23 @@ class GatewayOverview(Struct, frozen=True, kw_only=True):
 
 
 async def gather_gateway(ledger: Ledger, now: datetime) -> GatewayOverview:
-    """Only looks. Raises LedgerUnavailable."""
-    rows = await ledger.queue()
-    workers = [_worker(row, now) for row in await ledger.workers()]
+    """Read-only. Raises LedgerUnavailable."""
+    rows, workers = await ledger.queue(), await ledger.workers()
     activity = await ledger.activity(now - _LOOK_BACK)
     totals = Counter[str]()
     for row in rows:
         totals[row.state] += row.tasks
-    problems = [*_problems(totals, workers), *_unwanted_platforms(rows, workers)]
+    findings = fleet_findings(rows, workers, now)
     return GatewayOverview(
-        well=not problems,
-        problems=problems,
-        workers=workers,
+        ok=is_ok(findings),
+        findings=findings,
+        workers=[_worker(row, now) for row in workers],
         queue=_queue(rows, now),
         totals={state: totals[state] for state in TaskState},
         last_minutes=_outcomes(activity, now - timedelta(minutes=_RECENT_MINUTES)),
         last_hour=_outcomes(activity, now - _LOOK_BACK),
         counts=dict(await ledger.counts()),
     )
-
-
-def _problems(totals: Counter[str], workers: Sequence[WorkerSummary]) -> Iterator[Problem]:
-    alive = [one for one in workers if one.alive]
-    if totals[TaskState.QUEUED] and not alive:
-        what = f"{count(totals[TaskState.QUEUED], 'task')} to do and no worker is alive"
-        yield Problem(what, "start one with 'parcelpost run --gateway URL'")
-    elif totals[TaskState.QUEUED] and all(one.paused for one in alive):
-        yield Problem("every worker is paused", "run 'parcelpost gateway command resume --all'")
-    for state, why in ((TaskState.DEAD, "no worker came back with"), (TaskState.FAILED, "workers gave up")):
-        if totals[state]:
-            what = f"{why} {count(totals[state], 'task')}"
-            yield Problem(what, f"look into it, then 'parcelpost gateway requeue --state {state.value}'")
-    if gone := [one for one in workers if not one.alive and one.leases]:
-        names = ", ".join(f"{one.worker_id} ({age(one.last_seen_seconds)})" for one in gone[:5])
-        yield Problem(f"silent with tasks in hand: {names}", "nothing to do: their tasks come back when leases end")
-
-
-def _unwanted_platforms(rows: Sequence[QueueRow], workers: Sequence[WorkerSummary]) -> Iterator[Problem]:
-    """Platforms with tasks to do that nobody asks for. A worker that names no platforms may take any."""
-    alive = [one for one in workers if one.alive]
-    if not alive or not all(one.platforms for one in alive):
-        return
-    wanted = {name for one in alive for name in one.platforms}
-    waiting = Counter[str]()
-    for row in rows:
-        if row.state == TaskState.QUEUED and row.platform not in wanted:
-            waiting[row.platform] += row.tasks
-    for platform, tasks in sorted(waiting.items()):
-        verb = "waits" if tasks == 1 else "wait"
-        what = f"{count(tasks, 'task')} of {platform} {verb}, and no worker that is alive works on that platform"
-        yield Problem(what, "check its name, or start a worker that has the platform")
 
 
 def _worker(row: WorkerRow, now: datetime) -> WorkerSummary:

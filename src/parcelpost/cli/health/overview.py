@@ -1,93 +1,93 @@
-"""The health of a worker: queue, outbox, sync, store, browsers and pauses, with everything that needs attention."""
+"""The state of a store and its workers, with the findings of all quick checks: `status`, `store status` and `top`."""
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from parcelpost.cli.context import CLOCK, Opener, open_for_reading, openers
-from parcelpost.cli.health import store_status
-from parcelpost.cli.health.integrity import damage_problem
-from parcelpost.cli.health.store_status import Pause, Problem, StoreStatus, by_severity, is_worker
+from parcelpost.cli.context import CLOCK, Opener, open_for_reading, openers, store_options
+from parcelpost.cli.health.integrity import damage_finding
 from parcelpost.cli.options import (
     UPSTREAM_SOURCES,
     StoreContext,
+    command_line,
     has_upstream,
     run_command,
-    upstream_name,
+    store_command,
 )
-from parcelpost.cli.output import age, count, printable
 from parcelpost.clock import iso
-from parcelpost.errors import Unauthorized
+from parcelpost.health import Finding, is_ok, sort_findings
 from parcelpost.model import Broken, BrowserState, QueueDepth, Source
 from parcelpost.scrapers.fetch.errors import needs_operator
-from parcelpost.storage import locks, outbox, queries
+from parcelpost.storage import backup, claims, clock_changes, health, locks, outbox, queries, raw_files
 from parcelpost.storage.browsers import Browsers
+from parcelpost.storage.clock_changes import CLOCK_STATE, ClockSetBackNote
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.health import Usage
-from parcelpost.storage.history import LoggedRound, SyncLog
-from parcelpost.storage.queries import Failures
-from parcelpost.storage.raw_files import raw_folder
+from parcelpost.storage.history import SyncLog
+from parcelpost.storage.queries import Failures, WaitingSources
 from parcelpost.storage.snapshot import DAMAGE_STATE, DamageNote
 from parcelpost.storage.state import WorkerState
-from parcelpost.worker.backoff import COLLECTOR, HEARTBEAT, SYNC, Offline
-from parcelpost.worker.status import BrowserWait, SlowUpstream, WorkerStatus, is_current, read_statuses
-
-_UNFINISHED = frozenset({"pending", "delayed", "processing"})
-_OPEN_BROWSER = (
-    "a person does it once, with 'parcelpost browser open --profile NAME URL'; name the profile in the county's entry, "
-    "start the worker anew, and 'parcelpost platforms resume {}'"
+from parcelpost.units import age, count
+from parcelpost.worker.backoff import Offline
+from parcelpost.worker.health import (
+    browser_wait_finding,
+    failures_finding,
+    field_finding,
+    status_findings,
+    usage_finding,
+    worst_outage,
 )
-_WAIT_HINT = "they go on by themselves; 'parcelpost platforms' says how each of them does"
+from parcelpost.worker.status import BrowserWait, WorkerStatus, is_current, last_run, read_statuses
+
+_CLI_WORKER = re.compile(r"cli-\d+-[0-9a-f]{8}")
+_UNFINISHED = frozenset({"pending", "delayed", "processing"})
+_RECENT = timedelta(days=1)
+_BACKUP_IS_OLD = timedelta(days=2)
+_FIRST_BACKUP_IS_DUE = timedelta(hours=26)  # one is made every day at a set hour
+_LONG_SILENT_SECONDS = 120.0
+_ROUNDS_SEARCHED = (50, 10_000)
 
 
-def platform_pause_problems(status: StoreStatus) -> list[Problem]:
-    """Of platforms that have tasks. What somebody has paused until they resume it is as they want it."""
-    busy = {name for name, counts in status.platforms.items() if any(counts.get(state) for state in _UNFINISHED)}
-    paused = {name: pause for name, pause in status.paused.items() if name in busy and pause.until}
-    of_persons = {name: pause for name, pause in paused.items() if needs_operator(pause.reason)}
-    if of_persons:
-        return [Problem(_pause_text(of_persons), _OPEN_BROWSER.format(next(iter(of_persons))))]
-    if paused and len(paused) == len(busy):
-        return [Problem(f"nothing can be done now: {_pause_text(paused)}", _WAIT_HINT, warning=True)]
-    return []
+class Pause(Struct, frozen=True):
+    until: str | None
+    """None: until an operator resumes it."""
+    reason: str
 
 
-def _pause_text(paused: Mapping[str, Pause]) -> str:
-    name, pause = next(iter(paused.items()))
-    others = f" (and {count(len(paused) - 1, 'other platform')})" if len(paused) > 1 else ""
-    return f"{name}{others} is paused until {pause.until}: {pause.reason}"
+class SyncedRound(Struct, frozen=True):
+    """A sync round that succeeded."""
+
+    at: datetime
+    record_type: str
+    record_count: int
 
 
-_WAITING_STATUSES = frozenset({"pending", "delayed", "processing"})
+class SyncState(Struct, frozen=True, kw_only=True):
+    last_upload: SyncedRound | None
+    last_download: SyncedRound | None
+    outage: Offline | None
+    """Why the upstream cannot be used, and when it is tried again."""
 
 
-async def browser_waits(store: StoreContext) -> list[BrowserWait]:
-    """Recent ones, of platforms that have tasks to do. While a worker runs, only what the running ones published."""
-    now = CLOCK.now()
-    workers = {one.id for one in (await openers(store))[0] if is_worker(one)}
-    async with open_for_reading(store) as database:
-        statuses = await read_statuses(WorkerState(database, CLOCK))
-        counts = await database.read(queries.counts, iso(now)) if statuses else {}
-    waits = [
-        wait
-        for status in statuses
-        if not workers or status.owner in workers
-        for wait in status.browser_waits
-        if is_current(wait, now) and any(counts.get(wait.platform, {}).get(state) for state in _WAITING_STATUSES)
-    ]
-    newest = {wait.platform: wait for wait in sorted(waits, key=lambda wait: wait.at)}
-    return list(newest.values())
+class Backup(Struct, frozen=True, kw_only=True):
+    path: str
+    age_seconds: float
 
 
-def browser_wait_problems(waits: list[BrowserWait]) -> list[Problem]:
-    told = "'parcelpost browser doctor' says what is missing"
-    return [Problem(one.text, one.remedy or told, "browser") for one in waits]
+class BrokenField(Struct, frozen=True, kw_only=True):
+    """A field that a county's site no longer shows where it did."""
+
+    field: Broken
+    page: str | None
+    """A raw page on which it is missing."""
 
 
 class WorkerBrowser(Struct, frozen=True, kw_only=True):
@@ -106,348 +106,347 @@ class WorkerBrowser(Struct, frozen=True, kw_only=True):
     owner_lives: bool
 
 
-async def browsers_of(store: StoreContext) -> list[WorkerBrowser]:
-    async with open_for_reading(store) as database:
-        return await browsers_in(database, store)
-
-
-async def browsers_in(database: LocalDatabase, store: StoreContext) -> list[WorkerBrowser]:
-    live = locks.live_folder(store.path)
-    states = await Browsers(database, live).all()
-    return [_worker_browser(one, owner_lives=locks.is_alive(live, one.owner)) for one in states]
-
-
-def _worker_browser(state: BrowserState, *, owner_lives: bool) -> WorkerBrowser:
-    """Without what only those need who clean up."""
-    is_first = state.status == "restarting" and state.launches <= 1 and state.pid is None
-    known = {name: value for name, value in asdict(state).items() if name in WorkerBrowser.__struct_fields__}
-    return WorkerBrowser(**{**known, "status": "starting" if is_first else state.status}, owner_lives=owner_lives)
-
-
-_LOOK_BACK = (50, 10_000)
-_BROKEN_COUNTS_FOR = timedelta(days=1)
-_LONG_AWAY = timedelta(days=1)
-_LONG_SILENT_SECONDS = 120.0
-
-
-class SyncedRound(Struct, frozen=True):
-    """A round that worked."""
-
-    at: datetime
-    record_type: str
-    record_count: int
-
-
-class SyncHealth(Struct, frozen=True, kw_only=True):
-    upstream: str
-    """What it is called: the gateway, or Firestore."""
-    last_upload: SyncedRound | None
-    last_download: SyncedRound | None
-    away: Offline | None
-    """Why the gateway cannot be used at the moment, and when it is tried again; of the sync, if it has tried."""
-    denied: str
-    """Why the gateway does not let us in, '' while it does."""
-    remedy: str
-    """What to do about that."""
-    slow: SlowUpstream | None = None
-    """Batches timed out, so fewer results are sent at once."""
-
-
-class OutboxDepth(Struct, frozen=True, kw_only=True):
-    unsynced: int
-    oldest_unsynced_seconds: float
-    rejected: int
-
-
-class Backup(Struct, frozen=True, kw_only=True):
-    path: str
-    age_seconds: float
-
-
-class BrokenField(Struct, frozen=True, kw_only=True):
-    """A field that a county's site no longer shows where it did."""
-
-    field: Broken
-    page: str | None
-    """A raw page to look at."""
-
-
 class Overview(Struct, frozen=True, kw_only=True):
-    well: bool
-    problems: list[Problem]
+    ok: bool
+    """No finding is an error."""
+    findings: list[Finding]
     store: str
+    schema_version: int
+    last_change: str
     queue: QueueDepth
     platforms: dict[str, dict[str, int]]
-    outbox: OutboxDepth
-    sync: SyncHealth
-    storage: Usage
-    used_percent: float
+    """Tasks by platform and status."""
     paused: dict[str, Pause]
     failures: Failures
     """Of the last 24 hours."""
-    statuses: list[WorkerStatus]
-    """What the running workers have published about themselves."""
-    broken: list[BrokenField]
-    browser_waits: list[BrowserWait]
-    """Platforms whose tasks wait because there is no browser."""
+    sync: SyncState
+    storage: Usage
+    used_percent: float
+    cache_bytes: int
+    artifact_bytes: int
+    backup: Backup | None
+    """The newest."""
+    backups: list[str]
     workers: list[Opener]
-    left_by_dead: list[Opener]
-    """A worker brings back what they held."""
+    """Running ones."""
     commands: list[Opener]
     """Other commands that have the store open."""
-    backup: Backup | None
+    crashed: list[Opener]
+    """Processes that crashed with the store open; a worker recovers what they held."""
+    statuses: list[WorkerStatus]
+    """Published by the running workers; if none runs, by all processes of the last run."""
+    broken: list[BrokenField]
+    browser_waits: list[BrowserWait]
+    """Platforms whose tasks wait because no browser can be started."""
 
 
 async def gather_overview(store: StoreContext) -> Overview:
-    """Only looks. Raises a StoreError for what cannot be looked at."""
-    status = await store_status.gather_status(store)
-    workers = [one for one in status.open_in if store_status.is_worker(one)]
-    commands = [one for one in status.open_in if one not in workers]
+    """Read-only. Raises a StoreError if the store cannot be read."""
+    now = CLOCK.now()
+    alive, crashed = await openers(store, with_silence=True)
+    workers = [opener for opener in alive if is_worker(opener)]
     async with open_for_reading(store) as database:
-        every_status = await read_statuses(WorkerState(database, CLOCK))
-    statuses = [one for one in every_status if one.owner in {worker.id for worker in workers}]
-    sync = await _sync(store, statuses or every_status[:1])
-    broken = await broken_fields(store)
-    waits = await browser_waits(store)
-    damage = await _damage_problems(store)
-    room = [one for one in status.problems if one.about == "space"]
-    problems = by_severity(
-        (
-            *damage,
-            *room,
-            *_not_writable(statuses),
-            *denials(sync),
-            *_denial_problems(sync),
-            *_idle_problems(store, status, workers),
-            *browser_wait_problems(waits),
-            *platform_pause_problems(status),
-            *_worker_pause_problems(statuses),
-            *_memory_problems(statuses),
-            *_offline_problems(sync, workers),
-            *(one for one in status.problems if one not in room),
-            *_broken_problems(broken),
+        state = WorkerState(database, CLOCK)
+        all_statuses = await read_statuses(state)
+        statuses = [one for one in all_statuses if one.owner in {worker.id for worker in workers}]
+        statuses = statuses if workers else last_run(all_statuses)
+        queue = await database.read(queries.depth, now)
+        platforms = await database.read(queries.counts, iso(now))
+        waiting = await database.read(queries.sources)
+        paused = await paused_platforms(database, now)
+        failures = await database.read(queries.failures_since, now - _RECENT)
+        state_of_store = await health.health(
+            database, locks.live_folder(store.path), store_options(store.settings), now
         )
-    )
-    queue = status.queue
+        broken = await broken_fields(database, all_statuses, now)
+        waits = _browser_waits(statuses, platforms, now)
+        option = command_line("", store).removeprefix("parcelpost ")
+        findings = sort_findings(
+            (
+                *_moved_findings(store, all_statuses, {one.id for one in alive}),
+                *await _damage_findings(store, state),
+                *filter(None, (usage_finding(state_of_store.usage, option),)),
+                *_silent_findings(statuses if workers else (), now),
+                *await _raw_folder_findings(store, database),
+                *_worker_findings(statuses, now, is_running=bool(workers)),
+                *_work_findings(store, queue, waiting, workers, statuses, now),
+                *map(browser_wait_finding, waits),
+                *_pause_findings(platforms, paused),
+                *_hung_findings(workers, await database.read(queries.claims_by_owner)),
+                *_crash_findings(store, crashed, workers),
+                *_outbox_findings(store, queue),
+                *_clock_findings(
+                    await database.read(clock_changes.waiting, now),
+                    await state.get(CLOCK_STATE, ClockSetBackNote),
+                    now,
+                ),
+                *_backup_findings(store, state_of_store),
+                *filter(None, (failures_finding(failures, option),)),
+                *(field_finding(one.field, one.page or "") for one in broken),
+            )
+        )
+        sync = await _sync_state(database, statuses)
+    newest, newest_age = state_of_store.newest_backup, state_of_store.newest_backup_age_seconds
     return Overview(
-        well=not problems,
-        problems=problems,
-        store=status.path,
+        ok=is_ok(findings),
+        findings=findings,
+        store=str(store.path),
+        schema_version=state_of_store.schema_version,
+        last_change=state_of_store.last_change,
         queue=queue,
-        platforms=status.platforms,
-        outbox=OutboxDepth(
-            unsynced=queue.unsynced,
-            oldest_unsynced_seconds=queue.oldest_unsynced_seconds,
-            rejected=queue.rejected,
-        ),
+        platforms=platforms,
+        paused=paused,
+        failures=failures,
         sync=sync,
-        storage=status.usage,
-        used_percent=status.used_percent,
-        paused=status.paused,
-        failures=status.failures,
+        storage=state_of_store.usage,
+        used_percent=round(100 * state_of_store.usage.total / state_of_store.usage.max_bytes, 1),
+        cache_bytes=state_of_store.cache_bytes,
+        artifact_bytes=state_of_store.artifact_bytes,
+        backup=Backup(path=newest, age_seconds=newest_age) if newest and newest_age is not None else None,
+        backups=[str(path) for path in backup.list_backups(store.path)],
+        workers=workers,
+        commands=[opener for opener in alive if opener not in workers],
+        crashed=crashed,
         statuses=statuses,
         broken=broken,
         browser_waits=waits,
-        workers=workers,
-        left_by_dead=status.left_by_dead,
-        commands=commands,
-        backup=_backup(status),
     )
 
 
-async def _damage_problems(store: StoreContext) -> list[Problem]:
-    async with open_for_reading(store) as database:
-        note = await WorkerState(database, CLOCK).get(DAMAGE_STATE, DamageNote)
-    if note is None:
-        return []
-    return [damage_problem(store, "a page of the database file is damaged: results on it are not delivered")]
+def is_worker(opener: Opener) -> bool:
+    """Or another program that keeps the store open, but not a command of an operator."""
+    return not _CLI_WORKER.fullmatch(opener.id)
 
 
-async def _sync(store: StoreContext, statuses: list[WorkerStatus]) -> SyncHealth:
-    outages = [one.outages[loop] for loop in (SYNC, COLLECTOR, HEARTBEAT) for one in statuses if loop in one.outages]
-    denied = next((one for one in outages if one.denied), None)
-    async with open_for_reading(store) as database:
-        log = SyncLog(database, CLOCK)
-        return SyncHealth(
-            upstream=upstream_name(store.settings),
-            denied=denied.reason if denied else "",
-            remedy=(denied.remedy or Unauthorized.hint) if denied else "",
-            last_upload=await _last(log, "upload", "results"),
-            last_download=await _last(log, "download", "tasks"),
-            away=outages[0] if outages else None,
-            slow=next((one.slow for one in statuses if one.slow), None),
-        )
+async def paused_platforms(database: LocalDatabase, now: datetime) -> dict[str, Pause]:
+    paused = await database.read(claims.paused, iso(now))
+    return {name: Pause(until, reason) for name, (until, reason) in paused.items()}
 
 
-def overview_remark(found: Overview, now: datetime) -> str:
-    """What a person should know though nothing is wrong: why nothing is delivered, or done."""
-    away, kept = found.sync.away, "everything is kept here until it is back"
-    if found.workers and found.sync.slow is not None:
-        failed = f"; the last try failed ({away.reason}), and {kept}" if away else ""
-        return f"; {slow_text(found.sync.upstream, found.sync.slow, now)}{failed}"
-    if found.workers and away is not None:
-        since = age((now - away.since).total_seconds())
-        return f"; {found.sync.upstream} has been away for {since} ({away.reason}), and {kept}"
-    busy = {name for name, counts in found.platforms.items() if counts.get("pending") or counts.get("delayed")}
-    if busy and busy <= found.paused.keys():
-        resume = f"parcelpost platforms resume {shlex.quote(min(busy))}"
-        return f"; what is to do is paused, and goes on after '{resume}'"
-    return ""
-
-
-def slow_text(upstream: str, slow: SlowUpstream, now: datetime) -> str:
-    since = age((now - slow.since).total_seconds())
-    return f"{upstream} is slow: for {since} results have gone in smaller batches, of {slow.batch_size:,} or so"
-
-
-async def _last(log: SyncLog, direction: str, kind: str) -> SyncedRound | None:
-    """The newest round that worked. An outage of days is thousands of rounds long; usually a few are enough."""
-    for most in _LOOK_BACK:
-        rounds = await log.recent(most, direction=direction)
-        for one in rounds:
-            if one.round.success and one.round.record_type == kind:
-                return _synced_round(one)
-        if len(rounds) < most:
-            break
-    return None
-
-
-def _synced_round(one: LoggedRound) -> SyncedRound:
-    return SyncedRound(one.created_at, one.round.record_type, one.round.record_count)
-
-
-def _not_writable(statuses: list[WorkerStatus]) -> list[Problem]:
-    """A worker publishes its status every 30 s, if the store can be written."""
-    silent = [one for one in statuses if one.cleaning_since is None]
-    ages = {one.name: (CLOCK.now() - one.published_at).total_seconds() for one in silent}
-    remedy = "see its log and the other problems here; what it has scraped and delivered meanwhile is in its memory"
-    return [
-        Problem(f"worker {name} could not write to the store for {age(seconds)}", remedy, "space")
-        for name, seconds in ages.items()
-        if seconds > _LONG_SILENT_SECONDS
-    ]
-
-
-def _worker_pause_problems(statuses: list[WorkerStatus]) -> list[Problem]:
-    return [
-        Problem(
-            f"the gateway has paused worker {one.worker_id}, {age((CLOCK.now() - since).total_seconds())} ago: it"
-            " starts no task, and delivers what there is",
-            f"where the gateway runs, 'parcelpost gateway command resume --worker {shlex.quote(one.worker_id)}' or its"
-            " dashboard; a worker that is started anew is not paused",
-            command=f"parcelpost gateway command resume --worker {shlex.quote(one.worker_id)}",
-            warning=True,
-        )
-        # its processes are one worker there
-        for one in {one.worker_id: one for one in statuses if one.paused_since}.values()
-        if (since := one.paused_since)
-    ]
-
-
-def _memory_problems(statuses: list[WorkerStatus]) -> list[Problem]:
-    """A worker that is only slower does its work."""
-    remedy = "end other programs or give it more memory; it goes on by itself. See also the settings under 'resources'"
-    return [
-        Problem(
-            f"worker {one.name}: {memory.summary} ({age((CLOCK.now() - memory.since).total_seconds())} ago)",
-            remedy,
-            warning=True,
-        )
-        for one in statuses
-        if (memory := one.memory) and not memory.starts_tasks
-    ]
-
-
-async def broken_fields(store: StoreContext) -> list[BrokenField]:
-    """As the workers said it, not long ago."""
-    async with open_for_reading(store) as database:
-        statuses = await read_statuses(WorkerState(database, CLOCK))
-        oldest = CLOCK.now() - _BROKEN_COUNTS_FOR
-        fields = {
-            (one.platform, one.state, one.county, one.field): one
-            for status in reversed(statuses)  # what was published last counts
-            if status.published_at > oldest
-            for one in status.broken
-        }
-        pages = [await database.read(outbox.get, one.example) for one in fields.values()]
-    folder = raw_folder(store.path)
+async def broken_fields(database: LocalDatabase, statuses: list[WorkerStatus], now: datetime) -> list[BrokenField]:
+    """As published by workers in the last day, newest first."""
+    fields = {
+        (one.platform, one.state, one.county, one.field): one
+        for status in reversed(statuses)  # the last one published counts
+        if status.published_at > now - _RECENT
+        for one in status.broken
+    }
+    pages = [await database.read(outbox.get, one.example) for one in fields.values()]
+    folder = raw_files.raw_folder(database.path)
     return [
         BrokenField(field=one, page=str(folder / page.html_path) if page and page.html_path else None)
         for one, page in zip(fields.values(), pages, strict=True)
     ]
 
 
-def _broken_problems(broken: list[BrokenField]) -> list[Problem]:
-    lost = [one for one in broken if not one.field.found_otherwise]
-    remedy = "once the parser is mended, 'parcelpost reparse'"
-    return [
-        Problem(
-            broken_text(one.field), f"look at {_page_name(one)}; {remedy}", command="parcelpost reparse", warning=True
-        )
-        for one in lost
-    ]
+def _browser_waits(
+    statuses: list[WorkerStatus], platforms: Mapping[str, Mapping[str, int]], now: datetime
+) -> list[BrowserWait]:
+    """The newest of each platform that has unfinished tasks."""
+    waits = [wait for status in statuses for wait in status.browser_waits if is_current(wait, now)]
+    newest = {wait.platform: wait for wait in sorted(waits, key=lambda wait: wait.at)}
+    return [wait for wait in newest.values() if wait.platform in _busy_platforms(platforms)]
 
 
-def _page_name(one: BrokenField) -> str:
-    return printable(one.page or f"the page of task {one.field.example}")
+def _busy_platforms(platforms: Mapping[str, Mapping[str, int]]) -> set[str]:
+    return {name for name, counts in platforms.items() if any(counts.get(status) for status in _UNFINISHED)}
 
 
-def broken_text(field: Broken) -> str:
-    since = f" since {field.since:%Y-%m-%d %H:%M} UTC" if field.since else ""
-    how = f"on {field.success_rate:.0%} of pages{since}, before on {field.used_to:.0%}"
-    if field.found_otherwise:
-        how = f"another way{since}"
-    failing = ", ".join(field.failing) or "every way"
-    return printable(f"{field.platform} {field.state}/{field.county}: {field.field} is found {how}; failing: {failing}")
+async def worker_browsers(database: LocalDatabase) -> list[WorkerBrowser]:
+    live = locks.live_folder(database.path)
+    states = await Browsers(database, live).all()
+    return [_worker_browser(one, owner_lives=locks.is_alive(live, one.owner)) for one in states]
 
 
-def denials(sync: SyncHealth) -> list[Problem]:
-    if not sync.denied:
-        return []
-    return [Problem(f"{sync.upstream} does not let us in: {sync.denied}", sync.remedy, "delivery")]
+def _worker_browser(state: BrowserState, *, owner_lives: bool) -> WorkerBrowser:
+    is_first = state.status == "restarting" and state.launches <= 1 and state.pid is None
+    known = {name: value for name, value in asdict(state).items() if name in WorkerBrowser.__struct_fields__}
+    return WorkerBrowser(**{**known, "status": "starting" if is_first else state.status}, owner_lives=owner_lives)
 
 
-def _denial_problems(sync: SyncHealth) -> list[Problem]:
-    away = sync.away
-    if away is None or not away.takes_nothing:
-        return []
-    since = age((CLOCK.now() - away.since).total_seconds())
-    remedy = (
-        "see the gateway's own log; everything is kept here and sent when it takes results again. Should a result be at"
-        " fault, that shows as soon as another one is stored"
+async def _sync_state(database: LocalDatabase, statuses: list[WorkerStatus]) -> SyncState:
+    log = SyncLog(database, CLOCK)
+    outages = [outage for status in statuses if (outage := worst_outage(status))]
+    return SyncState(
+        last_upload=await _last_success(log, "upload", "results"),
+        last_download=await _last_success(log, "download", "tasks"),
+        outage=next((outage for outage in outages if outage.denied), outages[0] if outages else None),
     )
-    return [Problem(f"{sync.upstream} answers and stores nothing, for {since}: {away.reason}", remedy, "delivery")]
 
 
-def _offline_problems(sync: SyncHealth, workers: list[Opener]) -> list[Problem]:
-    """To be offline is no fault. For longer than a day, somebody may want to know."""
-    away = sync.away
-    if away is None or away.takes_nothing or sync.denied or not workers or CLOCK.now() - away.since < _LONG_AWAY:
+async def _last_success(log: SyncLog, direction: str, kind: str) -> SyncedRound | None:
+    """An outage of days has thousands of failed rounds; usually a few rounds are enough."""
+    for limit in _ROUNDS_SEARCHED:
+        rounds = await log.recent(limit, direction=direction)
+        for logged in rounds:
+            if logged.round.success and logged.round.record_type == kind:
+                return SyncedRound(logged.created_at, logged.round.record_type, logged.round.record_count)
+        if len(rounds) < limit:
+            break
+    return None
+
+
+# The checks
+
+
+def _moved_findings(store: StoreContext, statuses: list[WorkerStatus], alive: Collection[str]) -> Iterator[Finding]:
+    """Workers that opened this file under another path, and still have it open there."""
+    here = store.path.resolve()
+    for status in statuses:
+        opened = Path(status.store or here)
+        if opened != here and status.owner not in alive and locks.is_alive(locks.live_folder(opened), status.owner):
+            yield Finding.of(
+                "store.moved",
+                f"worker {status.name} has this store open as {opened}: the file was moved while it ran",
+                f"move the file back to {opened}, or stop that worker",
+            )
+
+
+async def _damage_findings(store: StoreContext, state: WorkerState) -> list[Finding]:
+    if await state.get(DAMAGE_STATE, DamageNote) is None:
         return []
-    since = age((CLOCK.now() - away.since).total_seconds())
-    remedy = "'parcelpost doctor' says what is wrong; everything is kept here and sent when it is back"
-    what = f"{sync.upstream} has not been there for {since}: {away.reason}"
-    return [Problem(what, remedy, "delivery", warning=True)]
+    message = "a page of the database file is damaged: the results on it cannot be delivered"
+    return [damage_finding(store, message, is_over=lambda: True)]  # backups are checked by `doctor`
 
 
-def _idle_problems(store: StoreContext, status: StoreStatus, workers: list[Opener]) -> list[Problem]:
-    """Results of local tasks may stay here for good, where no gateway is set."""
+def _silent_findings(statuses: Collection[WorkerStatus], now: datetime) -> Iterator[Finding]:
+    """A worker publishes its status every 30 s if it can write to the store."""
+    for status in statuses:
+        seconds = (now - status.published_at).total_seconds()
+        if seconds > _LONG_SILENT_SECONDS and status.cleaning_since is None:
+            yield Finding.of(
+                "store.not_writable",
+                f"worker {status.name} has not been able to write to the store for {age(seconds)}",
+                "see its log and the other findings here; it keeps unsaved results in memory",
+            )
+
+
+async def _raw_folder_findings(store: StoreContext, database: LocalDatabase) -> list[Finding]:
+    problem = raw_files.missing(raw_files.raw_folder(store.path))
+    if not problem or not await database.read(outbox.has_unsynced_raw_files):
+        return []
+    fix = "put the folder back or mount it; if the pages are lost, reject the results whose page is missing"
+    return [Finding.of("store.raw_folder_missing", f"nothing can be delivered: {problem}", fix)]
+
+
+def _worker_findings(statuses: list[WorkerStatus], now: datetime, *, is_running: bool) -> list[Finding]:
+    """Of several processes with the same problem, the first."""
+    found: dict[str, Finding] = {}
+    for status in statuses:
+        for finding in status_findings(status, now, is_running=is_running):
+            found.setdefault(finding.id if finding.id.startswith("upstream.") else finding.message, finding)
+    return list(found.values())
+
+
+def _work_findings(
+    store: StoreContext,
+    queue: QueueDepth,
+    waiting: WaitingSources,
+    workers: list[Opener],
+    statuses: list[WorkerStatus],
+    now: datetime,
+) -> list[Finding]:
+    """Work that waits for a worker. Results of local tasks may stay where they are if no upstream is set."""
     if workers:
         return []
-    tasks, results = status.queue.pending, status.queue.unsynced
-    sources = status.waiting.pending if tasks else frozenset[Source]()
-    waiting = [f"{count(tasks, 'task')} to do"] if tasks else []
-    if results and (status.waiting.unsent & UPSTREAM_SOURCES or has_upstream(store.settings)):
-        waiting.append(f"{count(results, 'result')} to deliver")
-        sources |= status.waiting.unsent
-    if not waiting:
+    sources = waiting.pending if queue.pending else frozenset[Source]()
+    work = [f"{count(queue.pending, 'task')} to do"] if queue.pending else []
+    if queue.unsynced and (waiting.unsent & UPSTREAM_SOURCES or has_upstream(store.settings)):
+        work.append(f"{count(queue.unsynced, 'result')} to deliver")
+        sources |= waiting.unsent
+    if not work:
         return []
     start = run_command(store, sources)
-    what = f"{' and '.join(waiting)} and no worker is running"
-    return [Problem(what, f"start one with '{start}'", command="" if " URL" in start else start)]
+    fix, command = f"start one with '{start}'", "" if " URL" in start else start
+    stops = [status.stopped_at for status in statuses]
+    if stops and all(stops):
+        since = age((now - max(filter(None, stops))).total_seconds())
+        message = f"the worker was stopped {since} ago, with {' and '.join(work)}"
+        return [Finding.of("worker.stopped", message, fix, command)]
+    return [Finding.of("worker.not_running", f"{' and '.join(work)}, and no worker is running", fix, command)]
 
 
-def _backup(status: StoreStatus) -> Backup | None:
-    if status.newest_backup is None or status.newest_backup_age_seconds is None:
-        return None
-    return Backup(path=status.newest_backup, age_seconds=status.newest_backup_age_seconds)
+def _pause_findings(platforms: Mapping[str, Mapping[str, int]], paused: Mapping[str, Pause]) -> list[Finding]:
+    """Of platforms that have tasks."""
+    busy = _busy_platforms(platforms)
+    pauses = {name: pause for name, pause in paused.items() if name in busy}
+    timed = {name: pause for name, pause in pauses.items() if pause.until}
+    resume = f"parcelpost platforms resume {shlex.quote(min(pauses, default=''))}"
+    if blocked := {name: pause for name, pause in timed.items() if needs_operator(pause.reason)}:
+        name = next(iter(blocked))
+        fix = (
+            "open the site once with 'parcelpost browser open --profile NAME URL', name the profile in the county's "
+            f"entry, restart the worker and run 'parcelpost platforms resume {name}'"
+        )
+        return [Finding.of("platform.needs_operator", _pause_text(blocked), fix)]
+    if busy and timed.keys() == busy:
+        fix = "nothing to do: they resume on their own; 'parcelpost platforms' shows the state of each"
+        return [Finding.of("platform.all_paused", f"all work is paused: {_pause_text(timed)}", fix)]
+    if busy and pauses.keys() == busy:
+        message = "all platforms with tasks are paused by an operator"
+        return [Finding.of("platform.paused", message, f"resume with '{resume}'", resume)]
+    return []
+
+
+def _pause_text(paused: Mapping[str, Pause]) -> str:
+    name, pause = next(iter(paused.items()))
+    others = f" (and {count(len(paused) - 1, 'other platform')})" if len(paused) > 1 else ""
+    return f"{name}{others} is paused until {pause.until}: {pause.reason}"
+
+
+def _hung_findings(workers: list[Opener], held: Mapping[str, int]) -> Iterator[Finding]:
+    has_peers = any(not worker.silent_seconds for worker in workers)
+    others = "its peers take over what it holds" if has_peers else "no other worker is running to take over"
+    for worker in workers:
+        if worker.silent_seconds:
+            tasks = count(held.get(worker.id, 0), "task")
+            yield Finding.of(
+                "worker.hung",
+                f"process {worker.pid} ({worker.id}) has not responded for {age(worker.silent_seconds)} and holds"
+                f" {tasks}; {others}",
+                f"continue it with 'kill -CONT {worker.pid}' if it was stopped, or end it with 'kill -9 {worker.pid}'"
+                " and start it again: nothing is lost either way",
+            )
+
+
+def _crash_findings(store: StoreContext, crashed: list[Opener], workers: list[Opener]) -> list[Finding]:
+    """A running worker recovers within seconds what a crashed process held."""
+    if not crashed or workers:
+        return []
+    message = f"{count(len(crashed), 'process', 'processes')} crashed with the store open"
+    clean = store_command("clean", store)
+    return [Finding.of("worker.crashed", message, f"start a worker, or run '{clean}': both recover its tasks", clean)]
+
+
+def _outbox_findings(store: StoreContext, queue: QueueDepth) -> list[Finding]:
+    rejected = queue.rejected - queue.rejected_by_operator
+    if not rejected:
+        return []
+    see = command_line("results list --delivery rejected", store)
+    retry = command_line("results retry --all", store)
+    message = f"the upstream rejected {count(rejected, 'result')}"
+    return [Finding.of("outbox.rejected", message, f"see why with '{see}', retry with '{retry}'", f"{retry} --yes")]
+
+
+def _clock_findings(waiting: clock_changes.Waiting, note: ClockSetBackNote | None, now: datetime) -> list[Finding]:
+    if waiting.tasks or waiting.platforms:
+        tasks, pauses = count(waiting.tasks, "task"), count(waiting.platforms, "paused platform")
+        message = f"the clock was set back: {tasks} and {pauses} wait for a time from before that"
+        fix = "make sure that the clock is right; a running worker corrects the times within a minute"
+        return [Finding.of("clock.tasks_waiting", message, fix)]
+    if note is None or abs(now - note.at) > _RECENT:
+        return []
+    message = f"the clock was set back by {age(note.seconds)} in the last 24 h"
+    fix = f"make sure that it is right now; the delays of {count(note.tasks, 'task')} were corrected"
+    return [Finding.of("clock.set_back", message, fix)]
+
+
+def _backup_findings(store: StoreContext, state: health.Health) -> list[Finding]:
+    command = store_command("backup", store)
+    newest = state.newest_backup_age_seconds
+    if newest is None:
+        is_due = state.last_change and state.age_seconds > _FIRST_BACKUP_IS_DUE.total_seconds()
+        return [Finding.of("backup.none", "there is no backup yet", f"run '{command}'", command)] if is_due else []
+    if newest <= _BACKUP_IS_OLD.total_seconds():
+        return []
+    return [Finding.of("backup.old", f"the newest backup is {age(newest)} old", f"run '{command}'", command)]

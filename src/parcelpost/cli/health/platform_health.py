@@ -10,17 +10,17 @@ from msgspec.structs import asdict
 
 from parcelpost.cli.components import known_sites, scraper_factory
 from parcelpost.cli.context import CLOCK, open_for_reading
-from parcelpost.cli.health.overview import broken_fields
-from parcelpost.cli.health.store_status import Pause
+from parcelpost.cli.health.overview import Pause, broken_fields, paused_platforms
 from parcelpost.cli.options import StoreContext
-from parcelpost.clock import iso
 from parcelpost.model import Broken
 from parcelpost.places import county_slug
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.platforms import EXPERIMENTAL
 from parcelpost.settings import Settings
-from parcelpost.storage import claims, queries
+from parcelpost.storage import queries
 from parcelpost.storage.queries import SiteHealth
+from parcelpost.storage.state import WorkerState
+from parcelpost.worker.status import read_statuses
 
 _TOO_FEW = 3
 _FAILING_BELOW = 0.5
@@ -84,15 +84,15 @@ class StorePlatforms(Struct, frozen=True, kw_only=True):
 
 
 async def platforms_of_store(store: StoreContext) -> StorePlatforms:
-    """Only looks. Raises a StoreError for what cannot be looked at."""
+    """Read-only. Raises a StoreError if the store cannot be read."""
+    now = CLOCK.now()
     async with open_for_reading(store) as database:
-        paused = await database.read(claims.paused, iso(CLOCK.now()))
-        found = await database.read(queries.sites)
-    return StorePlatforms(
-        sites=found,
-        paused={name: Pause(until, reason) for name, (until, reason) in paused.items()},
-        broken=[one.field for one in await broken_fields(store)],
-    )
+        statuses = await read_statuses(WorkerState(database, CLOCK))
+        return StorePlatforms(
+            sites=await database.read(queries.sites),
+            paused=await paused_platforms(database, now),
+            broken=[one.field for one in await broken_fields(database, statuses, now)],
+        )
 
 
 def listed_platforms(settings: Settings, known: StorePlatforms) -> list[ListedPlatform]:

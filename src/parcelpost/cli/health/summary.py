@@ -1,53 +1,30 @@
-"""Short texts and tables about a store's health that several commands print."""
+"""Short texts and tables about health that several commands print."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from parcelpost.cli.options import (
-    StoreContext,
-    command_line,
-)
 from parcelpost.cli.output import age, count, printable, size, table
+from parcelpost.health import Finding
 from parcelpost.model import QueueDepth, TaskStatus
 
 if TYPE_CHECKING:
     from parcelpost.cli.context import Opener
-    from parcelpost.cli.health.store_status import Pause, Problem
+    from parcelpost.cli.health.overview import Pause
     from parcelpost.storage.health import Usage
-    from parcelpost.storage.queries import Failures
 
 
-RECENT_FAILURES = timedelta(days=1)
-_MOST_REASON_CHARS = 200
+def finding_lines(findings: Iterable[Finding]) -> Iterator[str]:
+    """One line for each finding, after `No problems found.` if all of them are notes."""
+    findings = list(findings)
+    if not any(finding.is_problem for finding in findings):
+        yield "No problems found."
+    yield from map(finding_line, findings)
 
 
-def failures_text(found: Failures, when: str) -> str:
-    """`when`: `in the last 24 h`."""
-    which = ""
-    if found.hopeless and found.failed < found.ended:
-        which = f", among them all of {', '.join(found.hopeless)}"
-    reason = found.commonest[:_MOST_REASON_CHARS] or "no reason was given"
-    return f"{found.failed:,} of {count(found.ended, 'task')} {when} failed{which}, most often: {reason}"
-
-
-def failures_remedy(store: StoreContext) -> str:
-    see = command_line("tasks list --status failed", store)
-    return f"see them with '{see}', and once the cause is mended try them again with '{failures_command(store)}'"
-
-
-def failures_command(store: StoreContext) -> str:
-    return command_line("tasks retry --status failed", store)
-
-
-def attention_lines(problems: list[Problem], but: str = "") -> Iterator[str]:
-    """That all is well, and what is no fault but worth a word; or what is wrong and what to do, one line each."""
-    if not problems:
-        yield printable(f"All is well{but}.")
-    for problem in problems:
-        yield printable(f"Attention: {problem.what}. What to do: {problem.remedy}.")
+def finding_line(finding: Finding) -> str:
+    return printable(f"{finding.severity.capitalize()}: {finding.message}. Fix: {finding.fix}.")
 
 
 def pause_lines(paused: dict[str, Pause]) -> Iterator[str]:
@@ -65,12 +42,8 @@ def outbox_text(queue: QueueDepth) -> str:
     return f"{count(queue.unsynced, 'result')} to deliver{waiting}; {queue.rejected:,} rejected{by_operator}"
 
 
-def failed_text(failures: Failures) -> str | None:
-    return failures_text(failures, "in the last 24 h") if failures.failed else None
-
-
 def used_text(usage: Usage, percent: float) -> str:
-    return f"{size(usage.total)}, {percent:g} % of {size(usage.max_bytes)}: {usage.level}"
+    return f"{size(usage.total)}, {percent:g} % of {size(usage.max_bytes)}; {size(usage.disk_free)} free on the disk"
 
 
 def opener_text(opener: Opener) -> str:

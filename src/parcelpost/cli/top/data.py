@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from parcelpost.cli.context import CLOCK, open_for_reading, with_store_name
-from parcelpost.cli.health.overview import Overview, WorkerBrowser, browsers_in, gather_overview
+from parcelpost.cli.health.overview import Overview, WorkerBrowser, gather_overview, worker_browsers
 from parcelpost.cli.options import StoreContext, run_command
 from parcelpost.clock import Clock, iso
 from parcelpost.errors import StoreError, StoreNotFound
@@ -185,7 +185,7 @@ class _Reader:
             platforms=platforms,
             statuses=running,
             running=tuple(await self._db.read(queries.running, _MAX_RUNNING)),
-            browsers=tuple(await browsers_in(self._db, self._store)),
+            browsers=tuple(await worker_browsers(self._db)),
             rates=await self._rates.get(),
             samples=tuple(await Metrics(self._db, CLOCK).since(now - timedelta(hours=1), _MAX_SAMPLES)),
             errors=tuple(await self._db.read(queries.recent_errors, _MAX_ERRORS)),

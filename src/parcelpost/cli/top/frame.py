@@ -15,7 +15,7 @@ from rich.segment import Segment, SegmentLines
 from rich.table import Column, Table
 from rich.text import Text
 
-from parcelpost.cli.health.overview import SyncedRound, WorkerBrowser, overview_remark
+from parcelpost.cli.health.overview import SyncedRound, WorkerBrowser
 from parcelpost.cli.output import age, count, printable, record_noun, size
 from parcelpost.cli.top.data import RATE_STEPS, STEP_SECONDS, StoreFailure, TopData
 from parcelpost.storage.queries import RecentError, RunningTask
@@ -143,8 +143,8 @@ class _Problem(NamedTuple):
 
 def _problems(data: TopData) -> list[_Problem]:
     """The worst first."""
-    problems = data.overview.problems
-    return [_Problem(_with_fix(one.what, one.remedy), _WARNING if one.warning else _BAD) for one in problems]
+    problems = [finding for finding in data.overview.findings if finding.is_problem]
+    return [_Problem(_with_fix(one.message, one.fix), _BAD if one.is_error else _WARNING) for one in problems]
 
 
 def _with_fix(message: str, fix: str) -> str:
@@ -163,8 +163,8 @@ def _health(data: TopData) -> Text:
         names = names if len(problems) > 1 else ["Problem"]
         lines = [Text(safe(f"{name}: {text}"), style) for name, (text, style) in zip(names, problems, strict=True)]
         return Text("\n").join(lines)
-    if remark := overview_remark(data.overview, data.at):
-        return Text(safe(f"No problems{remark}."), _WARNING)
+    if notes := data.overview.findings:
+        return Text(safe(f"No problems. Note: {_with_fix(notes[0].message, notes[0].fix)}"), _WARNING)
     old = (data.at - data.overview_at).total_seconds()
     return Text("No problems.", _GOOD) + Text(f" Checked {age(old)} ago." if old > _STALE_SECONDS else "", _DIM)
 
@@ -191,12 +191,12 @@ def _facts(data: TopData) -> Table:
 
 def _sync(data: TopData) -> Text:
     sync = data.overview.sync
-    if sync.denied:
-        return _cell(f"credentials rejected: {sync.denied}", _BAD)
-    if sync.away is not None:
-        wait = (sync.away.until - data.at).total_seconds()
+    if sync.outage is not None and sync.outage.denied:
+        return _cell(f"credentials rejected: {sync.outage.reason}", _BAD)
+    if sync.outage is not None:
+        wait = (sync.outage.until - data.at).total_seconds()
         retry = f"next try {f'in {age(wait)}' if wait > 0 else 'now'}" if data.overview.workers else "no worker retries"
-        return _cell(f"offline, {retry} ({count(sync.away.failures, 'failure')}): {sync.away.reason}", _WARNING)
+        return _cell(f"offline, {retry} ({count(sync.outage.failures, 'failure')}): {sync.outage.reason}", _WARNING)
     if rounds := _joined([_round("sent", sync.last_upload, data), _round("received", sync.last_download, data)]):
         return _cell(rounds)
     is_local = bool(data.statuses) and not any(status.upstream for status in data.statuses)

@@ -14,6 +14,7 @@ from parcelpost.gateway.api.health import Health
 from parcelpost.gateway.api.worker import RawFileForm
 from parcelpost.gateway.history import Change, Scrape
 from parcelpost.gateway.models import WorkerState
+from parcelpost.health import Finding
 from parcelpost.model import Signal
 from parcelpost.protocol import payloads, server
 
@@ -166,6 +167,7 @@ _EXAMPLES: list[Struct] = [
     responses.Overview(
         now=_AT,
         version="0.1.0",
+        findings=[Finding.of("queue.failed", "workers gave up on 3 tasks", "find the cause, then retry them")],
         counts={"parcels": 4_200, "liens": 610, "results": 9_100},
         workers=[_WORKER],
         queue=[_QUEUE],

@@ -34,6 +34,7 @@ from parcelpost.gateway.api.responses import (
 )
 from parcelpost.gateway.context import Context, Platforms
 from parcelpost.gateway.errors import ApiError
+from parcelpost.gateway.findings import fleet_findings
 from parcelpost.gateway.models import OFFLINE_AFTER
 from parcelpost.gateway.routes import JSON, Role, Route, add
 from parcelpost.gateway.uploads import parse_body, run_in_thread
@@ -74,14 +75,16 @@ class OverviewCache:
         last = int(now.timestamp() // bucket) * bucket
         since = now.fromtimestamp(last - (buckets - 1) * bucket, now.tzinfo)
         await self._sum_up_the_day()
-        rows = await ledger.workers(_MAX_SHOWN_WORKERS)
-        workers = [worker_response(row, now) for row in rows if now - row.last_seen_at <= _HIDDEN_AFTER]
+        rows = [row for row in await ledger.workers(_MAX_SHOWN_WORKERS) if now - row.last_seen_at <= _HIDDEN_AFTER]
+        workers = [worker_response(row, now) for row in rows]
+        queue = await ledger.queue()
         return Overview(
             now=now,
             version=self._context.version,
+            findings=fleet_findings(queue, rows, now),
             counts=await ledger.counts(),
             workers=workers,
-            queue=[queue_entry(row, now) for row in await ledger.queue()],
+            queue=[queue_entry(row, now) for row in queue],
             activity=activity_series(await ledger.activity(since), since, buckets, bucket),
             sync=sync_summary(workers),
             platforms=platform_health(self._outcomes, workers),

@@ -22,6 +22,7 @@ from parcelpost.gateway.models import (
     WorkerRow,
     WorkerState,
 )
+from parcelpost.health import Finding
 from parcelpost.model import Broken, Json
 
 
@@ -333,6 +334,7 @@ class Sync(Struct, frozen=True):
 class Overview(Struct, frozen=True, kw_only=True):
     now: datetime
     version: str
+    findings: Sequence[Finding]
     counts: Mapping[str, int]
     workers: Sequence[Worker]
     queue: Sequence[QueueEntry]

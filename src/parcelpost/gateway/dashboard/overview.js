@@ -27,6 +27,7 @@ export class OverviewPage {
     this.page = page;
     this.latestAt = -Infinity;
     this.figures = h("dl", { class: "figures" });
+    this.findings = h("ul", { class: "findings", "aria-label": "Needs attention" });
     this.fleet = h("div");
     this.queue = h("div");
     this.requeue = h(
@@ -88,6 +89,7 @@ export class OverviewPage {
       "div",
       { class: "page" },
       h("h1", { class: "unseen" }, "Overview"),
+      this.findings,
       this.figures,
       section(
         "Activity",
@@ -118,6 +120,7 @@ export class OverviewPage {
 
   async update(overview, signal) {
     const rates = perMinute(overview.activity, Date.parse(overview.now));
+    patch(this.findings, overview.findings.map(finding));
     patch(this.figures, figures(overview));
     this.throughput.update(rates);
     this.outcomes.update(rates);
@@ -152,6 +155,9 @@ export class OverviewPage {
     );
   }
 }
+
+const finding = ({ id, severity, message, fix }) =>
+  h("li", { class: severity, title: id }, h("strong", null, severity), ` ${message}. `, h("span", null, fix));
 
 function figures({ workers, queue: rows, activity, sync, counts }) {
   const inFleet = (state) => workers.filter((worker) => worker.state === state).length;
