@@ -18,13 +18,13 @@ def states(run: Run, store: Path) -> dict[str, str]:
 
 def test_what_the_operator_rejected_was_not_refused_by_the_gateway(full_store: Path, run: Run) -> None:
     run("results", "reject", "saved", "--reason", "its amounts are wrong", "--yes", "--store", full_store)
-    assert "the gateway refused 1 result" in problems(run, full_store)
+    assert "the upstream rejected 1 result" in problems(run, full_store)
     assert "; 2 rejected, 1 of them by the operator\n" in run("status", "--store", full_store).out
     again = run("results", "retry", "--all", "--yes", "--store", full_store).out.splitlines()
     assert again[0] == "1 result will be sent again."
     assert "1 rejected by the operator (add --by-operator)" in again[1]
     assert states(run, full_store)["saved"] == "rejected"
-    assert "refused" not in problems(run, full_store)
+    assert "rejected" not in problems(run, full_store)
     shown = run("results", "show", "saved", "--json", "--store", full_store).document
     assert (shown["last_error"], shown["rejected_by"]) == ("its amounts are wrong", "operator")
     assert "by the operator: its amounts are wrong" in run("results", "show", "saved", "--store", full_store).out

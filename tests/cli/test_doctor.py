@@ -362,7 +362,7 @@ def test_a_zone_that_is_not_known_is_told(here: Path, run: Run, monkeypatch: pyt
 def test_a_browser_that_is_missing_matters_where_the_settings_want_one(here: Path, run: Run) -> None:
     ran = run("doctor", "--set", "browser.executable=no-such-browser")
     assert ran.code == 1
-    assert "tasks that need a browser cannot run: there is no program no-such-browser" in ran.out
+    assert "tasks that need a browser cannot run: no such program: no-such-browser" in ran.out
 
 
 def test_a_browser_that_is_missing_is_no_fault_otherwise(here: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

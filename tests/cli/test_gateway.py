@@ -105,7 +105,7 @@ def test_the_status_says_what_is_wrong_and_what_to_do(ledger: str, run: Run) -> 
     at(ledger, lambda one: one.add_tasks([task("t1"), task("t2")], long_ago()))
     ran = run("gateway", "status", "--database", ledger)
     assert ran.code == 0
-    assert "Error: 2 tasks to do and no worker is alive." in ran.out
+    assert "Error: 2 tasks queued, and no worker is online." in ran.out
     assert "parcelpost gateway requeue --state dead" in ran.out
     assert "2 queued, 0 leased, 0 done, 0 not found, 0 failed, 1 dead" in ran.out
     at(ledger, lambda one: beat(one, "w1", SystemClock().now()))
@@ -125,8 +125,8 @@ def test_tasks_of_a_platform_that_nobody_works_on_need_attention(ledger: str, ru
         )
 
     at(ledger, fill)
-    told = "2 tasks of vgsii wait, and no worker that is alive works on that platform"
-    assert f"Error: {told}." in run("gateway", "status", "--database", ledger).out
+    told = "2 tasks queued for vgsii, and no online worker handles that platform"
+    assert f"Warning: {told}." in run("gateway", "status", "--database", ledger).out
     found = run("gateway", "status", "--json", "--database", ledger).document
     assert (found["ok"], [one["message"] for one in found["findings"]]) == (False, [told])
 
