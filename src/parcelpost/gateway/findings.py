@@ -55,7 +55,7 @@ def _task_findings(totals: Counter[str]) -> Iterator[Finding]:
 
 
 def _lost_workers(workers: Sequence[WorkerRow], now: datetime) -> Iterator[Finding]:
-    lost = [row for row in workers if row.state(now) is WorkerState.AWAY and row.leases]
+    lost = [row for row in workers if row.state(now) is WorkerState.OFFLINE and row.leases]
     if lost:
         names = [
             f"{row.heartbeat.worker_id} ({age((now - row.last_seen_at).total_seconds())})" for row in lost[:_SHOWN]
