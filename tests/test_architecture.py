@@ -104,7 +104,7 @@ CLOCK_ONLY = {
 
 # Where a broad except may stand, each with its reason. One that only cleans up and ends in `raise` may stand anywhere.
 BROAD_EXCEPT = {
-    "cli/doctor/checks.py",  # a bug of ours in one check would hide what the others find
+    "cli/doctor/report.py",  # a bug of ours in one check would hide what the others find
     "worker/loop.py",  # a bug of ours in one step: reported, backed off, given up after a few
     "worker/sandbox.py",  # platform code may raise anything; it becomes an Outcome
     "worker/outcomes.py",  # an exception of platform code may raise from its own __str__
