@@ -161,7 +161,7 @@ def test_a_port_that_is_taken_and_a_door_without_lock_are_refused(tmp_path: Path
         taken.listen()
         with serving(tmp_path, "--port", str(taken.getsockname()[1])) as gateway:
             assert gateway.ended() == 1
-    assert "cannot be used" in gateway.errors
+    assert "is not available" in gateway.errors
     assert "hint: " in gateway.errors
     with serving(tmp_path, "--host", "0.0.0.0", "--port", "0") as gateway:
         assert gateway.ended() == 2
@@ -174,7 +174,7 @@ def test_what_other_machines_reach_over_plain_http_is_told(tmp_path: Path) -> No
         (tmp_path / kind).write_text(f"{kind}-token-of-many-characters\n")
         files += ["--set", f"server.{kind}_tokens_file={tmp_path / kind}"]
     with serving(tmp_path, "--host", "0.0.0.0", "--port", "0", *files) as gateway:
-        assert gateway.announced()["tokens"] == "needed by workers, readers, admins"
+        assert gateway.announced()["tokens"] == "required for workers, readers, admins"
         gateway.process.send_signal(signal.SIGTERM)
         assert gateway.ended() == 0
     assert "note: other machines can reach this gateway over plain HTTP" in gateway.errors
