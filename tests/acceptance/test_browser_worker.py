@@ -33,7 +33,7 @@ async def test_what_a_script_writes_is_scraped_what_fails_leaves_a_picture_and_w
         await add(tmp_path, [later])
         error, said = await without_browser(tmp_path, county)
     assert "no such program: /no/chromium" in error
-    assert f"Attention: tasks of qpublic wait for a browser: {error}. What to do: " in said
+    assert f"Error: tasks of qpublic wait for a browser: {error}. Fix: " in said
 
 
 def check_evidence(folder: Path, report: OutboxEntry) -> None:

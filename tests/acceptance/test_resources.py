@@ -39,7 +39,7 @@ async def test_a_worker_under_pressure_starts_nothing_and_goes_on_when_it_may(tm
                 ready = await client.get("/readyz")
                 metrics = (await client.get("/metrics")).text
         assert ready.status_code == 503
-        assert [STARTS_NOTHING in problem for problem in ready.json()["findings"]] == [True]
+        assert [STARTS_NOTHING in one["message"] for one in ready.json()["findings"]] == [True]
         assert "parcelpost_memory_pressure 2.0" in metrics.splitlines()
         assert gateway.submissions == {}
         async with worker(*arguments, "--until-empty", folder=tmp_path, token=gateway.token) as process:

@@ -278,12 +278,7 @@ async def test_health_and_metrics_are_served_and_the_token_is_nowhere(tmp_path: 
             await asyncio.wait_for(gateway.until(lambda: "t1" in gateway.submissions), PATIENCE_SECONDS)
             async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
                 assert (await client.get("/healthz")).status_code == 200
-                assert (await client.get("/readyz")).json() == {
-                    "status": "ok",
-                    "problems": [],
-                    "warnings": [],
-                    "broken_fields": [],
-                }
+                assert (await client.get("/readyz")).json() == {"status": "ok", "findings": []}
                 assert "parcelpost_" in (await client.get("/metrics")).text
             process.send_signal(signal.SIGTERM)
             assert await process.ended() == 0
@@ -305,7 +300,7 @@ async def test_a_refused_token_is_said_and_scraping_goes_on(tmp_path: Path) -> N
             async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
                 ready = await client.get("/readyz")
         assert ready.status_code == 503
-        assert "does not accept this worker" in ready.text
+        assert "upstream.unauthorized" in {one["id"] for one in ready.json()["findings"]}
     assert (await counts(tmp_path))["unsynced"] == 2
 
 

@@ -30,7 +30,7 @@ PATIENCE = 120
 def test_the_doctor_loads_a_page(tmp_path: Path, run: Run) -> None:
     ran = run("browser", "doctor", "--json", "--store", tmp_path / "no.db")
     found = ran.document
-    assert (ran.code, found["well"], found["problems"]) == (0, True, [])
+    assert (ran.code, found["ok"], found["findings"]) == (0, True, [])
     assert re.search(r"\d+\.\d+", found["version"])
     assert found["memory_bytes"] > 30_000_000
     assert found["room"]["safe"] >= 1

@@ -60,7 +60,9 @@ def test_on_a_full_disk_it_can_be_looked_at_and_a_command_that_ends_says_what_to
     filler = disk.fill()
     ran = run("status", "--store", store)
     assert (ran.code, ran.err) == (0, "")
-    assert "free on the disk, so the executor must stop. Fix: free disk space; then start a worker." in ran.out
+    assert (
+        "free on the disk, so no tasks are started. Fix: free disk space; workers then resume on their own." in ran.out
+    )
     assert "all          3 " in ran.out
     ran = run("top", "--once", "--store", store)
     assert (ran.code, ran.err) == (0, "")

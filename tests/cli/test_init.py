@@ -40,7 +40,7 @@ def test_without_a_word_it_is_a_worker_of_its_own(here: Path, run: Run) -> None:
     assert ran.out.startswith("Written: parcelpost.toml (standalone).\n\nNext:\n  parcelpost import ")
     assert written(here).worker.mode == "standalone"
     assert stat.S_IMODE((here / "parcelpost.toml").stat().st_mode) == 0o600
-    assert run("config", "check").out == "All is well.\n"
+    assert run("config", "check").out == "No problems found.\n"
     assert [file.name for file in here.iterdir()] == ["parcelpost.toml"]
 
 

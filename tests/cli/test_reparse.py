@@ -148,7 +148,7 @@ def test_a_page_that_a_parser_fails_on_keeps_its_record(tmp_path: Path, run_anew
     (tmp_path / "old_one.py").write_text(worse)
     counts = run_anew("reparse", "--json").document
     assert (counts["pages"], counts["changed"], counts["unreadable"]) == (2, 1, 1)
-    assert [reason for _, reason in counts["findings"]] == ["KeyError: 'Ann'"]
+    assert [reason for _, reason in counts["problems"]] == ["KeyError: 'Ann'"]
     store = tmp_path / "local_data" / "parcelpost.db"
     assert look(store, "SELECT data ->> 'owner' FROM results ORDER BY 1") == [("Ann",), ("BO",)]
 

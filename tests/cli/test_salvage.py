@@ -75,7 +75,7 @@ def test_status_names_damage_that_it_or_a_worker_came_upon_until_the_store_is_sa
         if number:
             asyncio.run(come_upon())
         said = run("status", "--store", store).out
-        assert said.startswith("Attention: ")
+        assert said.startswith("Error: ")
         assert f"'parcelpost store salvage --replace --store {store}'" in said.splitlines()[0]
         assert run("store", "salvage", "--replace", "--store", store).code == 0
         assert "salvage" not in run("status", "--store", store).out

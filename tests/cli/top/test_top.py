@@ -33,7 +33,7 @@ def test_one_frame_is_printed_where_there_is_no_terminal(full_store: Path, run: 
 
 def test_one_frame_as_json(full_store: Path, run: Run) -> None:
     found = run("top", "--json", "--store", full_store).document
-    assert (found["queue"]["pending"], found["overview"]["outbox"]["rejected"]) == (2, 1)
+    assert (found["queue"]["pending"], found["queue"]["rejected"]) == (2, 1)
     assert sum(found["rates"]["completed"]) == 3
     assert {error["kind"] for error in found["errors"]} == {"failed", "again", "refused"}
 
