@@ -66,7 +66,7 @@ def test_on_a_full_disk_it_can_be_looked_at_and_a_command_that_ends_says_what_to
     assert "all          3 " in ran.out
     ran = run("top", "--once", "--store", store)
     assert (ran.code, ran.err) == (0, "")
-    assert "queue   3 to do" in ran.out
+    assert "3 pending" in ran.out
     assert run("store", "check", "--store", store).out.startswith("The store is whole.\n")
     ran = run("doctor", "--store", store)
     assert ran.code == 1
