@@ -40,7 +40,7 @@ UNTIL_TOLD = {
     r"parcelpost run --gateway \S+": "WorkerStarted",
     r"parcelpost run --slots 8 --platforms .*": "WorkerStarted",
     r"parcelpost log --follow": "ok",
-    r"parcelpost simulate county .*": "Ctrl-C ends it.",
+    r"parcelpost simulate county .*": "Press Ctrl-C to stop.",
 }
 """What runs until Ctrl-C, and what it says when it is ready."""
 

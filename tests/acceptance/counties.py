@@ -22,7 +22,7 @@ from tests.acceptance.processes import FAST, PATIENCE_SECONDS, given
 
 STANDALONE = ("--mode", "standalone", "--store", "store.db")
 _OWN = ("platform", "parcel_id", "state", "county", "url")
-LAST_LINE = "Ctrl-C ends it."
+LAST_LINE = "Press Ctrl-C to stop."
 
 
 class Simulated:

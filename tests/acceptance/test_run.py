@@ -54,7 +54,7 @@ async def test_until_empty_works_through_all_that_is_offered_and_ends(tmp_path: 
     assert await counts(tmp_path) == {"pending": 0, "completed": 30, "unsynced": 0}
     lines = (tmp_path / "worker.log").read_text().splitlines()
     assert "30 completed, 1 failed, 0 expired in this run; 0 to deliver, 0 rejected in the store" in lines
-    assert lines[-1].startswith("1 of 31 tasks since this run began failed, most often with: ")
+    assert lines[-1].startswith("1 of 31 tasks since this run started failed, most often with: ")
     assert "parcelpost tasks list --status failed" in lines[-1]
 
 
@@ -67,7 +67,7 @@ async def test_until_empty_ends_with_the_reason_when_the_gateway_is_dead_or_does
             lines = (tmp_path / "worker.log").read_text().splitlines()
             assert "0 completed, 0 failed, 0 expired in this run; 0 to deliver, 0 rejected in the store" in lines
             error = [line for line in lines if line.startswith("error: ")][-1]
-            what = "error: nothing is left to do but to wait for the upstream, and it was offline for 0.5"
+            what = "error: gave up: the upstream has been offline for 0.5"
             assert error.startswith(what)
             assert reason in error
             assert any(line.startswith("hint: ") for line in lines)

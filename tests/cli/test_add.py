@@ -164,4 +164,4 @@ def test_the_default_store_is_beside_the_caller(tmp_path: Path, monkeypatch: pyt
     assert "already here" in run_process("add", *PARCEL).out
     assert (tmp_path / "local_data" / "parcelpost.db").exists()
     assert "1 task to do" in run_process("status").out
-    assert run_process("log").out == "No rounds of sync.\n"
+    assert run_process("log").out == "No sync rounds yet.\n"

@@ -99,7 +99,7 @@ def test_a_damaged_backup_is_refused_even_with_force(full_store: Path, backup: P
 @pytest.mark.parametrize("arguments", [(), ("some.db", "--latest")])
 def test_the_backup_must_be_named_one_way(full_store: Path, run: Run, arguments: tuple[str, ...]) -> None:
     ran = run("store", "restore", *arguments, "--store", full_store)
-    assert (ran.code, ran.err.splitlines()[0]) == (1, "error: which backup?")
+    assert (ran.code, ran.err.splitlines()[0]) == (1, "error: give either a backup file or --latest")
 
 
 @pytest.mark.parametrize("arguments", [("--latest",), ("nowhere.db",), ("/nowhere/at/all.db",)])

@@ -55,8 +55,8 @@ def test_without_browsers_it_says_how_many_are_safe(store: Path, run: Run, progr
     ran = run("browser", "status", "--store", store, "--set", program, "--set", "browser.most=3")
     assert ran.code == 0
     assert "No problems found.\n" in ran.out
-    assert "of at most 3 (350.0 MiB each, as long as none was measured; " in ran.out
-    assert "No browser runs: one is started when a task needs it.\n" in ran.out
+    assert "of at most 3 (350.0 MiB each, an estimate until one is measured; " in ran.out
+    assert "No browser is running: one starts when a task needs it.\n" in ran.out
 
 
 def test_each_browser_is_shown_with_whose_it_is(store: Path, run: Run, program: str) -> None:
@@ -66,9 +66,9 @@ def test_each_browser_is_shown_with_whose_it_is(store: Path, run: Run, program: 
         put(store, owner="worker-1-0123abcd", status="idle")
         found = run("browser", "status", "--store", store, "--set", program).out
         process.kill()
-    rows = [line.split() for line in found.splitlines() if " MiB  " in line or "(dead)" in line]
+    rows = [line.split() for line in found.splitlines() if " MiB  " in line or "(crashed)" in line]
     assert rows[0][:7] == ["1", "busy", "t0", "7", "2", "220", "MiB"]
-    assert rows[0][-2:] == [owner, "(alive)"]
+    assert rows[0][-2:] == [owner, "(running)"]
     assert rows[1][:5] == ["2", "idle", "-", "0", "1"]
     assert "Warning: a crashed worker may have left 1 browser behind. Fix: start a worker" in found
     assert "220.0 MiB each, measured" in found
@@ -167,7 +167,7 @@ def test_no_profile_is_told(store: Path, run: Run) -> None:
 def test_a_profile_is_deleted_only_after_a_yes(store: Path, run: Run, profile: Path) -> None:
     assert run_process("browser", "delete", "lee", "--store", store, answer="n\n").code == 1
     assert profile.exists()
-    assert run("browser", "delete", "lee", "--yes", "--store", store).out == "The browser profile lee was deleted.\n"
+    assert run("browser", "delete", "lee", "--yes", "--store", store).out == "Deleted the browser profile lee.\n"
     assert not profile.exists()
     ran = run("browser", "delete", "lee", "--yes", "--store", store)
     assert (ran.code, ran.err.splitlines()[0]) == (1, "error: there is no browser profile lee")
@@ -180,14 +180,14 @@ def test_no_name_leads_out_of_the_folder(store: Path, run: Run, name: str) -> No
             "browser", *command, name, "--store", store
         )  # fmt: skip
         assert ran.code == 1
-        assert "can be no profile's name" in ran.err
+        assert "not a valid profile name" in ran.err
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "example.org", "javascript:alert(1)", "https://"])
 def test_only_pages_of_sites_are_opened(store: Path, run: Run, url: str) -> None:
     ran = run("browser", "open", "--profile", "lee", url, "--store", store)
     assert ran.code == 1
-    assert "is no page's address" in ran.err
+    assert "not a valid URL" in ran.err
 
 
 def test_a_profile_that_cannot_be_read_is_not_overwritten(

@@ -60,7 +60,7 @@ def test_a_store_of_this_version_needs_no_migration(store: Path, run: Run) -> No
     ran = run("store", "migrate", "--store", store)
     assert (ran.code, ran.out) == (
         0,
-        f"Nothing to do: the store has schema version {VERSION}, as this program needs.\n",
+        f"Nothing to do: the store already has schema version {VERSION}.\n",
     )
     assert run("store", "migrate", "--json", "--store", store).document == {
         "from_version": VERSION,
@@ -98,7 +98,7 @@ def test_an_older_store_is_looked_at_only_after_it_was_migrated(full_store: Path
     done = newer_program(tmp_path, "store", "migrate", "--store", full_store)
     assert done.code == 0
     (copy,) = (full_store.parent / "backups").iterdir()
-    assert done.out == f"Migrated from schema version {VERSION} to {VERSION + 1}. The store as it was: {copy}\n"
+    assert done.out == f"Migrated from schema version {VERSION} to {VERSION + 1}. Backup of the old store: {copy}\n"
     assert rows(copy) == before
     assert newer_program(tmp_path, "tasks", "show", "saved", "--store", full_store).code == 0
 

@@ -59,7 +59,7 @@ def test_show_says_where_each_value_comes_from(folder: Path, run: Run, monkeypat
     assert rows["storage.max_bytes"] == ["20GiB", "parcelpost.toml:4"]
     assert rows["storage.path"] == ["/srv/p.db", "environment", "PARCELPOST_STORE"]
     assert rows["worker.id"] == ["-", "default"]
-    assert "The gateway's token: not set." in ran.out
+    assert "Gateway token: not set." in ran.out
 
 
 def test_show_as_json_has_every_value(folder: Path, run: Run) -> None:
@@ -94,7 +94,7 @@ def test_the_token_is_never_printed(
 def test_show_says_that_a_token_cannot_be_used(run: Run) -> None:
     ran = run("config", "show", "--set", "gateway.token_file=none")
     assert ran.code == 0
-    assert "The gateway's token: cannot be used: gateway.token_file none cannot be read: No such file" in ran.out
+    assert "Gateway token: unusable: gateway.token_file none cannot be read: No such file" in ran.out
 
 
 def test_show_of_settings_that_cannot_be_used_is_an_error(run: Run) -> None:

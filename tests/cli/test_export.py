@@ -187,7 +187,7 @@ def test_a_mark_is_for_one_question(run: Run, store: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["a.csv", "--since", "yesterday"], "'yesterday' is no moment"),
+        (["a.csv", "--since", "yesterday"], "not a valid date or time: 'yesterday'"),
         (["a.csv", "--for", "acme"], "--for goes with --new"),
         (["a.xlsx", "--bom"], "--bom and --unguarded are for CSV"),
         (["a.csv", "--tables", ","], "--tables names no table"),

@@ -61,7 +61,7 @@ def test_what_is_given_is_written_and_the_next_commands_follow(here: Path, run: 
     found = written(here / "sub")
     assert (found.worker.mode, found.gateway.url, found.executor.slots) == ("ondemand", "http://10.0.0.5:8700", 8)
     assert found.worker.platforms == ("vgsi", "echo")
-    assert "Note: http:// sends token and records as anybody on the way can read them" in ran.out
+    assert "Note: http:// sends the token and all records unencrypted" in ran.out
     assert "Note: the gateway has a private address" in ran.out
     assert "  cd sub\n  export PARCELPOST_GATEWAY_TOKEN=..." in ran.out
     assert stat.S_IMODE((here / "sub").stat().st_mode) == 0o700
@@ -96,7 +96,7 @@ def test_every_key_is_in_it_and_at_its_default_without_its_comment_sign(here: Pa
         (("--gateway", "https://me:hunter2@example.org"), "gateway.url must not hold a user name or a password"),
         (("--slots", "many"), "executor.slots must be a whole number"),
         (("--platforms", "vgsy"), "there is no platform 'vgsy'; the nearest is vgsi"),
-        (("--dir", "/proc/1/nowhere"), "is no folder that can be written"),
+        (("--dir", "/proc/1/nowhere"), "is not a writable folder"),
     ],
 )
 def test_what_cannot_be_used_is_refused(here: Path, run: Run, flags: tuple[str, ...], problem: str) -> None:
@@ -111,7 +111,7 @@ def test_a_file_that_is_there_stays_without_force(here: Path, run: Run) -> None:
     file = here / "parcelpost.toml"
     file.write_text("[log]\nlevel = 'debug'\n")
     ran = run("init", "--yes")
-    assert (ran.code, ran.err.splitlines()[0]) == (1, "error: parcelpost.toml is there already")
+    assert (ran.code, ran.err.splitlines()[0]) == (1, "error: parcelpost.toml already exists")
     assert file.read_text() == "[log]\nlevel = 'debug'\n"
     assert run("init", "--yes", "--force").code == 0
     assert written(here).log.level == "info"
@@ -130,10 +130,10 @@ def test_on_a_terminal_it_asks_until_the_answers_can_be_used(here: Path) -> None
         seen = b""
         for question, answer in (
             (b"Mode [standalone]: ", b"ondemand"),
-            (b"The gateway's address: ", b"nonsense"),
-            (b"The gateway's address: ", b"http://localhost:8700"),
-            (b"How many tasks at a time [4]: ", b""),
-            (b"Only these platforms, comma separated (all): ", b"echo"),
+            (b"Gateway URL: ", b"nonsense"),
+            (b"Gateway URL: ", b"http://localhost:8700"),
+            (b"Tasks to run at a time [4]: ", b""),
+            (b"Platforms, separated by commas (empty: all): ", b"echo"),
         ):
             seen = _until(ours, question)
             os.write(ours, answer + b"\n")

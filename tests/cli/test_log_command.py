@@ -1,4 +1,4 @@
-"""`parcelpost log`: the rounds of sync, the newest last."""
+"""`parcelpost log`: sync rounds, newest last."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_json_line_has_the_same_keys(logged: Path, run: Run) -> None:
 
 
 def test_no_rounds_are_one_line_and_no_json(store: Path, run: Run) -> None:
-    assert run("log", "--store", store).out == "No rounds of sync.\n"
+    assert run("log", "--store", store).out == "No sync rounds yet.\n"
     assert run("log", "--json", "--store", store).out == ""
 
 

@@ -90,7 +90,7 @@ def test_it_is_refused_while_a_worker_has_the_store_open_and_where_there_is_none
     assert "there is no store" in run("store", "salvage", "--store", tmp_path / "other.db").err
     there = tmp_path / "there.db"
     there.write_bytes(b"")
-    assert "is there already" in run("store", "salvage", "--to", there, "--store", store).err
+    assert "already exists" in run("store", "salvage", "--to", there, "--store", store).err
 
 
 def test_ctrl_c_leaves_everything_as_it_was(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ async def test_who_leaves_asks_for_time(service: Service, manager: Listener) -> 
 def test_a_socket_may_be_in_no_folder() -> None:
     name = f"parcelpost-test-{os.getpid()}"
     with listening(f"\0{name}") as manager:
-        assert ServiceSocket({"NOTIFY_SOCKET": f"@{name}"}).tell("READY=1")
+        assert ServiceSocket({"NOTIFY_SOCKET": f"@{name}"}).send("READY=1")
         assert manager.take() == [{"READY": "1"}]
 
 
@@ -128,7 +128,7 @@ async def test_without_a_manager_nothing_happens(address: str) -> None:
 
 def test_a_word_that_finds_no_room_is_lost_and_nobody_waits(tmp_path: Path, manager: Listener) -> None:
     there = ServiceSocket({"NOTIFY_SOCKET": str(tmp_path / "notify")})
-    assert not all(there.tell("WATCHDOG=1") for _ in range(100_000))
+    assert not all(there.send("WATCHDOG=1") for _ in range(100_000))
 
 
 def test_the_watchdog_is_fed_three_times_as_often_as_it_must() -> None:
@@ -142,7 +142,7 @@ def test_the_watchdog_is_fed_three_times_as_often_as_it_must() -> None:
         ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"}, 10.0),
     ]
     for environment, seconds in cases:
-        assert ServiceSocket(environment).every_seconds == seconds, environment
+        assert ServiceSocket(environment).interval_seconds == seconds, environment
 
 
 def test_a_status_is_one_line_of_bounded_length() -> None:

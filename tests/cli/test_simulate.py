@@ -28,10 +28,12 @@ def test_it_says_where_its_sites_are_and_ends_cleanly(tmp_path: Path, number: si
             assert process.stdout is not None
             lines = [process.stdout.readline() for _ in range(len(SITES) + 5)]
             places = {line.split()[0]: line.split()[1] for line in lines[1:-4]}
-            assert lines[-4] == "Scrape it:\n"
+            assert lines[-4] == "To scrape these sites:\n"
             assert "--set fetch.allow_private=127.0.0.1" in lines[-2]
             assert places.keys() == SITES.keys()
-            assert lines[-1] == f"Faults: {places['vgsi'].removesuffix('/vgsi')}/_control/faults. Ctrl-C ends it.\n"
+            assert (
+                lines[-1] == f"Faults: {places['vgsi'].removesuffix('/vgsi')}/_control/faults. Press Ctrl-C to stop.\n"
+            )
             with urlopen(f"{places['vgsi']}/inventednh/Parcel.aspx?Pid=7", timeout=PATIENCE_SECONDS) as answer:
                 assert answer.status == 200
                 process.send_signal(number)  # while a connection is open
@@ -54,10 +56,10 @@ def test_it_says_where_its_sites_are_and_ends_cleanly(tmp_path: Path, number: si
 @pytest.mark.parametrize(
     ("arguments", "problem", "hint"),
     [
-        (["--platform", "cadastre"], "'cadastre' is not simulated", "known are arcgis, beacon,"),
+        (["--platform", "cadastre"], "no simulator for platform 'cadastre'", "available: arcgis, beacon,"),
         (["--fault", "lightning=0.1"], "there is no fault 'lightning'", "known are slow, 500,"),
-        (["--fault", "500=often"], "--fault 500=often is not written as NAME=RATE", "such as 500=0.05"),
-        (["--fault", "500"], "--fault 500 is not written as NAME=RATE", "such as 500=0.05"),
+        (["--fault", "500=often"], "not a valid fault: '500=often'", "such as 500=0.05"),
+        (["--fault", "500"], "not a valid fault: '500'", "such as 500=0.05"),
         (["--fault", "500=1.5"], "the rate of 500 is 1.5", "it must be between 0 and 1"),
         (["--fault", "500=nan"], "the rate of 500 is nan", "it must be between 0 and 1"),
         (["--port", "0", "--tasks-file", "no/such/folder/tasks.csv"], "no/such/folder/tasks.csv", "another file"),
@@ -81,4 +83,4 @@ def test_a_port_that_is_taken_is_said(run: Run) -> None:
         ran = run("simulate", "county", "--port", port)
     assert ran.code == 1
     assert f"cannot serve on port {port}" in ran.err
-    assert "name another port with --port" in ran.err
+    assert "choose another port with --port" in ran.err

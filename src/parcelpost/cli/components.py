@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def known_sites(settings: Settings) -> CountySites:
-    """Nothing is fetched with these. Raises InvalidSettings for what is wrong with a county or a field map."""
+    """Loads the counties and field maps, without sessions to fetch with. Raises InvalidSettings."""
     counties = load_counties(settings.fetch.counties_file)
     return CountySites(counties=counties, field_maps=FieldMaps(_own_maps(settings), counties))
 
@@ -38,19 +38,21 @@ def known_sites(settings: Settings) -> CountySites:
 def _own_maps(settings: Settings) -> list[FieldMap]:
     """The operator's field maps. Raises InvalidSettings."""
     folder = settings.fetch.field_maps_folder
-    written = [build_field_map(name, one.given, one.origin) for name, one in settings.field_maps.items()]
+    written = [
+        build_field_map(name, field_map.given, field_map.origin) for name, field_map in settings.field_maps.items()
+    ]
     return [*written, *(load_field_maps(Path(folder)) if folder else ())]
 
 
 def scraper_factory(settings: Settings, sites: CountySites) -> ScraperFactory:
-    """Nothing is imported yet."""
-    made = ScraperFactory(sites.clock, sites=sites)
+    """Registers the configured platforms without importing them."""
+    factory = ScraperFactory(sites.clock, sites=sites)
     for name, platform in settings.platforms.items():
-        made.configure(name, **structs.asdict(platform))
-    return made
+        factory.configure(name, **structs.asdict(platform))
+    return factory
 
 
-_NO_TOKEN = "none"  # noqa: S105 - what is sent to a gateway on this machine that asks for none
+_NO_TOKEN = "none"  # noqa: S105 - sent to a gateway on this machine that needs no token
 _KEY_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 _NEEDED = {"google.cloud.firestore_v1": "google-cloud-firestore", "obstore": "obstore"}
 
@@ -63,7 +65,7 @@ async def open_upstream(
     clock: Clock,
     lpm: LocalPersistenceManager | None = None,
 ) -> AsyncIterator[Upstream]:
-    """`lpm`: the store whose gateway it must be; None: whichever answers. Raises InvalidSettings."""
+    """Opens the configured upstream. With `lpm`, accepts only the gateway that store knows. Raises InvalidSettings."""
     if settings.worker.upstream == "firestore":
         _keep_grpc_quiet()
         from parcelpost.upstream.firestore.client import open_firestore
@@ -83,7 +85,7 @@ async def open_upstream(
 
 
 def secret_warnings(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Of secrets that others can read."""
+    """Warnings about secret files that other users can read or write."""
     if settings.worker.upstream == "gateway":
         return read_token(settings.gateway, environment).warnings
     name, file = "firestore.credentials_file", settings.firestore.credentials_file
@@ -96,13 +98,13 @@ def secret_warnings(settings: Settings, environment: Mapping[str, str]) -> tuple
 
 
 def check_firestore(settings: Settings, environment: Mapping[str, str]) -> None:
-    """What can be told without opening anything. Raises InvalidSettings."""
+    """Checks what can be checked without connecting. Raises InvalidSettings."""
     if settings.worker.upstream != "firestore":
         return
     if missing := [package for module, package in _NEEDED.items() if not _is_installed(module)]:
         are = "are" if len(missing) > 1 else "is"
         raise InvalidSettings(
-            f"worker.upstream is firestore, and {' and '.join(missing)} {are} not installed",
+            f"worker.upstream is firestore, but {' and '.join(missing)} {are} not installed",
             hint=extra_hint("firestore"),
         )
     _keep_grpc_quiet()
@@ -113,12 +115,12 @@ def check_firestore(settings: Settings, environment: Mapping[str, str]) -> None:
 
 
 def _keep_grpc_quiet() -> None:
-    """Before it is imported: it would write among the lines of the log."""
+    """Call before importing grpc: it would write into our log output."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # not even what it is a part of
+    except ModuleNotFoundError:  # the parent package is missing
         return False

@@ -22,7 +22,7 @@ from parcelpost.settings.secrets import PROXY_LOGIN_VARIABLE
 from parcelpost.storage.lpm import LocalPersistenceManager
 
 _START_SECONDS = 60.0
-"""A command with one task waits for a browser to start, on a busy machine too."""
+"""How long a single-task command waits for a browser to start; generous, for busy machines."""
 
 
 def fetch_options(settings: Settings, environment: Mapping[str, str]) -> FetchOptions:
@@ -42,7 +42,7 @@ def fetch_options(settings: Settings, environment: Mapping[str, str]) -> FetchOp
 
 
 def browser_options(settings: Settings) -> BrowserOptions:
-    """The settings have the options' names."""
+    """The settings and the options share their names."""
     return BrowserOptions(**structs.asdict(settings.browser))
 
 
@@ -50,7 +50,7 @@ def browser_options(settings: Settings) -> BrowserOptions:
 async def browser_pool(
     settings: Settings, lpm: LocalPersistenceManager, clock: Clock, emit: Emit
 ) -> AsyncIterator[tuple[BrowserPool, RenderContext]]:
-    """Nothing is started before a task needs it."""
+    """Opens the pool; a browser starts only when a task needs it."""
     options = browser_options(settings)
     async with BrowserPool.open(options, lpm.browsers, owner=lpm.owner_id, clock=clock, emit=emit) as pool:
         yield (
@@ -61,7 +61,7 @@ async def browser_pool(
 
 @asynccontextmanager
 async def browser_pool_without_store(settings: Settings, clock: Clock, emit: Emit) -> AsyncIterator[RenderContext]:
-    """For a command that ends soon. Profiles are those of the store that the settings name."""
+    """For short-lived commands. Uses the profiles of the store in the settings."""
     options = browser_options(settings)
     async with BrowserPool.open(options, _NullBrowserStore(), owner="", clock=clock, emit=emit) as pool:
         profiles = profiles_folder(Path(settings.storage.path))
@@ -69,7 +69,7 @@ async def browser_pool_without_store(settings: Settings, clock: Clock, emit: Emi
 
 
 class _NullBrowserStore:
-    """A BrowserStore that forgets everything."""
+    """A BrowserStore that saves nothing."""
 
     def __init__(self) -> None:
         self._ids = count(1)

@@ -45,16 +45,16 @@ class StoreContext(NamedTuple):
     path: Path
     settings: Settings
     config: Path | None = None
-    """What --config named."""
+    """The value of --config."""
 
 
 def load_settings(
     config: Path | None, set_: Sequence[str] | None, flags: Mapping[str, tuple[str, str | None]] | None = None
 ) -> Settings:
-    """The settings of a command that was called with these options. Prints warnings. Raises InvalidSettings.
+    """Returns the settings for a command called with these options. Prints warnings. Raises InvalidSettings.
 
-    `flags`: the setting that each flag of the command stands for, and the text that was given, as in
-    `{"--slots": ("executor.slots", "4")}`. They count more than --set.
+    `flags`: the setting behind each flag of the command, and the text given, as in
+    `{"--slots": ("executor.slots", "4")}`. They override --set.
     """
     from parcelpost.settings.sources import load, parse_set
 
@@ -80,34 +80,39 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_8
 
 
 def parse_moment(text: str, now: datetime) -> datetime:
-    """`2026-11-15`, `2026-11-15T19:50`, `2h` (ago), `3d`: UTC unless a zone is said. Raises InvalidInput."""
-    words = text.strip()
+    """`2026-11-15`, `2026-11-15T19:50`, `2h` (ago), `3d`: UTC unless it has a time zone. Raises InvalidInput."""
+    stripped = text.strip()
     try:
-        if found := _AGE.fullmatch(words):
+        if found := _AGE.fullmatch(stripped):
             return now - timedelta(seconds=float(found[1]) * _UNIT_SECONDS[found[2].lower()])
-        read = datetime.fromisoformat(words)
-        return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
+        parsed = datetime.fromisoformat(stripped)
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidInput(
-            f"{text!r:.80} is no moment", hint="such as 2026-11-15, 2026-11-15T19:50, 30min, 2h or 3d (that long ago)"
+            f"not a valid date or time: {text!r:.80}",
+            hint="such as 2026-11-15, 2026-11-15T19:50, or an age: 30min, 2h, 3d",
         ) from None
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most this many.")]
 After = Annotated[
-    int, typer.Option("--after", metavar="N", min=0, help="Go on after this one: the number a full list ends with.")
+    int,
+    typer.Option("--after", metavar="N", min=0, help="Continue after this number, printed at the end of a full list."),
 ]
-Platform = Annotated[str | None, typer.Option("--platform", metavar="NAME", help="Only of this platform.")]
-Parcel = Annotated[str | None, typer.Option("--parcel", metavar="ID", help="Only of this parcel id.")]
+Platform = Annotated[str | None, typer.Option("--platform", metavar="NAME", help="Only for this platform.")]
+Parcel = Annotated[str | None, typer.Option("--parcel", metavar="ID", help="Only for this parcel id.")]
 AnyPlatform = Annotated[
-    bool, typer.Option("--any-platform", help="Take a platform or a county that is not known here: other workers may.")
+    bool,
+    typer.Option(
+        "--any-platform", help="Accept platforms and counties that are unknown here; other workers may know them."
+    ),
 ]
 
 
 def command_line(words: str, store: StoreContext) -> str:
-    """A command that can be pasted as it is: it names the store unless that is the default one."""
+    """A command to copy and paste: it names the store unless that is the default one."""
     return f"parcelpost {words}{_store_options(store)}"
 
 
@@ -127,7 +132,7 @@ def upstream_name(settings: Settings) -> str:
 
 
 def run_command(store: StoreContext, sources: Collection[Source]) -> str:
-    """A `parcelpost run` that works on tasks from these sources, also where the settings name no upstream."""
+    """The `parcelpost run` command for tasks from these sources, even if the settings name no upstream."""
     if has_upstream(store.settings):
         mode = ""
     elif Source.FIRESTORE in sources:
@@ -140,7 +145,7 @@ def run_command(store: StoreContext, sources: Collection[Source]) -> str:
 
 
 def _store_options(store: StoreContext) -> str:
-    """The options that lead to the store: none if a command without options would use it."""
+    """The options that select the store; empty if it is the default one."""
     from parcelpost.settings.sources import load
 
     try:
@@ -156,7 +161,7 @@ def _store_options(store: StoreContext) -> str:
 Database = Annotated[
     str | None,
     typer.Option(
-        "--database", metavar="WHERE", help="The ledger: an SQLite file or postgresql://...; else server.database."
+        "--database", metavar="WHERE", help="Ledger: an SQLite file or postgresql://... [default: server.database]"
     ),
 ]
 

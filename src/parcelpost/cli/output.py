@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from parcelpost.errors import ParcelpostError
-from parcelpost.units import age as age  # noqa: PLC0414 - commands print them
+from parcelpost.units import age as age  # noqa: PLC0414 - re-exported for commands
 from parcelpost.units import count as count  # noqa: PLC0414
 from parcelpost.units import size as size  # noqa: PLC0414
 
@@ -21,7 +21,7 @@ _NARROWEST = 40
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:
-    """Aligned lines of full width, numbers to the right. Nothing is cut, so that a pipe sees all of it."""
+    """Returns aligned lines, numbers right-aligned. Nothing is truncated."""
     body = list(rows)
     texts = [list(headers), *([_text(cell) for cell in row] for row in body)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
@@ -37,7 +37,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:
 
 
 def fields(pairs: Iterable[tuple[str, Cell]]) -> list[str]:
-    """One `name  value` line each; those without a value are left out."""
+    """Returns one `name  value` line per pair; pairs without a value are omitted."""
     known = [(name, _text(value)) for name, value in pairs if value is not None]
     width = max((len(name) for name, _ in known), default=0)
     return [f"{name.ljust(width)}  {value}" for name, value in known]
@@ -49,12 +49,12 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def terminal_width() -> int | None:
-    """Of stdout; None where nobody looks at columns."""
+    """The width of stdout, or None if it is not a terminal."""
     return max(shutil.get_terminal_size().columns, _NARROWEST) if sys.stdout.isatty() else None
 
 
 def fitted(lines: Iterable[str], width: int | None) -> Iterator[str]:
-    """Lines that are too long are broken between words; what follows stands below what it belongs to."""
+    """Wraps long lines between words and indents the continuation to the value column."""
     for line in lines:
         if width is None or len(line) <= width:
             yield line
@@ -70,7 +70,7 @@ def wrapped(begin: str, text: str, indent: str, width: int) -> list[str]:
 
 
 def print_json(document: Any) -> None:
-    """One document on one line, in UTF-8 whatever the terminal's encoding is."""
+    """Prints one document on one line, always in UTF-8."""
     from msgspec.json import encode
 
     sys.stdout.flush()
@@ -78,7 +78,7 @@ def print_json(document: Any) -> None:
 
 
 def printable(text: str) -> str:
-    """What came from elsewhere can neither move the cursor nor end the line."""
+    """Escapes control characters, so that external text cannot move the cursor or break the line."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
@@ -89,19 +89,19 @@ def moment(value: datetime | None) -> str | None:
 
 
 def record_noun(record_type: str, number: int) -> str:
-    """What a round of sync was about, of `raw_files` so many: `raw file` of one."""
+    """The noun for that many records of a sync round: `raw_files` is `raw file` for 1, else `raw files`."""
     words = record_type.replace("_", " ")
     return words.removesuffix("s") if number == 1 else words
 
 
 def confirm(question: str) -> None:
-    """Asks on stderr. Raises ParcelpostError for anything but a yes, and where nobody can answer."""
+    """Asks on stderr. Raises ParcelpostError for any answer but yes, and at end of input."""
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()
     if not answer:
         print(file=sys.stderr)
     if answer.strip().lower() not in ("y", "yes"):
-        raise ParcelpostError("not confirmed: nothing was changed", hint="answer y, or add --yes to be asked nothing")
+        raise ParcelpostError("not confirmed: nothing was changed", hint="answer y, or add --yes to skip the question")
 
 
 def _text(cell: Cell) -> str:
@@ -111,10 +111,10 @@ def _text(cell: Cell) -> str:
 
 
 def print_page(what: str, headers: Sequence[str], rows: list[tuple[Cell, ...]], limit: int) -> None:
-    """A list of at most `limit` rows, each beginning with its seq; where there are more, the last line says so."""
+    """Prints at most `limit` rows, each starting with its seq, and says if there are more."""
     if not rows:
         print(f"No {what}s.")
         return
     print_lines(table(headers, rows[:limit]))
     if len(rows) > limit:
-        print(f"There are more: --after {rows[limit - 1][0]}")
+        print(f"More: --after {rows[limit - 1][0]}")

@@ -12,17 +12,17 @@ from parcelpost.cli.output import Cell, fitted, print_lines, printable, table, t
 from parcelpost.cli.progress import Meter
 from parcelpost.storage.db import LocalDatabase
 
-_LONGEST_CELL = 23  # a moment
+_LONGEST_CELL = 23  # the length of a timestamp
 _LEAST_OF_LAST = 20
 
 
 class ColumnFitter:
-    """The first rows decide which columns there are; the last column takes the room that the others leave."""
+    """Chooses the columns that fit, based on the first rows; the last column gets the remaining width."""
 
     def __init__(self, headers: Sequence[str], spare: Sequence[str], width: int) -> None:
         self._headers = headers
         self._spare = spare
-        """Columns that may be left out, the least needed first; their texts may be cut."""
+        """Columns that may be dropped or truncated, least important first."""
         self._width = width
         self._shown: list[int] | None = None
 
@@ -35,7 +35,7 @@ class ColumnFitter:
         return [name for name in self._headers if self._shown is not None and name not in self.headers]
 
     def rows(self, found: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
-        """These rows, in the columns of `headers`."""
+        """Returns these rows, reduced to the columns in `headers`."""
         cut = [[self._cut(name, cell) for name, cell in zip(self._headers, row, strict=True)] for row in found]
         widths = [max(map(_length, column)) for column in zip(self._headers, *cut, strict=True)]
         if self._shown is None:
@@ -73,14 +73,14 @@ _ROWS_PER_QUERY = 500
 
 
 class ListSpec(NamedTuple):
-    """What is listed."""
+    """How to read and print one kind of list."""
 
     noun: str
     headers: Sequence[str]
     spare: Sequence[str]
-    """Of these, the least needed first: a narrow terminal goes without."""
+    """The columns to drop on a narrow terminal, least important first."""
     read: Callable[[LocalDatabase, int, int], Awaitable[Sequence[Any]]]
-    """At most so many, behind a seq; each has a `seq`."""
+    """Called with a limit and a seq: returns up to that many items after that seq, each with a `seq`."""
     row: Callable[[Any], Sequence[Cell]]
     document: Callable[[Any], object]
 
@@ -99,7 +99,7 @@ async def print_list(store: StoreContext, kind: ListSpec, limit: int, after: int
 
 
 class _Table:
-    """Columns are as wide as the rows that are printed together need; a terminal's width is kept to, pipes see all."""
+    """Fits a terminal's width; pipes get all columns in full. Column widths may differ between batches of rows."""
 
     def __init__(self, kind: ListSpec) -> None:
         self._kind = kind
@@ -109,7 +109,7 @@ class _Table:
 
     def rows(self, found: Sequence[Any]) -> None:
         if found:
-            rows: Sequence[Sequence[Cell]] = [self._kind.row(one) for one in found]
+            rows: Sequence[Sequence[Cell]] = [self._kind.row(item) for item in found]
             if self._fitting:
                 rows = self._fitting.rows(rows)
             lines = table(self._fitting.headers if self._fitting else self._kind.headers, rows)
@@ -128,7 +128,7 @@ class _Table:
 
 
 class _Document:
-    """One JSON document, written as it grows, in UTF-8 whatever the terminal's encoding is."""
+    """One JSON document, streamed, always in UTF-8."""
 
     def __init__(self, kind: ListSpec) -> None:
         self._kind = kind
@@ -138,8 +138,8 @@ class _Document:
         from msgspec.json import encode
 
         sys.stdout.flush()
-        for one in found:
-            sys.stdout.buffer.write(self._before + encode(self._kind.document(one)))
+        for item in found:
+            sys.stdout.buffer.write(self._before + encode(self._kind.document(item)))
             self._before = b","
 
     def end(self, shown: int, next_after: int | None) -> None:

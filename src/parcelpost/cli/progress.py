@@ -1,4 +1,4 @@
-"""How far a long piece of work is."""
+"""Progress display for long operations."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _FRAME_SECONDS = 0.1
 
 
 class Meter:
-    """Shows progress on stderr while its `async with` block lasts, if that takes longer than `after` seconds.
+    """Shows progress on stderr during its `async with` block, once that has taken `after` seconds.
 
-    On a terminal a bar, which goes away at the end; elsewhere a line every `line_every` seconds. Call it with what is
-    done and the whole, from any thread; without such calls it shows only that something is going on.
+    On a terminal it is a bar that disappears at the end; otherwise a line every `line_every` seconds. Call it with the
+    number done and the total, from any thread; without calls it only shows that work is in progress.
     """
 
     def __init__(

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 async def open_worker(
     settings: Settings, environment: Mapping[str, str], control: Control, *, progress_seconds: float
 ) -> AsyncIterator[Worker]:
-    """Opens everything that a worker needs, and closes it. Raises InvalidSettings and StoreError."""
-    if settings.worker.mode == "legacy":  # one task after the other
+    """Opens everything that a worker needs, and closes it at the end. Raises InvalidSettings and StoreError."""
+    if settings.worker.mode == "legacy":  # one task at a time
         settings = replace(settings, executor=replace(settings.executor, slots=1))
     clock = SystemClock()
     telemetry = _telemetry(settings)
@@ -98,7 +98,7 @@ async def open_worker(
 
 
 def _telemetry(settings: Settings) -> Telemetry | None:
-    """None where nobody could read its page."""
+    """None if there is no port to serve it on."""
     if not settings.http.port:
         return None
     from parcelpost.telemetry import Telemetry

@@ -76,30 +76,32 @@ def _status_lines(found: BrowserReport, now: datetime) -> Iterator[str]:
     yield from finding_lines(found.findings)
     yield ""
     safe = "safe here" if found.chromium else "would be safe"
-    yield from fields((("chromium", found.chromium or "none was found"), (safe, room_text(found.room))))
+    yield from fields((("chromium", found.chromium or "not found"), (safe, room_text(found.room))))
     yield ""
     if found.browsers:
-        yield from table(_HEADERS, [_browser_row(one, now) for one in found.browsers])
+        yield from table(_HEADERS, [_browser_row(browser, now) for browser in found.browsers])
     else:
-        yield "No browser runs: one is started when a task needs it."
+        yield "No browser is running: one starts when a task needs it."
 
 
 def room_text(room: BrowserCapacity) -> str:
-    each = f"{size(room.bytes_per_browser)} each, {'measured' if room.measured else 'as long as none was measured'}"
-    memory = f"{size(room.memory_used_bytes)} of {size(room.memory_limit_bytes)} memory are used"
+    each = (
+        f"{size(room.bytes_per_browser)} each, {'measured' if room.measured else 'an estimate until one is measured'}"
+    )
+    memory = f"{size(room.memory_used_bytes)} of {size(room.memory_limit_bytes)} memory used"
     return f"{count(room.safe, 'browser')} of at most {room.most:,} ({each}; {memory})"
 
 
-def _browser_row(one: WorkerBrowser, now: datetime) -> tuple[Cell, ...]:
+def _browser_row(browser: WorkerBrowser, now: datetime) -> tuple[Cell, ...]:
     return (
-        one.browser_id,
-        one.status,
-        one.current_task_id,
-        one.tasks_completed,
-        one.launches,
-        f"{one.memory_mb:,} MiB" if one.memory_mb else None,
-        age((now - (one.restarted_at or one.created_at)).total_seconds()),
-        f"{one.owner or 'unknown'} ({'alive' if one.owner_lives else 'dead'})",
+        browser.browser_id,
+        browser.status,
+        browser.current_task_id,
+        browser.tasks_completed,
+        browser.launches,
+        f"{browser.memory_mb:,} MiB" if browser.memory_mb else None,
+        age((now - (browser.restarted_at or browser.created_at)).total_seconds()),
+        f"{browser.owner or 'unknown'} ({'running' if browser.owner_lives else 'crashed'})",
     )
 
 
@@ -116,9 +118,9 @@ Examples:
 def doctor(
     store_path: StoreOption = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
-    """Find Chromium, start it, load a page, and print a fix for each problem.
+    """Find Chromium, start it, load a page, and print a fix for each problem found.
 
-    Exits with 1 if tasks that need a browser cannot run here. Needs no store, and changes nothing.
+    Exits with 1 if tasks that need a browser cannot run here. Needs no store. Read-only.
     """
     import asyncio
 
@@ -133,28 +135,28 @@ def doctor(
 
 def _diagnosis_lines(found: BrowserDiagnosis) -> Iterator[str]:
     if found.ok:
-        yield "No problems found: a page was loaded in a browser."
+        yield "No problems found: the browser started and loaded a page."
     yield from map(finding_line, found.findings)
     yield ""
     yield from fields(
         (
-            ("chromium", f"{found.executable} (from {found.source})" if found.executable else "none was found"),
+            ("chromium", f"{found.executable} (from {found.source})" if found.executable else "not found"),
             ("version", found.version or None),
             ("sandbox", _sandbox_text(found) if found.executable else None),
-            ("page", f"loaded {found.seconds:.1f} s after the start" if found.seconds is not None else None),
+            ("page", f"loaded {found.seconds:.1f} s after start" if found.seconds is not None else None),
             ("memory", f"{size(found.memory_bytes)} for one browser" if found.memory_bytes else None),
             ("safe here" if found.executable else "would be safe", room_text(found.room)),
         )
     )
     if not found.executable:
         yield ""
-        yield "Looked for it here:"
-        yield from (f"  {printable(place)}" for place in found.looked_in)
+        yield "Searched in:"
+        yield from (f"  {printable(path)}" for path in found.looked_in)
 
 
 def _sandbox_text(found: BrowserDiagnosis) -> str:
     if found.sandbox:
-        return "on" if found.seconds is not None else "wanted"
+        return "on" if found.seconds is not None else "requested"
     return f"off: {found.no_sandbox}"
 
 
@@ -174,19 +176,19 @@ Examples:
   parcelpost browser delete lee --yes
 """
 
-ProfileName = Annotated[str, typer.Argument(metavar="NAME", help="The profile's name.")]
+ProfileName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the profile.")]
 
 
 def profiles(
     store_path: StoreOption = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
-    """List the sessions that 'parcelpost browser open' has saved. What they hold is never shown."""
+    """List the sessions saved by 'parcelpost browser open'. Their contents are never shown."""
     store = store_context(store_path, config, set_)
     found = saved_profiles(store)
     if as_json:
         print_json({"profiles": found})
     elif not found:
-        print("No profiles. Make one with 'parcelpost browser open --profile NAME URL'.")
+        print("No profiles. Create one with 'parcelpost browser open --profile NAME URL'.")
     else:
         print_lines(_profile_lines(found))
 
@@ -199,39 +201,45 @@ def delete_profile(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a saved session. Tasks that ask for it wait until there is one again."""
+    """Delete a saved session. Tasks that need it wait until it is saved again."""
     store = store_context(store_path, config, set_)
     path = existing_profile(store, name)
     if not yes:
-        confirm(f"Remove the browser profile {name}?")
+        confirm(f"Delete the browser profile {name}?")
     path.unlink(missing_ok=True)
-    print_json({"deleted": name}) if as_json else print(f"The browser profile {name} was deleted.")
+    print_json({"deleted": name}) if as_json else print(f"Deleted the browser profile {name}.")
 
 
 def _profile_lines(found: list[dict[str, Any]]) -> Iterator[str]:
-    problems = any(one["problem"] for one in found)
+    problems = any(profile["problem"] for profile in found)
     rows = [
-        (one["name"], one["cookies"], ", ".join(one["sites"]) or None, moment(one["saved_at"]), one["problem"] or None)
-        for one in found
+        (
+            profile["name"],
+            profile["cookies"],
+            ", ".join(profile["sites"]) or None,
+            moment(profile["saved_at"]),
+            profile["problem"] or None,
+        )
+        for profile in found
     ]
     headers = ("profile", "cookies", "sites", "saved", "problem")
     yield from table(headers, rows) if problems else table(headers[:-1], [row[:-1] for row in rows])
 
 
 def profile_path(store: StoreContext, name: str) -> Path:
-    """Raises InvalidInput for what can be no profile's name."""
+    """Raises InvalidInput for an invalid profile name."""
     from parcelpost.scrapers.browser import profiles
 
     if not profiles.is_profile_name(name):
         raise InvalidInput(
-            f"{name!a:.80} can be no profile's name",
-            hint="letters, digits, '_' and '-', at most 64, the first a letter or a digit",
+            f"not a valid profile name: {name!a:.80}",
+            hint="use up to 64 letters, digits, '_' and '-', starting with a letter or digit",
         )
     return profiles.profile_path(profiles_folder(store.path), name)
 
 
 def existing_profile(store: StoreContext, name: str) -> Path:
-    """Raises InvalidInput."""
+    """The file of a saved profile. Raises InvalidInput if there is none."""
     path = profile_path(store, name)
     if not path.is_file():
         raise InvalidInput(f"there is no browser profile {name}", hint="list them with 'parcelpost browser profiles'")
@@ -239,7 +247,7 @@ def existing_profile(store: StoreContext, name: str) -> Path:
 
 
 def load_profile(store: StoreContext, name: str) -> StorageState | None:
-    """What is saved under that name; None: nothing yet. Raises InvalidInput for what cannot be read."""
+    """Returns the saved session, or None if there is none. Raises InvalidInput if it cannot be read."""
     from parcelpost.scrapers.browser import profiles
     from parcelpost.scrapers.fetch.errors import BrowserUnavailable
 
@@ -248,11 +256,11 @@ def load_profile(store: StoreContext, name: str) -> StorageState | None:
     try:
         return profiles.load_profile(profiles_folder(store.path), name)
     except BrowserUnavailable as error:
-        raise InvalidInput(str(error), hint=f"remove it with 'parcelpost browser delete {name}'") from None
+        raise InvalidInput(str(error), hint=f"delete it with 'parcelpost browser delete {name}'") from None
 
 
 def saved_profiles(store: StoreContext) -> list[dict[str, Any]]:
-    """By name."""
+    """All saved profiles, sorted by name."""
     from parcelpost.scrapers.browser.profiles import is_profile_name
 
     files = sorted(profiles_folder(store.path).glob("*.json"))
@@ -266,18 +274,18 @@ def _describe_profile(store: StoreContext, path: Path) -> dict[str, Any]:
     except InvalidInput as error:
         problem = str(error)
     cookies = state["cookies"] if state else []
-    origins = {urlsplit(str(one.get("origin", ""))).hostname or "" for one in (state["origins"] if state else [])}
+    origins = {urlsplit(str(origin.get("origin", ""))).hostname or "" for origin in (state["origins"] if state else [])}
     return {
         "name": path.stem,
         "cookies": len(cookies),
-        "sites": sorted({str(one.get("domain", "")).lstrip(".") for one in cookies} | origins),
+        "sites": sorted({str(cookie.get("domain", "")).lstrip(".") for cookie in cookies} | origins),
         "saved_at": datetime.fromtimestamp(path.stat().st_mtime, UTC),
         "problem": problem,
     }
 
 
 app = typer.Typer(
-    help="Look at the browsers, and save sessions for them.",
+    help="Inspect browsers and save sessions for them.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog="""

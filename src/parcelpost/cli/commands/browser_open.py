@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from parcelpost.scrapers.browser.window import Window, WindowOptions
 
 
-_USUAL_PORT = 9222
+_DEFAULT_PORT = 9222
 
 
 def has_screen() -> bool:
@@ -39,19 +39,19 @@ def has_screen() -> bool:
 
 
 def free_port(wanted: int | None) -> int:
-    """That one, or if it is all the same the one where chrome://inspect looks, if it is free. Raises InvalidInput."""
-    for port in (_USUAL_PORT, 0) if wanted is None else (wanted,):
+    """Returns `wanted`, or by default the port that chrome://inspect uses or any free one. Raises InvalidInput."""
+    for port in (_DEFAULT_PORT, 0) if wanted is None else (wanted,):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
             number: int = probe.getsockname()[1]
             return number
-    raise InvalidInput(f"port {wanted} of 127.0.0.1 cannot be used", hint="name another, or none")
+    raise InvalidInput(f"port {wanted} on 127.0.0.1 is not available", hint="give another port, or omit --port")
 
 
 @contextlib.contextmanager
 def stop_on_enter_or_signal(stop: asyncio.Event) -> Iterator[None]:
-    """Ctrl-C, SIGTERM or Enter sets it."""
+    """Sets `stop` on Ctrl-C, SIGTERM or Enter."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -69,7 +69,7 @@ def stop_on_enter_or_signal(stop: asyncio.Event) -> Iterator[None]:
 
 
 def _watch_for_enter(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> int | None:
-    """None: there is nobody who could press it."""
+    """Returns the watched file descriptor, or None if stdin cannot be watched."""
 
     def typed(handle: int) -> None:
         if os.read(handle, 1_024):
@@ -95,25 +95,25 @@ Examples:
 """
 
 _SAVE_SECONDS = 1.0
-_NO_START = "'parcelpost browser doctor' says more"
-_NO_WINDOW = "is the screen there that DISPLAY or WAYLAND_DISPLAY names? With --port 9222 none is needed"
+_NO_START = "run 'parcelpost browser doctor' for details"
+_NO_WINDOW = "check DISPLAY or WAYLAND_DISPLAY, or use --port 9222, which needs no display"
 
 _REMOTE_HELP = """
-There is no screen here, so the browser has no window. From your own machine:
+The browser runs without a window. To use it from your own machine:
 
   1. ssh -L {port}:127.0.0.1:{port} {user}@{host}
      (not needed if your Chrome runs on this machine)
-  2. in Chrome, open
+  2. In Chrome, open
      {address}
-     or chrome://inspect, and there 'inspect' below the page's name
+     or go to chrome://inspect and click 'inspect' below the name of the page
 
-Until this command ends, whoever can reach port {port} of this machine's 127.0.0.1 can use the session."""
+Until this command ends, anyone who can connect to 127.0.0.1:{port} on this machine can use the session."""
 
 
 def open_(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The page to begin with.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="The page to open.")],
     profile: Annotated[
-        str, typer.Option("--profile", metavar="NAME", help="What the session is saved as: letters, digits, _ and -.")
+        str, typer.Option("--profile", metavar="NAME", help="Name to save the session under: letters, digits, _ and -.")
     ],
     port: Annotated[
         int | None,
@@ -122,7 +122,7 @@ def open_(
             metavar="N",
             min=1,
             max=65_535,
-            help="No window: another Chrome uses it through this port; else 9222, or a free one.",
+            help="Open no window; use remote debugging on this port. [default without a display: 9222 or a free port]",
         ),
     ] = None,
     store_path: StoreOption = None,
@@ -130,10 +130,10 @@ def open_(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Open a page for a person to accept terms or sign in; cookies and local storage are saved for tasks.
+    """Open a page to sign in or accept terms, and save its cookies and local storage for tasks.
 
-    In a window where there is a screen, else through Chrome's remote debugging on 127.0.0.1. What is saved follows
-    every second; closing the window, Enter or Ctrl-C ends it.
+    Opens a window if there is a display, otherwise uses Chrome's remote debugging on 127.0.0.1. The session is saved
+    every second, until you close the window or press Enter or Ctrl-C.
     """
     import asyncio
 
@@ -148,8 +148,8 @@ def open_(
     if as_json:
         print_json({"profile": profile, "path": str(path), "cookies": cookies, "origins": origins})
     else:
-        kept = f"{count(cookies, 'cookie')} and the storage of {count(origins, 'site')}"
-        print(f"The profile {profile} has {kept}: {path}")
+        contents = f"{count(cookies, 'cookie')} and the local storage of {count(origins, 'site')}"
+        print(f"Saved the profile {profile} with {contents}: {path}")
 
 
 def _prepare(url: str, profile: str, port: int | None, store: StoreContext) -> tuple[WindowOptions, Path]:
@@ -159,7 +159,7 @@ def _prepare(url: str, profile: str, port: int | None, store: StoreContext) -> t
     from parcelpost.scrapers.browser.window import WindowOptions
 
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise InvalidInput(f"{url!a:.80} is no page's address", hint="write it as https://www.example.org")
+        raise InvalidInput(f"not a valid URL: {url!a:.80}", hint="such as https://www.example.org")
     path = browser.profile_path(store, profile)
     settings = store.settings
     options = browser_options(settings)
@@ -180,7 +180,7 @@ def _prepare(url: str, profile: str, port: int | None, store: StoreContext) -> t
 
 
 async def _open(opening: WindowOptions, path: Path, profile: str) -> tuple[int, int]:
-    """How many cookies and origins were saved at last."""
+    """Returns how many cookies and origins were last saved."""
     import asyncio
 
     from parcelpost.cli.context import CLOCK
@@ -201,19 +201,19 @@ def _explain(window: Window, profile: str) -> None:
     import getpass
     import socket
 
-    def tell(text: str) -> None:
+    def note(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     if window.problem:
-        tell(f"note: {printable(window.problem)}")
+        note(f"note: {printable(window.problem)}")
     if window.port is not None:
         names = {"user": getpass.getuser(), "host": socket.gethostname()}
-        tell(_REMOTE_HELP.format(port=window.port, address=window.address, **names))
-    tell(f"\nThe session is saved as the profile {profile} while you use it. Press Enter or Ctrl-C when you are done.")
+        note(_REMOTE_HELP.format(port=window.port, address=window.address, **names))
+    note(f"\nThe session is saved as the profile {profile} as you go. Press Enter or Ctrl-C when you are done.")
 
 
 async def _save(window: Window, path: Path) -> tuple[int, int] | None:
-    """How many cookies and origins; None: they cannot be known any more."""
+    """Returns how many cookies and origins were saved, or None if the window is gone."""
     from parcelpost.storage import durable_files
 
     state = await window.state()
@@ -226,7 +226,7 @@ async def _save(window: Window, path: Path) -> tuple[int, int] | None:
 
 
 def _encode_state(state: dict[str, Any]) -> bytes:
-    """Raises ParcelpostError for more than tasks would read."""
+    """Raises ParcelpostError for a session that is too large for tasks to load."""
     from msgspec.json import encode
 
     from parcelpost.scrapers.browser.profiles import MOST_BYTES
@@ -234,7 +234,7 @@ def _encode_state(state: dict[str, Any]) -> bytes:
     content = encode(state)
     if len(content) > MOST_BYTES:
         raise ParcelpostError(
-            f"the session holds {len(content):,} bytes; at most {MOST_BYTES:,} can be saved",
-            hint="'parcelpost browser delete' the profile, and begin with the page that tasks need",
+            f"the session is too large to save: {len(content):,} bytes, limit {MOST_BYTES:,}",
+            hint="delete the profile with 'parcelpost browser delete' and open only the page that tasks need",
         )
     return content

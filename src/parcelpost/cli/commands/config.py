@@ -55,7 +55,7 @@ Examples:
 
 @app.command("show", epilog=SHOW_EXAMPLES)
 def show(config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False) -> None:
-    """Show every setting, its value and where that comes from. Tokens and passwords are never shown."""
+    """Show every setting with its value and origin. Tokens and passwords are never shown."""
     from parcelpost.settings import sources
 
     loaded = sources.load(config=config, environment=os.environ, flags=sources.parse_set(set_ or []))
@@ -67,9 +67,9 @@ def show(config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = 
 
 @app.command("check", epilog=CHECK_EXAMPLES)
 def check(config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False) -> None:
-    """Check whether a worker can run with the settings.
+    """Check whether a worker can run with these settings.
 
-    Exits with 1 if there is an error; warnings do not count. Does not connect to the gateway or open the store.
+    Exits with 1 if there is an error, but not for warnings. Does not connect to the gateway or open the store.
     """
     from parcelpost.cli.health.environment import settings_findings
     from parcelpost.cli.health.summary import finding_lines
@@ -96,9 +96,9 @@ def _setting_values(loaded: Loaded) -> Iterator[tuple[str, Any]]:
             yield f"{section}.{field}", without_password(value) if isinstance(value, str) else value
 
 
-def _named(loaded: Loaded) -> Iterator[tuple[str, str, str]]:
-    for name, place in loaded.settings.platforms.items():
-        for key, value in (("class", place.class_), ("scrape", place.scrape), ("parse", place.parse)):
+def _named_sections(loaded: Loaded) -> Iterator[tuple[str, str, str]]:
+    for name, platform in loaded.settings.platforms.items():
+        for key, value in (("class", platform.class_), ("scrape", platform.scrape), ("parse", platform.parse)):
             if value:
                 yield f"platforms.{name}.{key}", value, loaded.origins[f"platforms.{name}.{key}"]
     for name, written in loaded.settings.field_maps.items():
@@ -108,7 +108,7 @@ def _named(loaded: Loaded) -> Iterator[tuple[str, str, str]]:
 
 def settings_document(loaded: Loaded) -> dict[str, Any]:
     settings = {name: {"value": value, "from": loaded.origins[name]} for name, value in _setting_values(loaded)}
-    settings |= {name: {"value": value, "from": origin} for name, value, origin in _named(loaded)}
+    settings |= {name: {"value": value, "from": origin} for name, value, origin in _named_sections(loaded)}
     file: Path | None = loaded.file
     return {
         "file": None if file is None else str(file),
@@ -122,10 +122,10 @@ def _lines(loaded: Loaded) -> Iterator[str]:
     from parcelpost.settings.schema import KEYS, as_text
 
     rows = [(name, as_text(KEYS[name], value) or None, loaded.origins[name]) for name, value in _setting_values(loaded)]
-    rows += _named(loaded)
+    rows += _named_sections(loaded)
     yield from table(("setting", "value", "from"), rows)
     yield ""
-    yield f"The gateway's token: {printable(_token(loaded))}."
+    yield f"Gateway token: {printable(_token(loaded))}."
     for warning in loaded.warnings:
         yield f"Warning: {printable(warning)}."
 
@@ -136,4 +136,4 @@ def _token(loaded: Loaded) -> str:
     try:
         return read_token(loaded.settings.gateway, os.environ).state
     except InvalidSettings as error:
-        return f"cannot be used: {error}"
+        return f"unusable: {error}"

@@ -19,7 +19,7 @@ Examples:
 """
 
 app = typer.Typer(
-    help="What Firestore must know to be an upstream: rules, indexes, the layout of its collections.",
+    help="Print the security rules, indexes and layout for using Firestore as the upstream.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog=EXAMPLES,
@@ -48,9 +48,9 @@ def _group() -> None:
 
 @app.command("show", epilog=EXAMPLES)
 def show(what: Annotated[Shipped, typer.Argument(metavar="WHAT", help="rules, indexes, layout or project.")]) -> None:
-    """Print what a Firestore project needs: security rules, indexes, the collections' layout, or firebase.json.
+    """Print a file that a Firestore project needs: security rules, indexes, collection layout or firebase.json.
 
-    Needs no Firestore and no package of it.
+    Works without a Firestore project or its Python packages.
     """
     text = files("parcelpost").joinpath("upstream", "firestore", "project", _FILES[what]).read_text(encoding="utf-8")
     print(text, end="")

@@ -34,7 +34,7 @@ _SETTING_NAMES = {
 
 
 class InitOptions(Struct, frozen=True, kw_only=True):
-    """As they were given; None: not."""
+    """The options as given; None if omitted."""
 
     mode: str | None = None
     gateway: str | None = None
@@ -43,7 +43,7 @@ class InitOptions(Struct, frozen=True, kw_only=True):
 
 
 def chosen_settings(given: InitOptions) -> dict[str, str]:
-    """Settings by their names, as text. Raises InvalidInput."""
+    """Returns setting names and their values as text. Raises InvalidInput."""
     mode = given.mode or ("ondemand" if given.gateway else "standalone")
     wanted = {"worker.mode": mode}
     if given.gateway:
@@ -55,7 +55,7 @@ def chosen_settings(given: InitOptions) -> dict[str, str]:
     _check_settings(wanted)
     if mode != "standalone" and not given.gateway:
         raise InvalidInput(
-            f"mode {mode} needs a gateway", hint="add --gateway URL, or take --mode standalone to work without one"
+            f"mode {mode} needs a gateway", hint="add --gateway URL, or use --mode standalone to work without one"
         )
     return wanted
 
@@ -72,25 +72,25 @@ def _check_settings(wanted: dict[str, str]) -> None:
 
 
 def ask_options(given: InitOptions) -> InitOptions:
-    """On the terminal, until the answer can be used. Raises InvalidInput where nobody answers any more."""
+    """Asks on the terminal for each missing option until the answer is valid. Raises InvalidInput at end of input."""
     if given.mode is None and given.gateway is None:
-        print("standalone: tasks come from a file, results stay here. ondemand: both are a gateway's.", file=sys.stderr)
+        print(
+            "standalone: import tasks from a file and keep results here. "
+            "ondemand: get tasks from a gateway and deliver results to it.",
+            file=sys.stderr,
+        )
     if given.mode is None:
         default = "ondemand" if given.gateway else "standalone"
-        given = replace(
-            given, mode=_ask_one("Mode", default, lambda text: _check_settings({_SETTING_NAMES["mode"]: text}))
-        )
+        given = replace(given, mode=_ask("Mode", default, lambda text: _check_settings({_SETTING_NAMES["mode"]: text})))
     if given.gateway is None and given.mode != "standalone":
-        given = replace(given, gateway=_ask_one("The gateway's address", "", _usable_address))
+        given = replace(given, gateway=_ask("Gateway URL", "", _usable_address))
     if given.slots is None:
         default = str(KEYS[_SETTING_NAMES["slots"]].default)
-        slots = _ask_one(
-            "How many tasks at a time", default, lambda text: _check_settings({_SETTING_NAMES["slots"]: text})
-        )
+        slots = _ask("Tasks to run at a time", default, lambda text: _check_settings({_SETTING_NAMES["slots"]: text}))
         given = replace(given, slots=None if slots == default else slots)
     if given.platforms is None:
-        platforms = _ask_one(
-            "Only these platforms, comma separated (all)", "", lambda text: text and _known_platforms(text)
+        platforms = _ask(
+            "Platforms, separated by commas (empty: all)", "", lambda text: text and _known_platforms(text)
         )
         given = replace(given, platforms=platforms or None)
     return given
@@ -98,17 +98,17 @@ def ask_options(given: InitOptions) -> InitOptions:
 
 def _usable_address(text: str) -> None:
     if not text:
-        raise InvalidInput("an address is needed, as https://gateway.example.org")
+        raise InvalidInput("enter a URL, such as https://gateway.example.org")
     _check_settings({_SETTING_NAMES["gateway"]: text})
 
 
-def _ask_one(question: str, default: str, check: Callable[[str], object]) -> str:
+def _ask(question: str, default: str, check: Callable[[str], object]) -> str:
     while True:
         print(f"{question}{f' [{default}]' if default else ''}: ", end="", file=sys.stderr, flush=True)
         line = sys.stdin.readline()
         if not line:
             print(file=sys.stderr)
-            raise InvalidInput("nobody answered: nothing was written", hint="add --yes to be asked nothing")
+            raise InvalidInput("no answer: nothing was written", hint="add --yes to skip the questions")
         text = line.strip() or default
         try:
             check(text)
@@ -123,21 +123,21 @@ class WrittenSettings(Struct, frozen=True, kw_only=True):
     mode: str
     notes: list[str]
     next: list[str]
-    """What to do now, a command each."""
+    """The commands to run next."""
 
 
 def check_folder(folder: Path, *, force: bool) -> None:
-    """Before anybody is asked anything. Raises InvalidInput."""
+    """Checks, before any question, that the file can be written. Raises InvalidInput."""
     file = folder / DEFAULT
     if os.path.lexists(file) and not force:
-        raise InvalidInput(f"{file} is there already", hint="add --force to replace it, or edit it")
-    existing = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+        raise InvalidInput(f"{file} already exists", hint="edit it, or add --force to replace it")
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise InvalidInput(f"{existing} is no folder that can be written", hint="name another with --dir")
+        raise InvalidInput(f"{existing} is not a writable folder", hint="choose another with --dir")
 
 
 def write_settings(folder: Path, chosen: Mapping[str, str], *, force: bool) -> WrittenSettings:
-    """Raises InvalidInput."""
+    """Writes the settings file. Raises InvalidInput."""
     from parcelpost.storage.durable_files import make_folder
 
     file = folder / DEFAULT
@@ -152,9 +152,9 @@ def write_settings(folder: Path, chosen: Mapping[str, str], *, force: bool) -> W
         else:
             os.link(partial, file)
     except FileExistsError:
-        raise InvalidInput(f"{file} is there already", hint="add --force to replace it, or edit it") from None
+        raise InvalidInput(f"{file} already exists", hint="edit it, or add --force to replace it") from None
     except OSError as error:
-        raise InvalidInput(f"{file} cannot be written: {error.strerror}", hint="name another with --dir") from None
+        raise InvalidInput(f"cannot write {file}: {error.strerror}", hint="choose another folder with --dir") from None
     finally:
         partial.unlink(missing_ok=True)
     url = chosen.get("gateway.url", "")
@@ -170,20 +170,20 @@ def _notes(url: str) -> Iterator[str]:
         return
     if is_own_machine(url):
         if not _has_token():
-            yield "the gateway is on this machine: it may serve you without a token"
+            yield "the gateway is on this machine and may not need a token"
         return
     if urlsplit(url).scheme == "http":
-        yield "http:// sends token and records as anybody on the way can read them; https:// does not"
+        yield "http:// sends the token and all records unencrypted; use https:// if you can"
     try:
         is_private = ip_address(urlsplit(url).hostname or "").is_private
     except ValueError:
         is_private = False
     if is_private:
-        yield "the gateway has a private address: workers reach it from that network only"
+        yield "the gateway has a private address: only workers on that network can reach it"
 
 
 def _has_token() -> bool:
-    """In the environment: a new settings file names none."""
+    """Whether the environment provides a token; a new settings file never does."""
     return any(os.environ.get(name) for name in (TOKEN_VARIABLE, KEYS["gateway.token_file"].variable))
 
 
@@ -194,12 +194,12 @@ def _next_steps(folder: Path, chosen: Mapping[str, str]) -> Iterator[str]:
         yield f"cd {shlex.quote(str(folder))}"
     url = chosen.get("gateway.url", "")
     if url and not is_own_machine(url) and not _has_token():
-        yield f"export {TOKEN_VARIABLE}=...    # or a file: gateway.token_file"
+        yield f"export {TOKEN_VARIABLE}=...    # or set gateway.token_file"
     if chosen["worker.mode"] == "standalone":
         yield "parcelpost import parcels.csv --platform NAME    # see 'parcelpost platforms'"
         yield "parcelpost run --until-empty"
     else:
-        yield "parcelpost doctor    # does the gateway answer, and take the token?"
+        yield "parcelpost doctor    # checks the gateway and the token"
         yield "parcelpost run"
     yield "parcelpost status"
 
@@ -217,22 +217,22 @@ Examples:
 
 def init(
     mode: Annotated[str | None, typer.Option("--mode", metavar="MODE", help="ondemand, legacy or standalone.")] = None,
-    gateway: Annotated[str | None, typer.Option("--gateway", metavar="URL", help="The gateway's address.")] = None,
+    gateway: Annotated[str | None, typer.Option("--gateway", metavar="URL", help="Gateway URL.")] = None,
     folder: Annotated[
-        Path, typer.Option("--dir", metavar="FOLDER", help="Where the settings file goes, and the store below it.")
+        Path, typer.Option("--dir", metavar="FOLDER", help="Folder for the settings file and the store.")
     ] = Path(),
-    slots: Annotated[str | None, typer.Option("--slots", metavar="N", help="How many tasks run at a time.")] = None,
+    slots: Annotated[str | None, typer.Option("--slots", metavar="N", help="Number of tasks to run at a time.")] = None,
     platforms: Annotated[
-        str | None, typer.Option("--platforms", metavar="A,B", help="Take tasks of these platforms only.")
+        str | None, typer.Option("--platforms", metavar="A,B", help="Only take tasks for these platforms.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: defaults for what is not given.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a settings file that is there.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; use defaults for omitted options.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing settings file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a settings file, parcelpost.toml, with every key in it; ask for what matters first.
+    """Write a settings file, parcelpost.toml, that lists every key.
 
-    On a terminal it asks for what was not given. Nothing secret is written: it says where the token goes. A file that
-    is there stays, without --force.
+    On a terminal it asks for the main options you omitted. Secrets are never written; the output shows where to put the
+    token. An existing file is not replaced without --force.
     """
 
     check_folder(folder, force=force)

@@ -37,7 +37,7 @@ Examples:
 """
 
 _PROGRESS_SECONDS = 60.0
-_PROGRESS_FOR_PEOPLE_SECONDS = 3.0
+_TERMINAL_PROGRESS_SECONDS = 3.0
 
 Text = str | None
 
@@ -48,44 +48,44 @@ def run(
         typer.Option(
             "--mode",
             metavar="MODE",
-            help="ondemand: tasks from an upstream; standalone: from add and import; legacy: one task after the other.",
+            help="ondemand: tasks from an upstream; standalone: from add and import; legacy: one task at a time.",
         ),
     ] = None,
     upstream: Annotated[
-        Text, typer.Option("--upstream", metavar="KIND", help="gateway or firestore: where tasks come from.")
+        Text, typer.Option("--upstream", metavar="KIND", help="Where tasks come from: gateway or firestore.")
     ] = None,
     gateway: Annotated[
         Text,
-        typer.Option(
-            "--gateway", metavar="URL", help="The gateway's address; its token comes from the environment or a file."
-        ),
+        typer.Option("--gateway", metavar="URL", help="Gateway URL. The token comes from the environment or a file."),
     ] = None,
     store: Annotated[
-        Text, typer.Option("--store", metavar="PATH", help="The store's file, made if it is not there.")
+        Text, typer.Option("--store", metavar="PATH", help="Store file, created if it does not exist.")
     ] = None,
     platforms: Annotated[
-        Text, typer.Option("--platforms", metavar="A,B", help="Take tasks of these platforms only.")
+        Text, typer.Option("--platforms", metavar="A,B", help="Only take tasks for these platforms.")
     ] = None,
-    slots: Annotated[Text, typer.Option("--slots", metavar="N", help="How many tasks run at a time.")] = None,
+    slots: Annotated[Text, typer.Option("--slots", metavar="N", help="Number of tasks to run at a time.")] = None,
     until_empty: Annotated[
         bool,
-        typer.Option("--until-empty", help="End when no task is left here or offered, and everything is delivered."),
+        typer.Option(
+            "--until-empty", help="Exit when no tasks are left, here or upstream, and everything is delivered."
+        ),
     ] = False,
     give_up_after: Annotated[
         Text,
         typer.Option(
             "--give-up-after",
             metavar="SECONDS",
-            help="With --until-empty: end with exit code 3 when the upstream is away for that long. Default: 300.",
+            help="With --until-empty: exit with code 3 once the upstream has been offline this long. [default: 300]",
         ),
     ] = None,
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
-    """Fetch tasks, scrape, keep every result in the store, and deliver it in the background.
+    """Fetch tasks, scrape them, save every result in the store, and deliver it in the background.
 
-    Ctrl-C or SIGTERM drains: running tasks get a grace time, the rest goes back to the queue. A second one stops at
-    once. Nothing is lost either way.
+    Ctrl-C or SIGTERM drains: running tasks get a grace period, the others go back to the queue. A second one stops
+    immediately. Nothing is lost either way.
     """
     import asyncio
 
@@ -117,8 +117,8 @@ async def _run(settings: Settings, config: Path | None, *, until_empty: bool) ->
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, control.interrupt, signal.Signals(number).name)
-    somebody_waits = until_empty and sys.stderr.isatty()
-    progress_seconds = _PROGRESS_FOR_PEOPLE_SECONDS if somebody_waits else _PROGRESS_SECONDS
+    is_interactive = until_empty and sys.stderr.isatty()
+    progress_seconds = _TERMINAL_PROGRESS_SECONDS if is_interactive else _PROGRESS_SECONDS
     async with open_worker(settings, os.environ, control, progress_seconds=progress_seconds) as worker:
         runner: OndemandRunner | WorkerRunner | StandaloneRunner
         match settings.worker.mode:
@@ -141,9 +141,9 @@ async def _run(settings: Settings, config: Path | None, *, until_empty: bool) ->
             if failures.failed:
                 store = StoreContext(worker.context.lpm.path, settings, config)
                 see, retry = (command_line(f"tasks {verb} --status failed", store) for verb in ("list", "retry"))
-                text = failures_text(failures, "since this run began")
+                text = failures_text(failures, "since this run started")
                 print(printable(f"{text}; list them with '{see}', retry them with '{retry}'."))
-        if worker.until_empty is not None and (away := worker.until_empty.gave_up):
+        if worker.until_empty is not None and (offline := worker.until_empty.gave_up):
             seconds = settings.worker.give_up_seconds
-            what = f"nothing is left to do but to wait for the upstream, and it was offline for {seconds:g} s"
-            raise UpstreamLost(f"{what}: {away.reason}", hint=away.remedy)
+            text = f"gave up: the upstream has been offline for {seconds:g} s and there is nothing else to do"
+            raise UpstreamLost(f"{text}: {offline.reason}", hint=offline.remedy)

@@ -28,31 +28,36 @@ Examples:
   parcelpost simulate county --counties-file counties.toml --tasks-file tasks.csv
 """
 
-app = typer.Typer(help="What a worker deals with, on this machine and invented.", no_args_is_help=True, epilog=EXAMPLES)
+app = typer.Typer(help="Simulate county websites on this machine.", no_args_is_help=True, epilog=EXAMPLES)
 
 
 @app.command("county", epilog=EXAMPLES)
 def county(
     platforms: Annotated[
-        list[str] | None, typer.Option("--platform", metavar="NAME", help="A platform to serve; all unless given.")
+        list[str] | None,
+        typer.Option("--platform", metavar="NAME", help="Platform to serve. Repeatable. [default: all]"),
     ] = None,
-    parcels: Annotated[int, typer.Option("--parcels", min=0, max=10**9, help="How many each county has.")] = 1_000,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same parcels.")] = 1,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Where to listen; 0 takes any.")] = 8090,
-    name: Annotated[str, typer.Option("--county", help="The county's name.")] = "invented",
+    parcels: Annotated[int, typer.Option("--parcels", min=0, max=10**9, help="Number of parcels per county.")] = 1_000,
+    seed: Annotated[int, typer.Option("--seed", help="Random seed: the same seed generates the same parcels.")] = 1,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")
+    ] = 8090,
+    name: Annotated[str, typer.Option("--county", help="Name of the county.")] = "invented",
     given: Annotated[
-        list[str] | None, typer.Option("--fault", metavar="NAME=RATE", help="What goes wrong, and how often (0 to 1).")
+        list[str] | None,
+        typer.Option("--fault", metavar="NAME=RATE", help="Fault to inject, and how often (0 to 1). Repeatable."),
     ] = None,
     counties_file: Annotated[
-        Path | None, typer.Option("--counties-file", metavar="FILE", help="Write the counties' entries there.")
+        Path | None, typer.Option("--counties-file", metavar="FILE", help="Write the county entries to this file.")
     ] = None,
     tasks_file: Annotated[
-        Path | None, typer.Option("--tasks-file", metavar="FILE", help="Write a CSV of tasks there, for import.")
+        Path | None,
+        typer.Option("--tasks-file", metavar="FILE", help="Write tasks to this CSV file, for 'parcelpost import'."),
     ] = None,
 ) -> None:
-    """Serve county websites that exist only here, until Ctrl-C.
+    """Serve simulated county websites until Ctrl-C.
 
-    Nothing leaves this machine. Faults can be switched while it runs: POST to /_control/faults.
+    Nothing leaves this machine. To change faults while it runs, POST to /_control/faults.
     """
     import asyncio
 
@@ -62,7 +67,7 @@ def county(
     wanted = platforms or sorted(SITES)
     for platform in wanted:
         if platform not in SITES:
-            raise InvalidInput(f"{platform!r} is not simulated", hint=f"known are {', '.join(sorted(SITES))}")
+            raise InvalidInput(f"no simulator for platform {platform!r}", hint=f"available: {', '.join(sorted(SITES))}")
     worlds = {platform: World(seed=seed, county=name, size=parcels) for platform in wanted}
     asyncio.run(_serve(worlds, _faults(given or [], seed), port, counties_file, tasks_file))
 
@@ -71,12 +76,12 @@ def _faults(given: list[str], seed: int) -> Faults:
     from parcelpost.simulator.faults import Faults
 
     faults = Faults(seed)
-    for one in given:
-        name, _, rate = one.partition("=")
+    for option in given:
+        name, _, rate = option.partition("=")
         try:
             faults.set(name, float(rate))
         except ValueError:
-            raise InvalidInput(f"--fault {one} is not written as NAME=RATE", hint="such as 500=0.05") from None
+            raise InvalidInput(f"not a valid fault: {option!r}", hint="use NAME=RATE, such as 500=0.05") from None
     return faults
 
 
@@ -88,9 +93,9 @@ async def _serve(
     from parcelpost.simulator import workload
     from parcelpost.simulator.server import CountyServer, serving
 
-    told_to_end = asyncio.Event()
+    stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, told_to_end.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         async with serving(CountyServer(worlds=worlds, faults=faults), port) as address:
             if counties_file is not None:
@@ -100,24 +105,24 @@ async def _serve(
             rows = [
                 (name, f"{address}/{name}", workload.sample_parcel_id(name, world)) for name, world in worlds.items()
             ]
-            print_lines(table(("platform", "address", "a parcel"), rows))
+            print_lines(table(("platform", "address", "sample parcel"), rows))
             if counties_file is not None and tasks_file is not None:
                 print_lines(_how_to_scrape(counties_file, tasks_file))
-            print(f"Faults: {address}/_control/faults. Ctrl-C ends it.", flush=True)
-            await told_to_end.wait()
+            print(f"Faults: {address}/_control/faults. Press Ctrl-C to stop.", flush=True)
+            await stop.wait()
     except OSError as error:
         raise InvalidInput(
             f"cannot serve on port {port}: {error.strerror or error}" if error.filename is None else str(error),
-            hint="name another port with --port, or another file",
+            hint="choose another port with --port, or another file",
         ) from None
 
 
 def _how_to_scrape(counties_file: Path, tasks_file: Path) -> list[str]:
-    """A worker asks nothing of its own machine unless it may."""
+    """Workers do not connect to their own machine unless fetch.allow_private permits it."""
     known = f"--set fetch.counties_file={shlex.quote(str(counties_file))}"
     allowed = f"{known} --set fetch.allow_private=127.0.0.1"
     return [
-        "Scrape it:",
+        "To scrape these sites:",
         f"  parcelpost import {shlex.quote(str(tasks_file))} {known}",
         f"  parcelpost run --mode standalone --until-empty {allowed} --set fetch.pace_seconds=0.05",
     ]

@@ -152,7 +152,7 @@ def check(
             remove = store_command("clean", store)
             verb = "belongs" if found.orphans == 1 else "belong"
             pages = count(found.orphans, "page")
-            print(f"{pages} {verb} to no result; '{remove}' deletes those older than a day.")
+            print(f"{pages} {verb} to no result: '{remove}' deletes those older than a day.")
     if not found.ok:
         raise typer.Exit(1)
 
@@ -179,19 +179,22 @@ def clean(
     relieve: Annotated[
         bool,
         typer.Option(
-            "--relieve", help="Remove all that was delivered, the cache and artifacts of failures, whatever their age."
+            "--relieve",
+            help="Delete all delivered results, the page cache and all failure artifacts, regardless of age.",
         ),
     ] = False,
     full: Annotated[
         bool,
-        typer.Option("--full", help="Then rebuild the file, if more than a quarter is free. Workers wait that long."),
+        typer.Option(
+            "--full", help="Also rebuild the file if more than a quarter of it is free. Blocks workers meanwhile."
+        ),
     ] = False,
     store_path: StoreOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove what is past its time and give the room back. What was not delivered is never touched."""
+    """Delete expired data and return the space to the disk. Undelivered results are never deleted."""
     from parcelpost.cli import context
 
     store = store_context(store_path, config, set_)
@@ -200,13 +203,13 @@ def clean(
         print_json({"removed": removed, "given_back_bytes": given_back})
         return
     print_lines(table(("removed", "count"), [(name.replace("_", " "), number) for name, number in removed.items()]))
-    print(f"The database file gave {size(given_back)} back to the disk.")
+    print(f"The database file shrank by {size(given_back)}.")
 
 
 def migrate(
     store_path: StoreOption = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
-    """Bring the store's schema up to this program's version, after a backup. Stop the workers first."""
+    """Back up the store and upgrade its schema to this program's version. Stop the workers first."""
     from parcelpost.cli import context
 
     store = store_context(store_path, config, set_)
@@ -214,13 +217,13 @@ def migrate(
     if as_json:
         print_json({"from_version": old, "to_version": new, "backup": copy})
     elif old == new:
-        print(f"Nothing to do: the store has schema version {new}, as this program needs.")
+        print(f"Nothing to do: the store already has schema version {new}.")
     else:
-        print(f"Migrated from schema version {old} to {new}. The store as it was: {copy}")
+        print(f"Migrated from schema version {old} to {new}. Backup of the old store: {copy}")
 
 
 async def _clean(store: StoreContext, *, relieve: bool, full: bool) -> tuple[dict[str, int], int]:
-    """How many of each kind were removed, and by how many bytes the file shrank."""
+    """Returns how many of each kind were removed, and by how many bytes the file shrank."""
     from msgspec import structs
 
     from parcelpost.cli.context import open_for_writing, require_store
@@ -234,7 +237,7 @@ async def _clean(store: StoreContext, *, relieve: bool, full: bool) -> tuple[dic
 
 
 async def _migrate(store: StoreContext) -> tuple[int, int, str | None]:
-    """The versions before and after, and where the backup is."""
+    """Returns the versions before and after, and the path of the backup."""
     from parcelpost.cli.context import CLOCK, open_for_reading, store_options
     from parcelpost.cli.progress import Meter
     from parcelpost.events import Event, StoreOpened
@@ -276,33 +279,35 @@ Examples:
 
 
 class UpstreamIdentity(Struct, frozen=True, kw_only=True):
-    """Who the store is upstream."""
+    """The worker id that the store uses upstream, and the gateways it trusts."""
 
     worker_id: str | None
     """None: no worker has run yet."""
     gateways: list[MetGateway]
-    """By address: which one was met there first."""
+    """The first gateway that answered at each address."""
 
 
 def upstream(
     worker_id: Annotated[
         str | None,
-        typer.Option("--worker-id", metavar="ID", help="Be this worker upstream, whatever the store still holds."),
+        typer.Option(
+            "--worker-id", metavar="ID", help="Use this worker id upstream, even if the store still holds tasks."
+        ),
     ] = None,
     accept_gateway: Annotated[
         bool,
-        typer.Option("--accept-gateway", help="Work with the gateway that answers next, though it is another."),
+        typer.Option("--accept-gateway", help="Accept the gateway that answers next, even if it is a different one."),
     ] = False,
     store_path: StoreOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which worker this store is upstream, and which gateways it works with, or change that.
+    """Show or change the worker id that this store uses upstream, and the gateways it accepts.
 
-    Every process on the store collects, delivers and beats under one worker id. Tasks collected under another id may
-    stay in that one's list at the gateway: change it only if the gateway no longer knows the old one. Another gateway
-    than the one that the store met first at an address gets nothing, until it is accepted.
+    All processes on a store share one worker id. Tasks claimed under the old id may stay assigned to it at the gateway:
+    change the id only if the gateway no longer knows the old one. If a different gateway answers at a known address,
+    nothing is sent to it until you accept it.
     """
     from parcelpost.cli import context
 
@@ -320,11 +325,12 @@ def upstream(
 def _identity_lines(found: UpstreamIdentity) -> Iterator[tuple[str, str]]:
     from parcelpost.protocol.payloads import ledger_name
 
-    yield "worker id", printable(found.worker_id or "none yet: the first worker decides")
-    for one in found.gateways:
-        yield "gateway", printable(f"{one.address}, {ledger_name(one.ledger_id)}, since {one.since:%Y-%m-%d %H:%M} UTC")
+    yield "worker id", printable(found.worker_id or "none yet: the first worker sets it")
+    for gateway in found.gateways:
+        since = f"{gateway.since:%Y-%m-%d %H:%M} UTC"
+        yield "gateway", printable(f"{gateway.address}, {ledger_name(gateway.ledger_id)}, since {since}")
     if not found.gateways:
-        yield "gateway", "none met yet: the one that answers next is taken"
+        yield "gateway", "none yet: the first one that answers is accepted"
 
 
 async def _read_identity(store: StoreContext) -> UpstreamIdentity:
@@ -334,9 +340,9 @@ async def _read_identity(store: StoreContext) -> UpstreamIdentity:
 
     async with open_for_reading(store) as database:
         state = WorkerState(database, CLOCK)
-        kept = await state.get(WORKER_ID_STATE, WorkerId)
+        saved = await state.get(WORKER_ID_STATE, WorkerId)
         gateways = await state.list(GATEWAY_STATE, MetGateway)
-    return UpstreamIdentity(worker_id=kept.worker_id if kept else None, gateways=gateways)
+    return UpstreamIdentity(worker_id=saved.worker_id if saved else None, gateways=gateways)
 
 
 async def _change_identity(store: StoreContext, worker_id: str | None, *, accept_gateway: bool) -> UpstreamIdentity:
@@ -345,7 +351,7 @@ async def _change_identity(store: StoreContext, worker_id: str | None, *, accept
     from parcelpost.worker.identity import GATEWAY_STATE, WORKER_ID_STATE, WorkerId
 
     if worker_id is not None and not (worker_id and is_worker_id(worker_id)):
-        raise InvalidInput("a worker id is at most 200 visible ASCII characters without spaces")
+        raise InvalidInput("a worker id must be 1 to 200 visible ASCII characters without spaces")
     async with open_for_writing(store) as lpm:
         if worker_id is not None:
             if peers := lpm.peers():
@@ -357,7 +363,7 @@ async def _change_identity(store: StoreContext, worker_id: str | None, *, accept
 
 
 app = typer.Typer(
-    help="Look at and care for the local store.",
+    help="Inspect and maintain the local store.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog="""

@@ -46,9 +46,10 @@ Examples:
 def backup(
     store_path: StoreOption = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
-    """Make a verified backup now, beside the store in backups/. Workers may go on meanwhile.
+    """Make a verified backup now, in backups/ next to the store. Workers can keep running.
 
-    Seven are kept; older ones are removed once the new one is verified. Raw files are not part of it.
+    Keeps storage.keep_backups of them (default: 7): older ones are deleted once the new one is verified. Raw files are
+    not included.
     """
     from parcelpost.cli import context
 
@@ -61,8 +62,8 @@ def backup(
 
 
 def restore(
-    source: Annotated[Path | None, typer.Argument(help="The backup's file.", metavar="BACKUP")] = None,
-    latest: Annotated[bool, typer.Option("--latest", help="Take the newest backup in backups/.")] = False,
+    source: Annotated[Path | None, typer.Argument(help="The backup file.", metavar="BACKUP")] = None,
+    latest: Annotated[bool, typer.Option("--latest", help="Use the newest backup in backups/.")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Also replace a store that is in use, newer than the backup, or damaged.")
     ] = False,
@@ -71,16 +72,18 @@ def restore(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put a backup in the store's place. The previous store is kept in backups/, never deleted.
+    """Replace the store with a backup. The previous store is moved to backups/, never deleted.
 
-    Refuses a backup that is damaged. Without --force also refuses while a worker has the store open, and when the
-    store has changes that the backup lacks.
+    A damaged backup is refused. Without --force, so is replacing a store that a worker has open or that has changes the
+    backup lacks.
     """
     from parcelpost.cli import context
 
     store = store_context(store_path, config, set_)
     if (source is None) is not latest:
-        raise InvalidInput("which backup?", hint="name the backup's file, or add --latest for the newest")
+        raise InvalidInput(
+            "give either a backup file or --latest", hint="--latest restores the newest backup in backups/"
+        )
     done = context.run_async(store, _restore(store, source, force=force))
     if as_json:
         print_json(done)
@@ -93,11 +96,11 @@ def restore(
                 ("results", f"{done.contents.results:,}, {done.contents.unsynced:,} not delivered"),
                 ("last change", done.contents.last_change or "none"),
                 ("schema version", done.contents.schema_version),
-                ("previous store", done.previous or "nothing: there was no store"),
+                ("previous store", done.previous or "none: there was no store"),
             )
         )
     )
-    print(f"Next: '{store_command('check', store)}' says whether every raw file it names is there.")
+    print(f"Next: '{store_command('check', store)}' checks that all its raw files exist.")
 
 
 async def _backup(store: StoreContext) -> Backup:
@@ -139,17 +142,19 @@ def _newest_backup(store: StoreContext) -> Path:
 
     found = backups.list_backups(store.path)
     if not found:
-        raise StoreNotFound(f"there is no backup in {store.path.parent / 'backups'}", hint="name the backup's file")
+        raise StoreNotFound(
+            f"there is no backup in {store.path.parent / 'backups'}", hint="give the path of a backup file"
+        )
     return found[-1]
 
 
 def _named_backup(store: StoreContext, source: Path) -> Path:
-    """As given, or, for a bare file name, in the store's own backups."""
+    """The path as given; a bare file name that does not exist here is looked up in backups/. Raises StoreNotFound."""
     beside = store.path.parent / "backups" / source.name
     chosen = beside if source.name == str(source) and not source.exists() else source
     if not chosen.is_file():
         raise StoreNotFound(
-            f"there is no backup at {chosen}", hint=f"'{store_command('status', store)}' names the newest"
+            f"there is no backup at {chosen}", hint=f"'{store_command('status', store)}' shows the newest"
         )
     return chosen
 
@@ -170,7 +175,7 @@ class SalvageOutcome(Struct, frozen=True, kw_only=True):
     salvaged: Salvaged
     replaced: bool
     previous: str | None
-    """Where the damaged store is kept."""
+    """Path of the damaged store."""
 
 
 def salvage(
@@ -179,18 +184,18 @@ def salvage(
         typer.Option("--to", metavar="FILE", help="Write the new store to this file (default: in backups/)."),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Put it in the store's place; the damaged one is kept in backups/.")
+        bool, typer.Option("--replace", help="Replace the store with it; the damaged one is moved to backups/.")
     ] = False,
     store_path: StoreOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy what can be read of a damaged store into a new one, and list what cannot.
+    """Copy the readable rows of a damaged store into a new one, and list the rest.
 
-    Stop the workers first. The damaged store is only read. Records are also taken from the files beside their raw
-    pages, and tasks and results that cannot be read from the newest backup; a task whose result is lost is done again.
-    Ctrl-C leaves everything as it was.
+    Stop the workers first. The damaged store is not modified. Unreadable records are recovered from the files next to
+    their raw pages, unreadable tasks and results from the newest backup. A task whose result is lost runs again. Ctrl-C
+    leaves everything as it was.
     """
     from parcelpost.cli import context
 
@@ -205,11 +210,11 @@ def salvage(
         fields(
             (
                 ("tasks", found.rows.get("tasks", 0)),
-                ("results", f"{found.rows.get('results', 0):,}, {found.undelivered:,} to be delivered"),
-                ("records", f"{found.records_from_files:,} taken from files beside their pages"),
+                ("results", f"{found.rows.get('results', 0):,}, {found.undelivered:,} to deliver"),
+                ("records", f"{found.records_from_files:,} recovered from files next to their pages"),
                 ("from backup", _salvaged_counts(found)),
-                ("made again", f"{count(found.tasks_from_results, 'task')} of results whose task was damaged"),
-                ("done again", f"{count(found.tasks_again, 'task')} whose result was damaged"),
+                ("rebuilt", f"{count(found.tasks_from_results, 'task')} from results whose task was damaged"),
+                ("to run again", f"{count(found.tasks_again, 'task')} whose result was damaged"),
                 ("lost", count(found.lost_rows, "row")),
             )
         )
@@ -219,20 +224,20 @@ def salvage(
     if found.lost_rows > _SHOWN:
         print(f"  and {found.lost_rows - _SHOWN:,} more; --json lists them")
     if outcome.replaced:
-        print(f"It is in the place of {store.path}; the damaged one is {outcome.previous}.")
-        print(f"Next: '{store_command('check', store)}', then start the worker: delivery goes on.")
+        print(f"It replaced {store.path}; the damaged store is now {outcome.previous}.")
+        print(f"Next: '{store_command('check', store)}', then start the worker: delivery continues.")
     else:
         restore = store_command(f"restore {found.path} --force", store)
-        print(f"Next: '{restore}' puts it in the store's place; the damaged one is kept in backups/.")
+        print(f"Next: '{restore}' replaces the store with it; the damaged one is moved to backups/.")
 
 
 def _salvaged_counts(found: Salvaged) -> str:
     if found.backup is None:
-        return "nothing: there is no backup that is whole" if found.lost_rows else "nothing was missing"
+        return "nothing: there is no intact backup" if found.lost_rows else "nothing was missing"
     filled = [
         count(found.from_backup.get(table, 0), what) for table, what in (("tasks", "task"), ("results", "result"))
     ]
-    return f"{' and '.join(filled)}, of {found.backup}"
+    return f"{' and '.join(filled)}, from {found.backup}"
 
 
 async def _salvage(store: StoreContext, to: Path | None, *, replace: bool) -> SalvageOutcome:
@@ -251,10 +256,12 @@ async def _salvage(store: StoreContext, to: Path | None, *, replace: bool) -> Sa
     now = CLOCK.now()
     path = to or store.path.parent / "backups" / f"{copies(store.path)}_salvaged_{now:%Y%m%dT%H%M%S%f}.db"
     if path.exists():
-        raise InvalidInput(f"{path} is there already", hint="name another file with --to")
+        raise InvalidInput(f"{path} already exists", hint="give another file with --to")
     alive, _ = await openers(store)
     if alive:
-        raise StoreInUse(f"{store.path} is open in {', '.join(one.id for one in alive)}", hint="stop the worker first")
+        raise StoreInUse(
+            f"{store.path} is open in {', '.join(process.id for process in alive)}", hint="stop the worker first"
+        )
     live, raw_root = locks.live_folder(store.path), raw_files.raw_folder(store.path)
     await asyncio.to_thread(durable_files.make_folder, live)
     cancelled = False
@@ -280,7 +287,7 @@ async def _salvage(store: StoreContext, to: Path | None, *, replace: bool) -> Sa
         except asyncio.CancelledError:
             cancelled = True
             await asyncio.wait([copying])
-            if copying.exception() is None:  # it was done a moment before
+            if copying.exception() is None:  # it finished just before
                 path.unlink()
             raise
         previous = None

@@ -29,7 +29,7 @@ PLATFORMS = {
 }
 ERROR_RATE = 0.02
 """The share of requests that a site answers with 500."""
-READY_TEXT = "Ctrl-C ends it."
+READY_TEXT = "Press Ctrl-C to stop."
 """The websites print this when they are up and the files with counties and tasks are written."""
 
 SITE_SETTINGS = {
