@@ -142,7 +142,7 @@ def test_where_the_sandbox_is_the_reason_that_is_what_to_see_to(store: Path, run
     assert ran.code == 1
     assert "its sandbox does not work here. Fix: set browser.sandbox to auto or off.\n" in ran.out
     assert "install-deps" not in ran.out
-    assert "\nsandbox    wanted\n" in ran.out
+    assert "\nsandbox    requested\n" in ran.out
 
 
 def test_profiles_are_listed_without_their_secrets(store: Path, run: Run, profile: Path) -> None:
@@ -160,7 +160,7 @@ def test_profiles_are_listed_without_their_secrets(store: Path, run: Run, profil
 
 
 def test_no_profile_is_told(store: Path, run: Run) -> None:
-    assert run("browser", "profiles", "--store", store).out.startswith("No profiles. Make one with ")
+    assert run("browser", "profiles", "--store", store).out.startswith("No profiles. Create one with ")
     assert run("browser", "profiles", "--store", store, "--json").document == {"profiles": []}
 
 
