@@ -105,10 +105,10 @@ def test_tasks_that_no_worker_could_do_are_refused_over_http(tmp_path: Path) -> 
         status, answer = post("/v1/tasks", bad[0], good[0], bad[1], *good[1:], bad[2])
         assert (status, answer["new"], [one["position"] for one in answer["bad"]]) == (200, 3, [1, 3, 6])
         problems = [one["problem"] for one in answer["bad"]]
-        assert problems[0].startswith("there is no platform 'leeepa'; the nearest is leepa; known are ")
-        assert problems[1].startswith("leepa knows no site of leee, FL; the nearest that it knows is lee, FL; ")
+        assert problems[0].startswith("unknown platform 'leeepa' (did you mean leepa?); known platforms: ")
+        assert problems[1].startswith("leepa has no known site for leee, FL; the closest match is lee, FL; ")
         assert problems[2].startswith("leepa needs a county")
-        assert all("?any_platform=true takes it all the same" in problem for problem in problems)
+        assert all("?any_platform=true to accept it anyway" in problem for problem in problems)
         status, answer = post("/v1/tasks", *bad)
         assert (status, answer["error"]["code"]) == (422, "INVALID")
         assert all(problem in answer["error"]["message"] for problem in problems)

@@ -27,7 +27,7 @@ def test_a_parcel_becomes_a_task_in_a_store_that_is_made_for_it(tmp_path: Path, 
     found = the_task(run, store)
     task = found["task"]
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == f"Stored as task {task['task_id']}: parcel 1-23-4 in hartford, CT, on echo.\n"
+    assert ran.out == f"Added task {task['task_id']}: parcel 1-23-4 in hartford, CT, on echo.\n"
     assert task["task_id"].startswith("1-23-4-")
     assert task["target"] == {"parcel_id": "1-23-4", "state": "CT", "county": "hartford"}
     assert (task["platform"], task["source"], task["priority"], task["max_retries"]) == ("echo", "cli", 3, 3)
@@ -55,7 +55,7 @@ def test_adding_again_changes_nothing_and_says_so(tmp_path: Path, run: Run) -> N
     before = rows(store)
     ran = add(run, store, "ECHO", " 1-23-4 ", "--state", "ct", "--county", "Hartford")
     assert (ran.code, rows(store)) == (0, before)
-    assert ran.out.startswith(f"Task {first} is already here, pending since ")
+    assert ran.out.startswith(f"Task {first} already exists, pending for ")
     assert add(run, store, *PARCEL, "--json").document == {"task_id": first, "new": False, "status": "pending"}
 
 
@@ -72,7 +72,7 @@ def test_a_task_that_ended_says_how_to_scrape_it_again(
     change(store, f"UPDATE tasks SET status = '{status}', completed_at = {ended}")
     out = add(run, store).out
     again = f"parcelpost {remedy} {task_id} --store {store}"
-    assert out == f"Task {task_id} is already here, {words}; use '{again}' to scrape it again.\n"
+    assert out == f"Task {task_id} already exists, {words}; use '{again}' to scrape it again.\n"
     assert run(*again.split()[1:]).out == "1 task pending again.\n"
 
 
@@ -87,7 +87,7 @@ def test_an_id_that_is_another_parcels_is_refused(tmp_path: Path, run: Run) -> N
     add(run, store, *PARCEL, "--id", "7")
     ran = add(run, store, "echo", "9-9-9", "--state", "CT", "--county", "hartford", "--id", "7")
     assert ran.code == 1
-    assert ran.err.startswith("error: task id '7' is that of parcel '1-23-4' already\nhint: ")
+    assert ran.err.startswith("error: task ID '7' already belongs to parcel '1-23-4'\nhint: ")
     assert the_task(run, store)["task"]["target"]["parcel_id"] == "1-23-4"
 
 
@@ -95,12 +95,12 @@ def test_an_id_that_is_another_parcels_is_refused(tmp_path: Path, run: Run) -> N
     ("arguments", "error"),
     [
         (("echo", " ", "--state", "CT", "--county", "x"), "parcel_id is empty"),
-        (("echo", "1\n2", "--state", "CT", "--county", "x"), "parcel_id holds a line break: is a quote missing?"),
+        (("echo", "1\n2", "--state", "CT", "--county", "x"), "parcel_id contains a line break: is a quote missing?"),
         ((*PARCEL, "--extra", "nothing"), "--extra 'nothing' is not KEY=VALUE"),
         ((*PARCEL, "--extra", "=1"), "--extra '=1' is not KEY=VALUE"),
-        ((*PARCEL, "--extra", "n:=[1"), "--extra 'n:=[1' is not JSON: Input data was truncated"),
+        ((*PARCEL, "--extra", "n:=[1"), "--extra 'n:=[1' is not valid JSON: Input data was truncated"),
         ((*PARCEL, "--extra", "county=x"), "target.extra holds county, which has its own field"),
-        (("ehco", "1", "--state", "CT", "--county", "x"), "there is no platform 'ehco'; the nearest is echo"),
+        (("ehco", "1", "--state", "CT", "--county", "x"), "unknown platform 'ehco' (did you mean echo?)"),
         (
             ("v" * 600, "1", "--state", "CT", "--county", "x", "--any-platform"),
             "platform has 600 characters; at most 512 are allowed",
@@ -127,7 +127,7 @@ def test_a_county_that_the_platform_does_not_know_is_refused_with_the_nearest(tm
     parcel = ("grizzly_gis", "11-2S-15-00010-001", "--state", "FL", "--county", "columbus")
     refused = add(run, store, *parcel)
     assert (refused.code, store.exists()) == (1, False)
-    assert "columbus, FL; the nearest that it knows is columbia, FL" in refused.err
+    assert "columbus, FL; the closest match is columbia, FL" in refused.err
     assert add(run, store, *parcel, "--any-platform").code == 0
     assert add(run, store, *parcel, "--url", "https://example.org/1").code == 0
     refused = add(run, store, "echo", "1", "--state", "Conecticut", "--county", "x")
@@ -140,8 +140,8 @@ def test_a_platform_that_only_other_workers_know_is_taken_on_demand(tmp_path: Pa
     refused = add(run, store, *parcel)
     assert refused.code == 1
     assert not store.exists()
-    assert "known are arcgis, beacon, " in refused.err
-    assert "--any-platform takes it" in refused.err
+    assert "known platforms: arcgis, beacon, " in refused.err
+    assert "use --any-platform" in refused.err
     assert add(run, store, *parcel, "--any-platform").code == 0
     assert the_task(run, store)["task"]["platform"] == "theirs"
 
@@ -161,7 +161,7 @@ def test_the_default_store_is_beside_the_caller(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PARCELPOST_STORE", raising=False)
     assert run_process("add", *PARCEL).code == 0
-    assert "already here" in run_process("add", *PARCEL).out
+    assert "already exists" in run_process("add", *PARCEL).out
     assert (tmp_path / "local_data" / "parcelpost.db").exists()
     assert "1 task to do" in run_process("status").out
     assert run_process("log").out == "No sync rounds yet.\n"

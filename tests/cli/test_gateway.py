@@ -68,7 +68,7 @@ def test_rows_become_tasks_and_a_bad_one_is_listed(tmp_path: Path, ledger: str, 
     ran = run("gateway", "add", file(tmp_path), "--platform", "echo", "--state", "CT", "--database", ledger)
     assert ran.code == 1
     assert ran.err == "line 3: parcel_id is empty\n"
-    assert ran.out.splitlines()[-1] == "2 new tasks, 0 known already, 1 bad row."
+    assert ran.out.splitlines()[-1] == "2 new tasks, 0 already known, 1 invalid row."
     (grant, _) = at(ledger, lambda one: one.grant("w", ["echo"], 5, long_ago(), long_ago()))
     assert (grant.task.target.parcel_id, grant.task.target.state) == ("1-1", "CT")
 
@@ -95,7 +95,7 @@ def test_a_task_id_of_another_parcel_and_what_no_worker_could_store_or_deliver_a
     ran = run("gateway", "add", file(tmp_path, rows), "--platform", "echo", "--json", "--database", ledger)
     assert (ran.code, ran.document["new"], ran.document["bad"]) == (1, 2, 3)
     clash, large, long = sorted(ran.document["first_bad"], key=lambda bad: bad["line"])
-    assert "is that of parcel '1-1' already" in clash["reason"]
+    assert "already belongs to parcel '1-1'" in clash["reason"]
     assert large["line"] == 4
     assert "task_id has 501 bytes" in long["reason"]
 

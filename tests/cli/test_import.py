@@ -46,9 +46,9 @@ def import_(run: Run, store: Path, file: Path, *arguments: object) -> Ran:
 
 def test_a_state_or_county_that_is_nowhere_is_said(tmp_path: Path, store: Path, run: Run) -> None:
     file = write(tmp_path, "p.csv", "pin,ST\n1,CT\n")
-    lacking = "No column is clearly the state: it is empty, unless --state or --map state=COLUMN gives it."
+    lacking = "No column was recognized as state: it stays empty. Use --state or --map state=COLUMN to set it."
     assert (
-        "empty: no column is clearly that"
+        "empty: no column recognized"
         in import_(run, store, file, "--platform", "echo", "--county", "x", "--dry-run").out
     )
     assert lacking in import_(run, store, file, "--platform", "echo", "--county", "x").out.splitlines()
@@ -67,7 +67,7 @@ def test_a_header_maps_itself(tmp_path: Path, store: Path, run: Run) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines() == [
         "Columns: parcel_id from 'Parcel No', state from 'State', county from 'County', url from 'Link'.",
-        "2 new tasks, 0 known already, 0 bad rows.",
+        "2 new tasks, 0 already known, 0 invalid rows.",
     ]
     first, second = stored(run, store)
     assert first["target"] == {
@@ -116,7 +116,7 @@ def test_the_separator_is_found(tmp_path: Path, store: Path, run: Run, name: str
 
 def test_standard_input_needs_its_format_named(store: Path, run: Run) -> None:
     refused = run("import", "-", "--store", store)
-    assert (refused.code, refused.err.splitlines()[0]) == (1, "error: standard input has no name")
+    assert (refused.code, refused.err.splitlines()[0]) == (1, "error: standard input has no file name")
     assert "hint: add --format csv|tsv|json|jsonl" in refused.err
     arguments = ("import", "-", "--format", "csv", "--platform", "echo", "--store", store)
     assert "2 new tasks" in run_process(*arguments, answer=CSV).out
@@ -127,7 +127,7 @@ def test_importing_again_changes_nothing(tmp_path: Path, store: Path, run: Run) 
     import_(run, store, file, "--platform", "echo")
     before = rows(store)
     ran = import_(run, store, file, "--platform", "echo")
-    assert ran.out.splitlines()[-1] == "0 new tasks, 2 known already, 0 bad rows."
+    assert ran.out.splitlines()[-1] == "0 new tasks, 2 already known, 0 invalid rows."
     assert (ran.code, rows(store)) == (0, before)
 
 
@@ -151,7 +151,7 @@ def test_bad_rows_are_listed_and_the_rest_is_imported(tmp_path: Path, store: Pat
     file, errors = write(tmp_path, "p.csv", BAD), tmp_path / "bad.csv"
     ran = import_(run, store, file, "--errors", errors)
     assert ran.code == 1
-    assert ran.out.splitlines()[-1] == "3 new tasks, 0 known already, 5 bad rows."
+    assert ran.out.splitlines()[-1] == "3 new tasks, 0 already known, 5 invalid rows."
     assert [line.split(" (")[0] for line in ran.err.splitlines()] == [f"line {n}: {why}" for n, why in REASONS.items()]
     assert [one["target"]["parcel_id"] for one in stored(run, store)] == ["1", "5", "8"]
     with errors.open(newline="") as listed:
@@ -173,7 +173,7 @@ def test_twenty_bad_rows_are_shown_and_all_are_written(tmp_path: Path, store: Pa
     file = write(tmp_path, "p.csv", "platform,pin\n" + "echo,\n" * 50)
     ran = import_(run, store, file)
     assert len(ran.err.splitlines()) == 21
-    assert ran.err.splitlines()[-1] == "and 30 more bad ones: --errors PATH writes them all"
+    assert ran.err.splitlines()[-1] == "and 30 more invalid rows: use --errors PATH to save them all"
     errors = tmp_path / "bad.csv"
     assert f"all are in {errors}" in import_(run, store, file, "--errors", errors).err
     assert len(errors.read_text().splitlines()) == 51
@@ -192,10 +192,10 @@ def test_what_the_store_itself_refuses_is_a_bad_row(tmp_path: Path, store: Path,
 def test_an_id_that_means_another_parcel_already_is_a_bad_row(tmp_path: Path, store: Path, run: Run) -> None:
     import_(run, store, write(tmp_path, "a.csv", "id,pin\n1,a\n2,b\n"), "--platform", "echo")
     ran = import_(run, store, write(tmp_path, "b.csv", "id,pin\n1,a\n2,x\n3,c\n3,d\n"), "--platform", "echo")
-    assert ran.out.splitlines()[-1] == "1 new task, 1 known already, 2 bad rows."
+    assert ran.out.splitlines()[-1] == "1 new task, 1 already known, 2 invalid rows."
     assert ran.err.splitlines() == [
-        "line 3: task id '2' is that of parcel 'b' already",
-        "line 5: task id '3' is that of parcel 'c' already",
+        "line 3: task ID '2' already belongs to parcel 'b'",
+        "line 5: task ID '3' already belongs to parcel 'c'",
     ]
 
 
@@ -208,10 +208,10 @@ def test_a_dry_run_shows_all_and_stores_nothing(tmp_path: Path, store: Path, run
         "parcel_id      column 'Tax Key'",
         "platform       'echo' for all rows",
         "state          'WI' for all rows",
-        "county         empty: no column is clearly that",
+        "county         empty: no column recognized",
         "extra 'ST'     column 'ST'",
         "extra 'Owner'  column 'Owner'",
-        "not used       column 'State': an option gives it",
+        "not used       column 'State': set by an option",
     ]
     assert ran.out.count('{"ST":"x","Owner":"Ann"}') == 3
     assert "line 3: parcel_id is empty" in ran.out
@@ -225,21 +225,21 @@ def test_a_dry_run_shows_all_and_stores_nothing(tmp_path: Path, store: Path, run
 @pytest.mark.parametrize(
     ("name", "content", "arguments", "error", "hint"),
     [
-        ("p.csv", "Tax Key,Town\n1,x\n", (), "has no column that is clearly the platform or the parcel_id; its columns "
+        ("p.csv", "Tax Key,Town\n1,x\n", (), "has no column recognized as platform or parcel_id; its columns "
          "are 'Tax Key', 'Town'", "--platform NAME --map parcel_id='Tax Key'"),
         ("p.csv", CSV, ("--map", "url=Page"), "has no column 'Page'", "its columns are 'Parcel No', 'State',"),
-        ("p.csv", CSV, ("--map", "owner=Owner"), "--map 'owner=Owner' is not FIELD=COLUMN", "such as --map"),
-        ("p.csv", "", (), "there is nothing in", "check the file"),
-        ("p.csv", "\n \n", (), "there is nothing in", "check the file"),
-        ("p.xlsx", "PK", (), "does not say what it holds", "add --format csv|tsv|json|jsonl"),
-        ("p.csv", "a,b\n".encode("utf-16"), (), "is in UTF-16", "iconv -f UTF-16 -t UTF-8"),
-        ("p.csv", "pin\r1\r2\r", (), "the lines end with CR alone", "convert the file"),
+        ("p.csv", CSV, ("--map", "owner=Owner"), "--map 'owner=Owner' is not FIELD=COLUMN", "for example: --map"),
+        ("p.csv", "", (), "is empty", "check the file"),
+        ("p.csv", "\n \n", (), "is empty", "check the file"),
+        ("p.xlsx", "PK", (), "cannot tell the format of", "add --format csv|tsv|json|jsonl"),
+        ("p.csv", "a,b\n".encode("utf-16"), (), "is encoded in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+        ("p.csv", "pin\r1\r2\r", (), "lines end with CR only", "convert the file"),
         ("p.csv", "x" * 200_000, (), "the header row cannot be read: field larger than", "check the first line"),
-        ("p.csv", "x" * 2_000_000, (), "the line has more than 1,048,576 bytes", "correct"),
-        ("p.csv", b"\x1f\x8bnonsense", (), "cannot be read to its end", "get a whole copy"),
-        ("p.csv", gzip.compress(CSV.encode(), mtime=0)[:-20], (), "cannot be read to its end", "get a whole copy"),
-        ("p.json", "[]", (), "no row can be read: there is none", "check the file"),
-        ("p.jsonl", "nonsense\n", (), "no row can be read: line 1: not JSON", "check the file"),
+        ("p.csv", "x" * 2_000_000, (), "the line is longer than 1,048,576 bytes", "correct"),
+        ("p.csv", b"\x1f\x8bnonsense", (), "is incomplete or damaged", "get a complete copy"),
+        ("p.csv", gzip.compress(CSV.encode(), mtime=0)[:-20], (), "is incomplete or damaged", "get a complete copy"),
+        ("p.json", "[]", (), "no row can be read: the file has no rows", "check the file"),
+        ("p.jsonl", "nonsense\n", (), "no row can be read: line 1: not valid JSON", "check the file"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_understood_is_an_error_that_says_what_to_do(
@@ -258,12 +258,12 @@ def test_a_file_that_cannot_be_understood_is_an_error_that_says_what_to_do(
 
 def test_files_that_cannot_be_opened_are_named(tmp_path: Path, store: Path, run: Run) -> None:
     missing = tmp_path / "none.csv"
-    assert import_(run, store, missing).err.startswith(f"error: {missing} cannot be read: No such file")
+    assert import_(run, store, missing).err.startswith(f"error: cannot read {missing}: No such file")
     file = write(tmp_path, "p.csv", CSV)
     ran = import_(run, store, file, "--platform", "echo", "--errors", file)
-    assert ran.err.startswith("error: --errors names the file that is imported")
+    assert ran.err.startswith("error: --errors names the file being imported")
     ran = import_(run, store, file, "--platform", "echo", "--errors", tmp_path / "none" / "bad.csv")
-    assert "cannot be written: No such file" in ran.err
+    assert ": No such file" in ran.err
     assert file.read_text() == CSV
     assert not store.exists()
 
@@ -274,7 +274,7 @@ def test_a_cut_gzip_file_leaves_what_was_read_and_says_so(tmp_path: Path, store:
     file.write_bytes(file.read_bytes()[:-5_000])
     ran = import_(run, store, file)
     assert ran.code == 1
-    assert f"error: {file} cannot be read to its end: " in ran.err  # on a slow machine behind its progress
+    assert f"error: {file} is incomplete or damaged: " in ran.err  # on a slow machine behind its progress
     assert "import it again" in ran.err
     assert len(stored(run, store)) == 100
 
@@ -287,7 +287,7 @@ def test_on_a_disk_that_is_nearly_full_it_says_that_of_the_disk(
     error, hint = ran.err.splitlines()
     assert error.startswith("error: the disk is nearly full (")
     assert error.endswith("stopped after 0 tasks")
-    assert hint == "hint: free some disk space, then import again: it goes on from there"
+    assert hint == "hint: free some disk space, then import again to continue"
 
 
 def test_at_the_stores_cap_it_stops_and_says_how_to_go_on(tmp_path: Path, store: Path, run: Run) -> None:
@@ -297,7 +297,7 @@ def test_at_the_stores_cap_it_stops_and_says_how_to_go_on(tmp_path: Path, store:
     ran = import_(run, store, file, "--platform", "echo")
     assert ran.code == 1
     assert ran.err.startswith("error: the store is nearly full (1.0 GiB of at most 1.0 GiB")
-    assert "then import again: it goes on from there" in ran.err
+    assert "then import again to continue" in ran.err
     assert len(stored(run, store)) == 2
 
 
@@ -310,9 +310,9 @@ def test_a_platform_that_is_not_known_is_a_bad_row_and_known_however_it_is_writt
     ran = import_(run, store, write(tmp_path, "p.csv", ROWS))
     assert ran.code == 1
     assert ran.err.splitlines() == [
-        "line 3: there is no platform 'ehco'; the nearest is echo",
-        "line 5: there is no platform 'theirs'",
-        "line 6: there is no platform 'ehco'; the nearest is echo",
+        "line 3: unknown platform 'ehco' (did you mean echo?)",
+        "line 5: unknown platform 'theirs'",
+        "line 6: unknown platform 'ehco' (did you mean echo?)",
     ]
     assert [task["platform"] for task in stored(run, store)] == ["echo", "echo"]
 
@@ -333,7 +333,7 @@ def test_a_county_that_the_platform_does_not_know_is_a_bad_row_and_spellings_are
     ran = import_(run, store, write(tmp_path, "p.csv", PLACES), "--platform", "grizzly_gis")
     assert ran.code == 1
     assert ran.err.splitlines() == [
-        "line 4: grizzly_gis knows no site of columbus, FL; the nearest that it knows is columbia, FL",
+        "line 4: grizzly_gis has no known site for columbus, FL; the closest match is columbia, FL",
         "line 5: there is no state 'ZZ'",
         "line 7: grizzly_gis needs a county, or the url of the parcel's page",
     ]
@@ -344,7 +344,7 @@ def test_a_county_that_the_platform_does_not_know_is_a_bad_row_and_spellings_are
 def test_the_same_parcel_in_another_spelling_of_its_county_is_known(tmp_path: Path, store: Path, run: Run) -> None:
     rows = "pin,state,county\n1,CT,Invented County\n1,ct,invented\n1,Connecticut, INVENTED\n"
     ran = import_(run, store, write(tmp_path, "p.csv", rows), "--platform", "echo")
-    assert ran.out.splitlines()[-1] == "1 new task, 2 known already, 0 bad rows."
+    assert ran.out.splitlines()[-1] == "1 new task, 2 already known, 0 invalid rows."
 
 
 def test_a_row_with_fewer_values_than_columns_is_bad(tmp_path: Path, store: Path, run: Run) -> None:
@@ -370,7 +370,7 @@ def test_a_platform_of_all_rows_that_is_not_known_ends_the_import_before_it_begi
     file = write(tmp_path, "p.csv", "pin\n1\n")
     ran = import_(run, store, file, "--platform", "ehco")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err.startswith("error: there is no platform 'ehco'; the nearest is echo\nhint: known are arcgis, ")
+    assert ran.err.startswith("error: unknown platform 'ehco' (did you mean echo?)\nhint: known platforms: arcgis, ")
     assert "--any-platform" in ran.err
     assert not store.exists()
     assert import_(run, store, file, "--platform", "Echo").code == 0

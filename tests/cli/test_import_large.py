@@ -59,7 +59,7 @@ def test_many_lines_fit_into_150_mb(tmp_path: Path, into: tuple[str, ...], lines
     file = tmp_path / "p.csv"
     file.write_text(parcels(lines, owner))
     summary, peak = measured(file, into)
-    assert summary == f"{lines:,} new tasks, 0 known already, 0 bad rows."
+    assert summary == f"{lines:,} new tasks, 0 already known, 0 invalid rows."
     assert peak < MAX_BYTES
 
 
@@ -71,7 +71,7 @@ def test_rows_as_large_as_may_be_fit_too(tmp_path: Path) -> None:
             out.write(f'{{"pin": "{number}", "pad": "{"x" * 900_000}"}},\n')
         out.write('{"pin": "last"}]')
     summary, peak = measured(file)
-    assert summary == "1 new task, 0 known already, 150 bad rows."
+    assert summary == "1 new task, 0 already known, 150 invalid rows."
     assert peak < MAX_BYTES
 
 
@@ -86,8 +86,8 @@ def test_ctrl_c_leaves_what_is_stored_and_says_how_to_go_on(tmp_path: Path, run:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "new tasks of" in err
-    assert "To go on, import the file again" in err
+    assert "new tasks stored from" in err
+    assert "To continue, import the file again" in err
     assert "Traceback" not in err
     file = tmp_path / "p.csv"
     file.write_text(parcels(9_000))

@@ -44,7 +44,7 @@ def test_a_quote_without_its_end_costs_one_line(file: Path, rest: int) -> None:
     rows = read(file, 'a,b\n1,x\n2,"y\n' + "".join(f"{n},z\n" for n in range(rest)))
     assert isinstance(rows[1], BadRow)
     assert (rows[1].number, rows[1].text) == (3, '2,"y')
-    assert rows[1].reason.startswith("a quoted value does not end")
+    assert rows[1].reason.startswith("a quoted value is not closed")
     assert values(rows) == [["1", "x"], 3, *([str(n), "z"] for n in range(rest))]
     assert rows[-1].number == rest + 3
 
@@ -64,7 +64,7 @@ def test_a_line_of_any_length_is_one_bad_line(file: Path) -> None:
 def test_nul_bytes_spoil_their_line_only(file: Path) -> None:
     assert values(read(file, "a,b\n1,x\n2,\0\n3,z\n")) == [["1", "x"], 3, ["3", "z"]]
     rows = read(file, 'a,b\n1,"x\n2,\0\n3,z\n')
-    assert rows[0] == BadRow(2, "the line holds a NUL byte (in line 3, within quotes)", '1,"x')
+    assert rows[0] == BadRow(2, "the line contains a NUL byte (on line 3, inside quotes)", '1,"x')
     assert values(rows[1:]) == [["3", "z"]]
 
 
@@ -109,9 +109,9 @@ def test_bad_entries_of_an_array_harm_none_beside_them(file: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ('[{"a": 1}, {"a": 2', "it does not end: a bracket or a quote is missing; nothing after it was read"),
-        ('[{"a": 1}, {"a": "2}]', "it does not end: a bracket or a quote is missing; nothing after it was read"),
-        ('[{"a": 1}], {"a": 2}]', "the array ended before it: there is a bracket too many; nothing after it was read"),
+        ('[{"a": 1}, {"a": 2', "a closing bracket or quote is missing; nothing after it was read"),
+        ('[{"a": 1}, {"a": "2}]', "a closing bracket or quote is missing; nothing after it was read"),
+        ('[{"a": 1}], {"a": 2}]', "there is an extra closing bracket before it; nothing after it was read"),
     ],
 )
 def test_an_array_without_its_right_end_says_so(file: Path, content: str, reason: str) -> None:

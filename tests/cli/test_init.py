@@ -95,7 +95,7 @@ def test_every_key_is_in_it_and_at_its_default_without_its_comment_sign(here: Pa
         (("--gateway", "gateway.example.org"), "gateway.url must begin with http:// or https://"),
         (("--gateway", "https://me:hunter2@example.org"), "gateway.url must not hold a user name or a password"),
         (("--slots", "many"), "executor.slots must be a whole number"),
-        (("--platforms", "vgsy"), "there is no platform 'vgsy'; the nearest is vgsi"),
+        (("--platforms", "vgsy"), "unknown platform 'vgsy' (did you mean vgsi?)"),
         (("--dir", "/proc/1/nowhere"), "is not a writable folder"),
     ],
 )

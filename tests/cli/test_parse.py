@@ -95,9 +95,9 @@ def test_what_gives_no_record_is_told_and_the_rest_read(folder: Path, run: Run) 
     ran = parse(run, "none.csv", "bad.csv", "broken.gz", "good.csv")
     assert (ran.code, parcels(ran.out)) == (1, ["1-1", "2-2"])
     first, second, third = ran.err.splitlines()
-    assert first == "none.csv: error: it cannot be read: No such file or directory"
+    assert first == "none.csv: error: cannot read the file: No such file or directory"
     assert second.startswith("bad.csv: error: the file is not a lien register")
-    assert third.startswith("broken.gz: error: it cannot be read: Compressed file ended")
+    assert third.startswith("broken.gz: error: cannot read the file: Compressed file ended")
 
 
 def test_a_page_without_a_record_prints_none(folder: Path, run: Run) -> None:
@@ -127,10 +127,10 @@ def test_a_parser_of_the_settings_reads_and_harms_nothing(folder: Path, run: Run
 @pytest.mark.parametrize(
     ("platform", "reason"),
     [
-        ("records", "records reads no saved pages: it has no parse function"),
-        ("echo", "echo reads no saved pages: it has no parse function"),
-        ("absent", "absent reads no saved pages: it cannot be imported: ModuleNotFoundError: No module named"),
-        ("vgis", "there is no platform 'vgis'; the nearest is vgsi"),
+        ("records", "records cannot parse saved pages: it has no parse function"),
+        ("echo", "echo cannot parse saved pages: it has no parse function"),
+        ("absent", "absent cannot parse saved pages: it cannot be imported: ModuleNotFoundError: No module named"),
+        ("vgis", "unknown platform 'vgis' (did you mean vgsi?)"),
     ],
 )
 def test_a_platform_that_reads_no_pages_is_an_error(folder: Path, run: Run, platform: str, reason: str) -> None:

@@ -115,7 +115,7 @@ def test_people_see_it_in_a_line_each(folder: Path, run: Run, monkeypatch: pytes
     assert "lost owner_names" in rows["vgsi", "NH", "grafton"]
     assert "paused" in rows["qpublic", "FL", "dixie"]
     assert "not installed" in rows["theirs", "FL", "x"]
-    assert "qpublic is paused until somebody resumes it: it asked whether we are a person" in out
+    assert "qpublic is paused until it is resumed: it asked whether we are a person" in out
     assert "grizzly_gis FL/union: reason 20" in out
     assert "vgsi" not in run("platforms", "grizzly_gis").out
 
@@ -126,7 +126,7 @@ def test_a_store_that_was_named_must_be_one_and_another_is_no_reason_to_fail(fol
     (folder / "notes.db").write_text("this is another program's file")
     ran = run("platforms", "--set", "storage.path=notes.db")
     assert (ran.code, "grizzly_gis" in ran.out) == (0, True)
-    assert ran.err.startswith("note: how they do cannot be told: notes.db ")
+    assert ran.err.startswith("note: platform health is not available: notes.db ")
 
 
 def paused(run: Run, store: Path) -> dict[str, str]:
@@ -140,11 +140,11 @@ def paused(run: Run, store: Path) -> dict[str, str]:
 def test_a_platform_is_paused_and_goes_on_by_hand(folder: Path, run: Run) -> None:
     store = a_store(folder / "parcelpost.db")
     ran = run("platforms", "resume", "qpublic", "--store", store)
-    assert (ran.code, ran.out) == (0, "qpublic goes on.\n")
+    assert (ran.code, ran.out) == (0, "qpublic is resumed.\n")
     assert paused(run, store) == {}
     ran = run("platforms", "pause", "vgsi", "--hours", "2", "--reason", "they asked us", "--json", "--store", store)
     assert ran.document["until"] > NOW.isoformat()
-    assert "until somebody resumes it: by hand" in run("platforms", "pause", "leepa", "--store", store).out
+    assert "until it is resumed: by hand" in run("platforms", "pause", "leepa", "--store", store).out
     assert paused(run, store) == {"vgsi": "they asked us", "leepa": "by hand"}
 
 
@@ -152,9 +152,9 @@ def test_what_is_not_paused_cannot_go_on_and_what_is_not_there_cannot_be_paused(
     store = a_store(folder / "parcelpost.db")
     ran = run("platforms", "resume", "vgsi", "--store", store)
     assert (ran.code, ran.out) == (1, "")
-    assert "paused are qpublic" in ran.err
+    assert "paused platforms: qpublic" in ran.err
     ran = run("platforms", "pause", "vgis", "--store", store)
-    assert (ran.code, "the nearest is vgsi" in ran.err) == (1, True)
+    assert (ran.code, "did you mean vgsi?" in ran.err) == (1, True)
     assert run("platforms", "resume", "vgsi", "--store", folder / "none.db").code == 1
 
 

@@ -48,7 +48,7 @@ def test_records_are_brought_up_to_date_once(store: Path, run: Run) -> None:
     assert (wished["changed"], wished["added"]) == (1, 1)
     assert len(look(store, RECORDS)) == 1
     ran = run("reparse", "--since", "2020-01-01", "--store", store)
-    assert (ran.code, ran.out) == (0, "1 page read: 1 record changed, 1 added, 0 the same.\n")
+    assert (ran.code, ran.out) == (0, "1 page parsed: 1 record changed, 1 added, 0 unchanged.\n")
     (first, data), (second, _) = look(store, RECORDS)
     assert (first, second) == ("1-1", "2-2")
     assert '"certificate_number":"C2"' in data
@@ -125,17 +125,17 @@ def test_parsers_of_the_settings_read_again_and_the_others_are_named(tmp_path: P
     ran = run_anew("reparse")
     assert ran.code == 0, ran.err
     read, *not_read = ran.out.splitlines()
-    assert read == "2 pages read: 2 records changed, 0 added, 0 the same."
+    assert read == "2 pages parsed: 2 records changed, 0 added, 0 unchanged."
     assert sorted(not_read) == [
-        "1 page of echo not read: it has no parse function.",
-        "1 page of record not read: it has no parse function.",
+        "1 page of echo not parsed: it has no parse function.",
+        "1 page of record not parsed: it has no parse function.",
     ]
     store = tmp_path / "local_data" / "parcelpost.db"
     owners = "SELECT data ->> 'owner' FROM results WHERE platform IN ('function', 'class')"
     assert look(store, owners) == [("ANN",), ("ANN",)]
     (tmp_path / "old_one.py").write_text("raise ImportError('it moved')")
     ran = run_anew("reparse", "--platform", "class")
-    assert "1 page of class not read: it cannot be imported: ImportError: it moved." in ran.out
+    assert "1 page of class not parsed: it cannot be imported: ImportError: it moved." in ran.out
 
 
 def test_a_page_that_a_parser_fails_on_keeps_its_record(tmp_path: Path, run_anew: Run) -> None:

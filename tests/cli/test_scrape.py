@@ -136,4 +136,4 @@ def test_a_parser_that_raises_is_told_in_a_line(tmp_path: Path, run: Run) -> Non
     ran = run_process("scrape", "--platform", "mine", "7")
     assert (ran.code, ran.out, ran.err) == (1, "", "error: KeyError: '7'\n")
     ran = run("scrape", "--platform", "mone", "7")
-    assert (ran.code, ran.err.startswith("error: there is no platform 'mone'; the nearest is mine")) == (1, True)
+    assert (ran.code, ran.err.startswith("error: unknown platform 'mone' (did you mean mine?)")) == (1, True)

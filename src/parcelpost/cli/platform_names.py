@@ -1,4 +1,4 @@
-"""The names of platforms, as far as they are known without importing any."""
+"""Names of the known platforms, without importing any of them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from parcelpost.model import Task
 from parcelpost.scrapers.platforms import ECHO, GROUP, NAMES
 from parcelpost.settings import Settings
 
-_ENTRY = "an entry in the file that fetch.counties_file names makes it known"
+_ENTRY = "add the county to the file that fetch.counties_file names"
 
 
 class KnownPlatforms:
-    """The platforms there are, and the counties whose sites they know. Raises InvalidSettings for a bad county file.
+    """The known platforms and their county sites. Raises InvalidSettings for an invalid counties file.
 
-    `override` is how whoever gives a task insists on it: hints name it.
+    `override` is the option or parameter, named in hints, that accepts a task without these checks.
     """
 
     def __init__(self, settings: Settings, override: str = "--any-platform") -> None:
@@ -29,15 +29,15 @@ class KnownPlatforms:
         self.names = platform_names(settings)
         self._override = override
         others = {entry.name for entry in entry_points(group=GROUP)} | set(settings.platforms)
-        self._of_counties = frozenset(NAMES) - others  # somebody else's platform may know any county
+        self._of_counties = frozenset(NAMES) - others  # a plugin platform may support any county
         self._counties = load_counties(settings.fetch.counties_file)
 
     def spelled(self, name: str) -> str:
-        """The platform of that name, however its letters are written. Raises InvalidInput for one that is not known."""
+        """The platform's canonical name, matched case-insensitively. Raises InvalidInput if it is unknown."""
         return canonical_platform(name, self.names, self._override)
 
     def checked(self, task: Task, reported: Collection[str]) -> Task:
-        """The task with its platform in its one spelling; a platform that workers have `reported` is known, too.
+        """The task with its platform's canonical name. Platforms that workers have `reported` are accepted too.
 
         Raises InvalidInput as `spelled` and `check` do.
         """
@@ -48,12 +48,12 @@ class KnownPlatforms:
         return task
 
     def check(self, task: Task) -> None:
-        """Raises InvalidInput for a task that names neither a page nor a county whose site is known."""
+        """Raises InvalidInput if the task has neither a URL nor a county with a known site."""
         target = task.target
         if task.platform not in self._of_counties or target.url:
             return
         if self._counties.find(task.platform, target.state, target.county) is None:
-            hint = f"{_ENTRY}; a url names the page itself; {self._override} takes it all the same"
+            hint = f"{_ENTRY}, give the url of the page, or use {self._override} to accept it anyway"
             raise InvalidInput(self._unknown(task.platform, target.state, target.county), hint=hint)
 
     @lru_cache(maxsize=1_000)  # noqa: B019 - one command's
@@ -63,31 +63,31 @@ class KnownPlatforms:
         here = f"{county}, {state}" if state else county
         there = {f"{one.county}, {one.state}".lower(): one for one in self._counties if one.platform == platform}
         close = difflib.get_close_matches(here.lower()[:100], there, n=1, cutoff=0.0)
-        nearest = f"; the nearest that it knows is {there[close[0]].county}, {there[close[0]].state}" if close else ""
-        return f"{platform} knows no site of {here}{nearest}"
+        nearest = f"; the closest match is {there[close[0]].county}, {there[close[0]].state}" if close else ""
+        return f"{platform} has no known site for {here}{nearest}"
 
 
 def platform_names(settings: Settings) -> frozenset[str]:
-    """Ours, those of installed packages, and those of the settings."""
+    """Built-in platforms, those of installed packages, and those in the settings."""
     installed = (entry.name for entry in entry_points(group=GROUP))
     return frozenset({ECHO, *NAMES, *installed, *settings.platforms})
 
 
 def canonical_platform(name: str, known: frozenset[str], override: str = "--any-platform") -> str:
-    """The platform of that name, however its letters are written. Raises InvalidInput for one that is not known."""
+    """The platform's canonical name, matched case-insensitively. Raises InvalidInput if it is unknown."""
     found = _find_spelling(name, known)
     if not found:
-        hint = f"known are {', '.join(sorted(known))}; {override} takes it all the same"
+        hint = f"known platforms: {', '.join(sorted(known))}; use {override} to accept it anyway"
         raise InvalidInput(unknown_platform(name, known), hint=hint)
     return found
 
 
 @lru_cache(maxsize=1_000)
 def unknown_platform(name: str, known: frozenset[str]) -> str:
-    """What to say of a platform that is not there."""
+    """The error message for an unknown platform."""
     lower = {one.lower(): one for one in known}
     close = difflib.get_close_matches(name.lower()[:100], sorted(lower), n=1)
-    return f"there is no platform {name!r:.60}" + (f"; the nearest is {lower[close[0]]}" if close else "")
+    return f"unknown platform {name!r:.60}" + (f" (did you mean {lower[close[0]]}?)" if close else "")
 
 
 @lru_cache(maxsize=1_000)

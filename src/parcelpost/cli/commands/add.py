@@ -45,25 +45,29 @@ class PriorityName(StrEnum):
 
 
 def add(
-    platform: Annotated[str, typer.Argument(help="The platform that scrapes it.", metavar="PLATFORM")],
-    parcel_id: Annotated[str, typer.Argument(help="The parcel, as the county writes it.", metavar="PARCEL_ID")],
-    state: Annotated[str, typer.Option("--state", help="Its state, such as CT.")],
-    county: Annotated[str, typer.Option("--county", help="Its county.")],
-    url: Annotated[str, typer.Option("--url", help="The parcel's page, where the platform needs it.")] = "",
-    priority: Annotated[PriorityName, typer.Option("--priority", help="What goes first.")] = PriorityName.NORMAL,
-    max_retries: Annotated[int, typer.Option("--max-retries", min=0, max=1_000, help="Tries after the first.")] = 3,
+    platform: Annotated[str, typer.Argument(help="Platform that scrapes the parcel.", metavar="PLATFORM")],
+    parcel_id: Annotated[str, typer.Argument(help="Parcel ID, as the county writes it.", metavar="PARCEL_ID")],
+    state: Annotated[str, typer.Option("--state", help="State, such as CT.")],
+    county: Annotated[str, typer.Option("--county", help="County.")],
+    url: Annotated[str, typer.Option("--url", help="URL of the parcel's page, if the platform needs it.")] = "",
+    priority: Annotated[PriorityName, typer.Option("--priority", help="Priority of the task.")] = PriorityName.NORMAL,
+    max_retries: Annotated[
+        int, typer.Option("--max-retries", min=0, max=1_000, help="Retries after the first attempt.")
+    ] = 3,
     extra: Annotated[
         list[str] | None,
-        typer.Option("--extra", metavar="KEY=VALUE", help="More for the platform; KEY:=JSON for a number. Repeatable."),
+        typer.Option(
+            "--extra", metavar="KEY=VALUE", help="Extra data for the platform; KEY:=JSON for numbers. Repeatable."
+        ),
     ] = None,
-    task_id: Annotated[str, typer.Option("--id", help="The task's id. Else it follows from the parcel.")] = "",
+    task_id: Annotated[str, typer.Option("--id", help="Task ID. By default, derived from the parcel.")] = "",
     any_platform: AnyPlatform = False,
     store_path: StoreOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Store a task for one parcel. To add the same again changes nothing. The store is made if it is not there."""
+    """Add a task for one parcel. Adding the same task again has no effect. Creates the store if it does not exist."""
     from parcelpost.cli import context, platform_names
     from parcelpost.cli.importer import task_rows
 
@@ -85,13 +89,13 @@ def add(
     elif is_new:
         target = task.target
         place = f"{target.county}, {target.state}"
-        print(printable(f"Stored as task {task.task_id}: parcel {target.parcel_id} in {place}, on {task.platform}."))
+        print(printable(f"Added task {task.task_id}: parcel {target.parcel_id} in {place}, on {task.platform}."))
     else:
-        print(printable(f"Task {task.task_id} is {_describe_existing(info, context.CLOCK.now(), store)}."))
+        print(printable(f"Task {task.task_id} {_describe_existing(info, context.CLOCK.now(), store)}."))
 
 
 async def _add(store: StoreContext, task: Task) -> tuple[bool, TaskInfo]:
-    """Raises InvalidInput where the task's id is that of another parcel."""
+    """Raises InvalidInput if the task ID already belongs to another parcel."""
     from parcelpost.cli.context import open_or_create
     from parcelpost.cli.importer import task_rows
 
@@ -99,37 +103,39 @@ async def _add(store: StoreContext, task: Task) -> tuple[bool, TaskInfo]:
         is_new = await lpm.add_task(task)
         info = await lpm.get_task(task.task_id)
     if info is None:
-        raise InvalidInput(f"task {task.task_id!r} was removed at this moment", hint="add it again")
+        raise InvalidInput(f"task {task.task_id!r} was removed while it was being added", hint="add it again")
     if not task_rows.is_same_parcel(info.task, task):
         raise InvalidInput(
-            f"task id {task.task_id!r} is that of parcel {info.task.target.parcel_id!r} already",
-            hint="leave --id out, or give another; nothing was changed",
+            f"task ID {task.task_id!r} already belongs to parcel {info.task.target.parcel_id!r}",
+            hint="omit --id or use another ID; nothing was changed",
         )
     return is_new, info
 
 
 def _describe_existing(info: TaskInfo, now: datetime, store: StoreContext) -> str:
-    """How a task is that was here before."""
+    """Describes the state of a task that already existed."""
     since = age((now - (info.completed_at or info.created_at)).total_seconds())
     if info.status is TaskStatus.PENDING:
-        return f"already here, pending since {since} ago: a worker will take it"
+        return f"already exists, pending for {since}: a worker will pick it up"
     if info.status is TaskStatus.PROCESSING:
-        return "already here, a worker is at it"
+        return "already exists: a worker is processing it"
     option = "--completed " if info.status in (TaskStatus.COMPLETED, TaskStatus.NOT_FOUND) else ""
     again = command_line(f"tasks retry {option}{shlex.quote(info.task.task_id)}", store)
-    return f"already here, {info.status.label} {since} ago; use '{again}' to scrape it again"
+    return f"already exists, {info.status.label} {since} ago; use '{again}' to scrape it again"
 
 
 def parse_extra(pairs: Sequence[str]) -> dict[str, Json]:
     import msgspec
 
-    found: dict[str, Json] = {}
+    values: dict[str, Json] = {}
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign or not key.rstrip(":"):
-            raise InvalidInput(f"--extra {pair!r} is not KEY=VALUE", hint="such as --extra owner=Smith")
+            raise InvalidInput(f"--extra {pair!r} is not KEY=VALUE", hint="for example: --extra owner=Smith")
         try:
-            found[key.rstrip(":")] = msgspec.json.decode(value) if key.endswith(":") else value
+            values[key.rstrip(":")] = msgspec.json.decode(value) if key.endswith(":") else value
         except msgspec.DecodeError as error:
-            raise InvalidInput(f"--extra {pair!r} is not JSON: {error}", hint="KEY=VALUE takes any text") from None
-    return found
+            raise InvalidInput(
+                f"--extra {pair!r} is not valid JSON: {error}", hint="use KEY=VALUE for plain text"
+            ) from None
+    return values

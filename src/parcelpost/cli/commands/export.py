@@ -49,71 +49,77 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 def export(
     output: Annotated[
-        str, typer.Argument(metavar="OUTPUT", help="The file, whose name says the format; a folder; or - for stdout.")
+        str, typer.Argument(metavar="OUTPUT", help="File (its extension sets the format), folder, or - for stdout.")
     ],
-    form: Annotated[Format | None, typer.Option("--format", help="The format, where the name does not say it.")] = None,
+    form: Annotated[
+        Format | None, typer.Option("--format", help="Format. By default, taken from the file name.")
+    ] = None,
     tables: Annotated[
         str | None,
         typer.Option(
             "--tables",
             metavar="A,B",
-            help="Of parcels, liens, sales, tax_bills, valuations, buildings. parcels,liens unless told; a file that "
-            "holds one table: parcels.",
+            help="Tables to export: parcels, liens, sales, tax_bills, valuations, buildings. Default: parcels,liens; "
+            "parcels if the file can contain only one table.",
         ),
     ] = None,
     platform: Annotated[
-        list[str] | None, typer.Option("--platform", metavar="NAME", help="Only of this platform; may be repeated.")
+        list[str] | None, typer.Option("--platform", metavar="NAME", help="Only this platform. Repeatable.")
     ] = None,
     state: Annotated[
-        list[str] | None, typer.Option("--state", metavar="STATE", help="Only of this state; may be repeated.")
+        list[str] | None, typer.Option("--state", metavar="STATE", help="Only this state. Repeatable.")
     ] = None,
     county: Annotated[
-        list[str] | None, typer.Option("--county", metavar="COUNTY", help="Only of this county; may be repeated.")
+        list[str] | None, typer.Option("--county", metavar="COUNTY", help="Only this county. Repeatable.")
     ] = None,
     parcel: Annotated[
-        list[str] | None, typer.Option("--parcel", metavar="ID", help="Only of this parcel id; may be repeated.")
+        list[str] | None, typer.Option("--parcel", metavar="ID", help="Only this parcel ID. Repeatable.")
     ] = None,
     status: Annotated[
         list[Status] | None,
         typer.Option(
             "--status",
             metavar="|".join(Status),
-            help="Records unless told; parcels that the site does not have; tasks that failed. May be repeated.",
+            help="Records, parcels not found on the site, or failed tasks. Default: record. Repeatable.",
         ),
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="WHEN", help=f"Only scraped since then: {_MOMENT}.")
+        str | None, typer.Option("--since", metavar="WHEN", help=f"Only scraped since this time: {_MOMENT}.")
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="WHEN", help="Only scraped before then; a day is part of it.")
+        str | None,
+        typer.Option("--until", metavar="WHEN", help="Only scraped before this time; a date includes that day."),
     ] = None,
     changed_since: Annotated[
         str | None,
-        typer.Option("--changed-since", metavar="WHEN", help="Only stored, or changed by reparse, since then."),
+        typer.Option("--changed-since", metavar="WHEN", help="Only stored, or changed by reparse, since this time."),
     ] = None,
     new: Annotated[
-        bool, typer.Option("--new", help="Only what was stored or has changed since the last export with --new.")
+        bool, typer.Option("--new", help="Only records stored or changed since the last export with --new.")
     ] = False,
     receiver: Annotated[
-        str | None, typer.Option("--for", metavar="NAME", help="With --new: whose last export; each has its own.")
+        str | None,
+        typer.Option("--for", metavar="NAME", help="With --new: the recipient; each has its own last export."),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Every version of a parcel that is here, not only the newest.")
+        bool, typer.Option("--all", help="Every stored version of a parcel, not only the newest.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
-    bom: Annotated[bool, typer.Option("--bom", help="CSV: begin with a byte order mark, for Excel.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    bom: Annotated[bool, typer.Option("--bom", help="CSV: start with a byte order mark, for Excel.")] = False,
     unguarded: Annotated[
-        bool, typer.Option("--unguarded", help="CSV: put no ' before texts that a spreadsheet takes for formulas.")
+        bool,
+        typer.Option("--unguarded", help="CSV: do not put ' before text that a spreadsheet would read as a formula."),
     ] = False,
     store_path: StoreOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the stored records into files for others: parcels, liens and the like as tables.
+    """Export stored records to files: parcels, liens and other tables.
 
-    CSV, JSONL, Parquet, Excel, GeoPackage or GeoJSON, as the name of OUTPUT says. Of each parcel the newest record,
-    sorted by platform, state, county and parcel. Changes nothing in the store. A file is there once it is whole.
+    Writes CSV, JSONL, Parquet, Excel, GeoPackage or GeoJSON, depending on the name of OUTPUT: the newest record of each
+    parcel, sorted by platform, state, county and parcel. Does not change the store. A file appears only once it is
+    complete.
     """
     from parcelpost.cli import context
     from parcelpost.cli.commands import export_run
@@ -122,11 +128,11 @@ def export(
     store = store_context(store_path, config, set_)
     what = plan_export(output, form, _table_names(tables))
     if receiver is not None and not new:
-        raise InvalidInput("--for goes with --new", hint=f"parcelpost export {output} --new --for {receiver}")
+        raise InvalidInput("--for requires --new", hint=f"parcelpost export {output} --new --for {receiver}")
     if as_json and what.is_stdout:
-        raise InvalidInput("stdout cannot take both the export and --json", hint="name a file, or leave --json out")
+        raise InvalidInput("--json cannot be used when exporting to stdout", hint="name a file, or omit --json")
     if (bom or unguarded) and what.format is not Format.CSV:
-        raise InvalidInput("--bom and --unguarded are for CSV", hint=f"leave them out for {what.format}")
+        raise InvalidInput("--bom and --unguarded apply only to CSV", hint=f"omit them for {what.format}")
     wanted = _export_filter(platform, state, county, parcel, status, every=every)
     wanted = _with_time_range(wanted, since, until, changed_since)
     order = export_run.ExportOrder(
@@ -147,7 +153,7 @@ def _table_names(tables: str | None) -> list[str] | None:
         return None
     names = [name.strip() for name in tables.split(",") if name.strip()]
     if not names:
-        raise InvalidInput("--tables names no table", hint="as in --tables parcels,liens")
+        raise InvalidInput("--tables names no table", hint="for example: --tables parcels,liens")
     return names
 
 
@@ -190,11 +196,11 @@ def _with_time_range(
 
 
 def _moment_range(text: str | None) -> tuple[datetime | None, datetime | None]:
-    """When it begins and when it has ended: the same, but for a day. Raises InvalidInput."""
+    """Start and end of the given time: a date spans a day, anything else is an instant. Raises InvalidInput."""
     from parcelpost.cli.context import CLOCK
     from parcelpost.cli.options import parse_moment
 
     if text is None:
         return None, None
-    begins = parse_moment(text, CLOCK.now())
-    return begins, begins + timedelta(days=1) if _DAY.fullmatch(text.strip()) else begins
+    start = parse_moment(text, CLOCK.now())
+    return start, start + timedelta(days=1) if _DAY.fullmatch(text.strip()) else start

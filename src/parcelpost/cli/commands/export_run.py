@@ -30,7 +30,7 @@ class ExportOrder(Struct, frozen=True, kw_only=True):
     what: ExportPlan
     wanted: ExportFilter
     receiver: str
-    """Only what is new for them; '': everything that is wanted."""
+    """Export only what is new for this recipient; '': export everything that matches."""
     replace: bool
     bom: bool = False
     guard: bool = True
@@ -45,15 +45,15 @@ class WrittenFile(Struct, frozen=True, kw_only=True):
 class ExportReport(Struct, frozen=True, kw_only=True):
     files: list[WrittenFile]
     results: int
-    """How many matched."""
+    """The number of matching results."""
     rows: dict[str, int]
     notes: list[str]
     new_since: datetime | None = None
-    """With --new: since when; None: it was the first time."""
+    """With --new: time of the previous export; None if this is the first."""
 
 
 async def run_export(store: StoreContext, order: ExportOrder) -> ExportReport:
-    """Raises ParcelpostError, also where nothing matches, unless only what is new was asked for."""
+    """Raises ParcelpostError, also if nothing matches (except with --new)."""
     _refuse_store_files(store.path.resolve(), _paths(order.what))
     file, last = _last_export(store, order)
     if last is None:
@@ -77,35 +77,35 @@ def _paths(what: ExportPlan) -> list[Path]:
 
 
 def _refuse_previous_export(order: ExportOrder) -> None:
-    """Raises InvalidInput where the files of an earlier export would be replaced: what they hold comes in no other."""
-    there = next((path for path in _paths(order.what) if path.exists()), None)
-    if there is None or order.replace:
+    """Raises InvalidInput if files of an earlier --new export would be replaced: no later export repeats their rows."""
+    existing = next((path for path in _paths(order.what) if path.exists()), None)
+    if existing is None or order.replace:
         return
-    output = there if len(order.what.files) == 1 else order.what.folder
+    output = existing if len(order.what.files) == 1 else order.what.folder
     dated = output.with_stem(f"{output.stem}-{CLOCK.now():%Y-%m-%d}")
     raise InvalidInput(
-        f"{there} is there already, with what was new before",
-        hint=f"give every export with --new a name of its own, such as {dated}, or replace it with --force",
+        f"{existing} already exists and contains an earlier export",
+        hint=f"use a different name for each export with --new, such as {dated}, or overwrite it with --force",
     )
 
 
 def _refuse_store_files(store: Path, paths: list[Path]) -> None:
-    """Raises InvalidInput, whatever --force says."""
+    """Raises InvalidInput, even with --force."""
     for path in map(Path.resolve, paths):
         if path.parent == store.parent and path.name.startswith(store.name):
-            raise InvalidInput(f"{path} belongs to the store", hint="name another file")
+            raise InvalidInput(f"{path} belongs to the store", hint="choose another file")
 
 
 def _last_export(store: StoreContext, order: ExportOrder) -> tuple[Path | None, LastExport | None]:
-    """Where it stands what was handed over last, and what that was. Raises InvalidInput."""
+    """The file that records the last export, and that export. Raises InvalidInput if its filters differ."""
     if not order.receiver:
         return None, None
     file = export_queries.file_of(store.path, order.receiver)
     last = export_queries.load(file)
     if last is not None and last.wanted != order.wanted:
         raise InvalidInput(
-            f"the last export for {order.receiver} asked for something else, so what is new since then is not known",
-            hint=f"give this one a name of its own with --for, or remove {file} to begin with everything",
+            f"the last export for {order.receiver} used different filters, so it is not known what is new",
+            hint=f"use another name with --for, or remove {file} to start over with a full export",
         )
     make_private(file.parent)
     return file, last
@@ -114,7 +114,7 @@ def _last_export(store: StoreContext, order: ExportOrder) -> tuple[Path | None, 
 async def _export(found: Selected, order: ExportOrder, meter: Meter, store: StoreContext) -> ExportResult:
     if not found.count:
         raise InvalidInput(
-            "nothing that is stored matches", hint=f"'{command_line('results list', store)}' lists what is there"
+            "no stored results match", hint=f"'{command_line('results list', store)}' lists the stored results"
         )
     options = ExportOptions(now=CLOCK.now(), bom=order.bom, guard=order.guard)
     total = found.count
@@ -150,7 +150,7 @@ def _make_report(exported: ExportResult, order: ExportOrder, found: Selected, la
 
 
 def print_report(done: ExportReport, order: ExportOrder, *, as_json: bool) -> None:
-    """On stdout, or on stderr where stdout has the export itself."""
+    """Prints to stdout, or to stderr if the export itself goes to stdout."""
     if as_json:
         print_json(done)
     elif order.what.is_stdout:
@@ -162,10 +162,10 @@ def print_report(done: ExportReport, order: ExportOrder, *, as_json: bool) -> No
 def _lines(done: ExportReport, order: ExportOrder) -> Iterator[str]:
     if not done.results:
         since = f" since {moment(done.new_since)}" if done.new_since else ""
-        there = next((path for path in _paths(order.what) if path.exists()), None)
-        kept = f", and {there} is as it was" if there else ""
+        existing = next((path for path in _paths(order.what) if path.exists()), None)
+        kept = f", and {existing} is unchanged" if existing else ""
         yield printable(
-            f"Nothing is new{since}." if order.what.is_stdout else f"Nothing is new{since}: no file was written{kept}."
+            f"Nothing new{since}." if order.what.is_stdout else f"Nothing new{since}: no file was written{kept}."
         )
         return
     for file in done.files:

@@ -59,17 +59,17 @@ def import_(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Store a task for every row of a file. Rows that are stored already change nothing.
+    """Add a task for every row of a file. Rows that were already imported have no effect.
 
-    Columns with clear names are found by themselves. Bad rows are listed and the others imported; the exit code is 1
-    then. The store is made if it is not there.
+    Columns with common names are recognized automatically. Invalid rows are listed and set the exit code to 1; all
+    others are imported. Creates the store if it does not exist.
     """
     from parcelpost.cli import context
     from parcelpost.cli.importer.import_job import import_file
     from parcelpost.cli.platform_names import KnownPlatforms
 
     store = store_context(store_path, config, set_)
-    wishes = ImportOptions(
+    options = ImportOptions(
         file=file,
         maps=maps or [],
         same={"platform": platform, "state": state, "county": county},
@@ -80,7 +80,7 @@ def import_(
         platforms=None if any_platform else KnownPlatforms(store.settings),
         as_json=as_json,
     )
-    import_file(wishes, partial(_open_sink, store), partial(context.run_async, store))
+    import_file(options, partial(_open_sink, store), partial(context.run_async, store))
 
 
 @asynccontextmanager

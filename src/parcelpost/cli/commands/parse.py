@@ -32,11 +32,11 @@ _MOST_BYTES = 512 * 1024**2
 _GZIP = b"\x1f\x8b"
 _TYPES = {".json": "application/json", ".csv": "text/csv"}
 _STORED_SUFFIX = ".html.gz"
-"""How a store's pages end. Beside each lies its record, which is no page."""
+"""Suffix of pages in a store. Each has its record next to it, which is not a page."""
 
 
 def find_pages(files: Iterable[str]) -> Iterator[str]:
-    """The files themselves, and of a folder all that are in it, by name; hidden ones and a store's records are not."""
+    """Yields the files, and all files in folders, sorted by name. Skips hidden files and records of a store."""
     for file in files:
         if file != STDIN and Path(file).is_dir():
             yield from _pages_in(file)
@@ -45,7 +45,7 @@ def find_pages(files: Iterable[str]) -> Iterator[str]:
 
 
 def read_page(file: str) -> Page | GiveUp:
-    """A GiveUp where the file cannot be read."""
+    """Returns GiveUp if the file cannot be read."""
     try:
         if file == STDIN:
             body = _read_bounded(sys.stdin.buffer)
@@ -53,18 +53,18 @@ def read_page(file: str) -> Page | GiveUp:
             with Path(file).open("rb") as opened:
                 body = _read_bounded(opened)
     except (OSError, EOFError, zlib.error) as error:
-        return GiveUp(f"it cannot be read: {getattr(error, 'strerror', None) or error}")
+        return GiveUp(f"cannot read the file: {getattr(error, 'strerror', None) or error}")
     if len(body) > _MOST_BYTES:
-        return GiveUp("it is larger than 512 MiB: is it a page?")
+        return GiveUp("the file is larger than 512 MiB: is it a page?")
     return Page(body=body, content_type=_TYPES.get(Path(file.removesuffix(".gz")).suffix, "text/html"))
 
 
 def _pages_in(folder: str) -> Iterator[str]:
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        there = set(files)
-        for name in sorted(there):
-            is_record = name.endswith(".json") and name.removesuffix(".json") + _STORED_SUFFIX in there
+        names = set(files)
+        for name in sorted(names):
+            is_record = name.endswith(".json") and name.removesuffix(".json") + _STORED_SUFFIX in names
             if not name.startswith(".") and not is_record:
                 yield str(Path(place, name))
 
@@ -91,18 +91,20 @@ Examples:
 def parse(
     files: Annotated[
         list[str],
-        typer.Argument(help="Saved pages, gzipped or not; folders of them; - is standard input.", metavar="FILE"),
+        typer.Argument(
+            help="Saved pages, optionally gzipped; folders of pages; or - for standard input.", metavar="FILE"
+        ),
     ],
-    platform: Annotated[str, typer.Option("--platform", metavar="NAME", help="The platform whose pages they are.")],
-    state: Annotated[str, typer.Option("--state", metavar="STATE", help="Their state, such as FL.")] = "",
-    county: Annotated[str, typer.Option("--county", metavar="COUNTY", help="Their county.")] = "",
-    parcel_id: Annotated[str, typer.Option("--parcel", metavar="ID", help="The parcel that was asked for.")] = "",
+    platform: Annotated[str, typer.Option("--platform", metavar="NAME", help="Platform that the pages come from.")],
+    state: Annotated[str, typer.Option("--state", metavar="STATE", help="State, such as FL.")] = "",
+    county: Annotated[str, typer.Option("--county", metavar="COUNTY", help="County.")] = "",
+    parcel_id: Annotated[str, typer.Option("--parcel", metavar="ID", help="Parcel ID that was requested.")] = "",
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
     """Print the records of saved pages, one JSON line each. Nothing is fetched or stored.
 
-    For a page that holds no record the reason goes to stderr, and the exit code is 1.
+    If a page contains no record, the reason is printed to stderr and the exit code is 1.
     """
     import asyncio
 
@@ -116,20 +118,20 @@ def parse(
 
 
 async def _parse(files: Sequence[str], platform: str, target: Target, settings: Settings) -> int:
-    """How many of the files gave no record."""
+    """Returns the number of files without a record."""
     from parcelpost.cli.components import known_sites, scraper_factory
     from parcelpost.cli.platform_names import platform_names, unknown_platform
     from parcelpost.worker.reparse import PageReader
 
     if platform not in (known := platform_names(settings)):
-        raise InvalidInput(unknown_platform(platform, known), hint=f"known are {', '.join(sorted(known))}")
+        raise InvalidInput(unknown_platform(platform, known), hint=f"known platforms: {', '.join(sorted(known))}")
     parser = scraper_factory(settings, known_sites(settings)).parser
     bad = 0
     async with PageReader.open(parser, seconds=settings.executor.task_timeout_seconds) as reader:
         if (unreadable := await reader.unreadable(platform)) is not None:
             raise InvalidInput(
-                f"{platform} reads no saved pages: {unreadable.reason}",
-                hint="give it a parse function of its own: parse = in its [platforms] entry",
+                f"{platform} cannot parse saved pages: {unreadable.reason}",
+                hint="set parse = to a parse function in its [platforms] entry",
             )
         for file in find_pages(files):
             read = read_page(file)
@@ -139,7 +141,7 @@ async def _parse(files: Sequence[str], platform: str, target: Target, settings: 
 
 
 def _print_outcome(file: str, outcome: Outcome) -> bool:
-    """Whether there was a record to print."""
+    """Returns whether there was a record to print."""
     if not isinstance(outcome, Done):
         name = "standard input" if file == "-" else file
         print(printable(f"{name}: {outcome_reason(outcome)}"), file=sys.stderr)

@@ -34,32 +34,35 @@ Examples:
   parcelpost platforms resume qpublic
 """
 
-PlatformName = Annotated[str, typer.Argument(help="The platform.", metavar="PLATFORM")]
+PlatformName = Annotated[str, typer.Argument(help="Platform name.", metavar="PLATFORM")]
 
 
 def pause(
     name: PlatformName,
     hours: Annotated[
-        float | None, typer.Option("--hours", metavar="N", min=0.01, max=8_760, help="For so long; else until resumed.")
+        float | None,
+        typer.Option("--hours", metavar="N", min=0.01, max=8_760, help="Number of hours. Default: until resumed."),
     ] = None,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for those who look.")] = "by hand",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Reason, shown in status output.")
+    ] = "by hand",
     store_path: StoreOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let no worker on this store take tasks of a platform. What runs is ended as usual."""
+    """Pause a platform: workers on this store start no new tasks for it. Running tasks finish normally."""
     from parcelpost.cli import context
     from parcelpost.cli.platform_names import platform_names, unknown_platform
 
     store = store_context(store_path, config, set_)
     if name not in (known := platform_names(store.settings)):
-        raise InvalidInput(unknown_platform(name, known), hint=f"known are {', '.join(sorted(known))}")
+        raise InvalidInput(unknown_platform(name, known), hint=f"known platforms: {', '.join(sorted(known))}")
     until = context.run_async(store, _pause(store, name, hours, reason))
     if as_json:
         print_json({"platform": name, "until": until, "reason": reason})
     else:
-        print(printable(f"{name} is paused {f'until {until}' if until else 'until somebody resumes it'}: {reason}"))
+        print(printable(f"{name} is paused {f'until {until}' if until else 'until it is resumed'}: {reason}"))
 
 
 def resume(
@@ -69,15 +72,15 @@ def resume(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let workers take tasks of a platform again that was paused, by hand or because its site blocked us."""
+    """Resume a platform that was paused manually or because its site blocked us."""
     from parcelpost.cli import context
 
     store = store_context(store_path, config, set_)
     paused = context.run_async(store, _resume(store, name))
     if name not in paused:
-        others = f"paused are {', '.join(sorted(paused))}" if paused else "no platform of this store is"
+        others = f"paused platforms: {', '.join(sorted(paused))}" if paused else "no platform is paused in this store"
         raise InvalidInput(f"{name!r:.60} is not paused", hint=others)
-    print_json({"platform": name, "resumed": True}) if as_json else print(f"{name} goes on.")
+    print_json({"platform": name, "resumed": True}) if as_json else print(f"{name} is resumed.")
 
 
 async def _pause(store: StoreContext, name: str, hours: float | None, reason: str) -> str | None:
@@ -89,7 +92,7 @@ async def _pause(store: StoreContext, name: str, hours: float | None, reason: st
 
 
 async def _resume(store: StoreContext, name: str) -> frozenset[str]:
-    """Those that were paused before."""
+    """Returns the platforms that were paused before."""
     from parcelpost.cli.context import open_for_writing
 
     async with open_for_writing(store) as lpm:
@@ -120,7 +123,7 @@ class _DefaultListGroup(TyperGroup):
 
 
 app = typer.Typer(
-    help="The platforms and how they do; without a command they are listed.",
+    help="List, pause and resume platforms. Without a command, lists them.",
     cls=_DefaultListGroup,
     epilog=LIST_EXAMPLES,
 )
@@ -130,16 +133,16 @@ app.command("resume", epilog=PAUSE_EXAMPLES)(resume)
 
 @app.command("list", epilog=LIST_EXAMPLES)
 def list_platforms(
-    only: Annotated[str, typer.Argument(help="Only this one.", metavar="PLATFORM")] = "",
+    only: Annotated[str, typer.Argument(help="Only this platform.", metavar="PLATFORM")] = "",
     store_path: StoreOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the platforms, the counties whose sites are known, and how each of them does.
+    """List platforms, their known county sites, and the health of each.
 
-    How they do is what the store's last tasks say; without a store there is only the list. A platform without
-    counties works all the same for tasks that name a page.
+    Health is computed from the most recent tasks in the store; without a store only the list is printed. A platform
+    without counties still works for tasks that have a URL.
     """
     from parcelpost.cli.health.platform_health import listed_platforms
     from parcelpost.cli.platform_names import unknown_platform
@@ -150,7 +153,7 @@ def list_platforms(
     found = listed_platforms(store.settings, known)
     names = frozenset(one.platform for one in found)
     if only and only not in names:
-        raise InvalidInput(unknown_platform(only, names), hint=f"known are {', '.join(sorted(names))}")
+        raise InvalidInput(unknown_platform(only, names), hint=f"known platforms: {', '.join(sorted(names))}")
     found = [one for one in found if only in ("", one.platform)]
     if as_json:
         print_json(found)
@@ -186,11 +189,11 @@ def _rows(found: list[ListedPlatform]) -> Iterator[tuple[Cell, ...]]:
 
 
 def _with_health(found: list[ListedPlatform]) -> Iterator[str]:
-    headers = ("platform", "state", "county", "done", "failed", "success", "again", "last success", "health", "site")
+    headers = ("platform", "state", "county", "done", "failed", "success", "retrying", "last success", "health", "site")
     yield from table(headers, [row for one in found for row in _health_rows(one)])
     for one in found:
         if one.paused is not None:
-            until = f"until {one.paused.until}" if one.paused.until else "until somebody resumes it"
+            until = f"until {one.paused.until}" if one.paused.until else "until it is resumed"
             yield printable(f"{one.platform} is paused {until}: {one.paused.reason}")
         for county in one.counties:
             if county.health is not None and county.health.last_error and county.health.word != "fine":

@@ -41,19 +41,24 @@ def reparse(
     since: Annotated[
         datetime | None,
         typer.Option(
-            "--since", formats=["%Y-%m-%d"], metavar="DATE", help="Only pages fetched since then: 2026-11-01."
+            "--since",
+            formats=["%Y-%m-%d"],
+            metavar="DATE",
+            help="Only pages fetched since this date, such as 2026-11-01.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change without changing anything.")
+    ] = False,
     store_path: StoreOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read the stored pages again with the parsers and field maps of now. Nothing is fetched.
+    """Re-parse stored pages with the current parsers and field maps. Nothing is fetched.
 
-    A record that has changed replaces the one before and waits to be delivered again; all others stay as they are, also
-    those whose page gives no record any more. Ctrl-C is safe: the same command goes on where it was.
+    A changed record replaces the previous one and is queued for delivery again. Other records stay unchanged, even if
+    their page no longer yields a record. Ctrl-C is safe: run the same command again to continue where it stopped.
     """
     from parcelpost.cli import context
     from parcelpost.storage.reparse import Filters
@@ -67,16 +72,16 @@ def reparse(
         return
     would = "would be " if dry_run else ""
     print(
-        f"{count(counts.pages, 'page')} read{', going on where the last run was' if counts.resumed else ''}: "
+        f"{count(counts.pages, 'page')} parsed{', continuing the last run' if counts.resumed else ''}: "
         f"{count(counts.changed, 'record')} {would}changed, {counts.added:,} {would}added, "
-        f"{counts.unchanged:,} the same."
+        f"{counts.unchanged:,} unchanged."
     )
     if counts.not_found:
-        print(f"{count(counts.not_found, 'record')} no longer on their page, kept as they were.")
+        print(f"{count(counts.not_found, 'record')} no longer found on the page; kept unchanged.")
     for one in counts.not_readable:
-        print(printable(f"{count(one.pages, 'page')} of {one.platform} not read: {one.reason}."))
+        print(printable(f"{count(one.pages, 'page')} of {one.platform} not parsed: {one.reason}."))
     if counts.unreadable:
-        print(f"{count(counts.unreadable, 'page')} without a record now; what was read before is kept:")
+        print(f"{count(counts.unreadable, 'page')} without a record now; the previous records are kept:")
         for page, reason in counts.problems:
             print(printable(f"  {page}: {reason}"))
 
@@ -89,14 +94,14 @@ async def _reparse(store: StoreContext, filters: Filters, settings: Settings, *,
 
     known = known_sites(settings)
     seconds = settings.executor.task_timeout_seconds
-    async with open_for_writing(store) as lpm, Meter("reading pages again") as meter:
+    async with open_for_writing(store) as lpm, Meter("re-parsing pages") as meter:
         work = Reparse(lpm, scraper_factory(settings, known).parser, filters, CLOCK, dry=dry, seconds=seconds)
-        wishes = f"{filters} {_versions()} {known.field_maps.digest}"
-        return await work.run(wishes, lambda counts: meter(counts.pages, None))
+        run_key = f"{filters} {_versions()} {known.field_maps.digest}"
+        return await work.run(run_key, lambda counts: meter(counts.pages, None))
 
 
 def _versions() -> dict[str, int]:
-    """A run is gone on with only by the parsers that it began with."""
+    """Parser versions: a run is continued only with the versions it started with."""
     from parcelpost.scrapers.platforms import NAMES, county_platform
 
     return {name: found.version for name in NAMES if (found := county_platform(name))}

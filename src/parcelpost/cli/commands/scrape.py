@@ -33,22 +33,22 @@ Examples:
 
 
 def scrape(
-    platform: Annotated[str, typer.Option("--platform", metavar="NAME", help="The platform of the county's site.")],
-    parcel: Annotated[str, typer.Argument(help="The parcel's number.", metavar="PARCEL")] = "",
-    state: Annotated[str, typer.Option("--state", metavar="STATE", help="Its state, such as FL.")] = "",
-    county: Annotated[str, typer.Option("--county", metavar="COUNTY", help="Its county.")] = "",
+    platform: Annotated[str, typer.Option("--platform", metavar="NAME", help="Platform of the county's site.")],
+    parcel: Annotated[str, typer.Argument(help="Parcel number.", metavar="PARCEL")] = "",
+    state: Annotated[str, typer.Option("--state", metavar="STATE", help="State, such as FL.")] = "",
+    county: Annotated[str, typer.Option("--county", metavar="COUNTY", help="County.")] = "",
     url: Annotated[
-        str, typer.Option("--url", metavar="URL", help="Its page, where the platform cannot know the address.")
+        str, typer.Option("--url", metavar="URL", help="URL of the parcel's page, if the platform needs it.")
     ] = "",
     extra: Annotated[
-        list[str] | None, typer.Option("--extra", metavar="KEY=VALUE", help="More for the platform. May be repeated.")
+        list[str] | None, typer.Option("--extra", metavar="KEY=VALUE", help="Extra data for the platform. Repeatable.")
     ] = None,
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
     """Fetch one parcel's page and print its record as JSON. Nothing is stored.
 
-    What is fetched is told on stderr. With no record the reason goes there too, and the exit code is 1.
+    Fetched URLs are printed to stderr. If there is no record, the reason is printed there too and the exit code is 1.
     """
     import asyncio
 
@@ -91,18 +91,18 @@ async def _scrape(task: Task, settings: Settings) -> Outcome:
 
         scrape = scraper_factory(settings, replace(known, sessions=session)).scraper(task.platform)
         if scrape is None:
-            there_are = platform_names(settings)
+            names = platform_names(settings)
             raise InvalidInput(
-                unknown_platform(task.platform, there_are), hint=f"known are {', '.join(sorted(there_are))}"
+                unknown_platform(task.platform, names), hint=f"known platforms: {', '.join(sorted(names))}"
             )
         outcome = await stage.run(scrape, task, settings.executor.task_timeout_seconds)
         await stage.close()
-        return outcome or Retry("it was interrupted")
+        return outcome or Retry("interrupted")
 
 
 def _print_event(event: Event) -> None:
     from parcelpost.events import PageFetched
 
     if isinstance(event, PageFetched):
-        told = f"{event.method} {event.url}: {event.status}, {event.bytes:,} bytes in {event.seconds:.1f} s"
-        print(printable(told), file=sys.stderr)
+        line = f"{event.method} {event.url}: {event.status}, {event.bytes:,} bytes in {event.seconds:.1f} s"
+        print(printable(line), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Runs an import: plan the columns, import with progress, report bad rows and the totals."""
+"""Runs an import: plan the columns, import with progress, report invalid rows and the totals."""
 
 from __future__ import annotations
 
@@ -26,29 +26,31 @@ from parcelpost.model import Task
 
 
 def column_names(reader: Reader, first: Sequence[Row | BadRow]) -> tuple[str, ...]:
-    """The columns of a file, as far as its beginning tells."""
+    """The columns of a file, from its header and first rows."""
     found = dict.fromkeys(reader.columns)
     for row in first:
         if isinstance(row, Row):
             found |= dict.fromkeys(task_rows.flatten(row.values))
     if not found:
         reasons = "; ".join(f"{reader.unit} {one.number}: {one.reason}" for one in first if isinstance(one, BadRow))
-        raise InvalidInput(f"no row can be read: {reasons or 'there is none'}", hint="check the file, and --format")
+        raise InvalidInput(
+            f"no row can be read: {reasons or 'the file has no rows'}", hint="check the file and --format"
+        )
     return tuple(found)
 
 
 @contextlib.contextmanager
 def error_file(path: Path | None, source: str, reader: Reader) -> Iterator[Callable[[BadRow], None]]:
-    """Where bad rows are noted as they come. Raises InvalidInput for a file that cannot be written."""
+    """Writes invalid rows to the file as they are found. Raises InvalidInput if it cannot be written."""
     if path is None:
         yield lambda bad: None
         return
     if path.exists() and Path(source).exists() and path.samefile(source):
-        raise InvalidInput("--errors names the file that is imported", hint="give it another name")
+        raise InvalidInput("--errors names the file being imported", hint="choose another file")
     try:
         file = path.open("w", encoding="utf-8", newline="")
     except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}", hint="give --errors another path") from error
+        raise InvalidInput(f"cannot write {path}: {error.strerror}", hint="choose another path for --errors") from error
     with file:
         writer = csv.writer(file)
         writer.writerow((reader.unit, "reason", "text"))
@@ -58,7 +60,7 @@ def error_file(path: Path | None, source: str, reader: Reader) -> Iterator[Calla
 def show_plan(
     first: Sequence[Row | BadRow], reader: Reader, plan: ColumnPlan, columns: Columns, *, as_json: bool
 ) -> None:
-    """For a dry run."""
+    """Prints the column plan and the first tasks, for a dry run."""
     found = [task_rows.task_or_bad(row, columns) for row in first]
     made = [one for one in found if isinstance(one, Task)]
     bad = [one for one in found if isinstance(one, BadRow)]
@@ -67,7 +69,7 @@ def show_plan(
         return
     print_lines(_plan_lines(plan, columns))
     print()
-    headers = ("task", "platform", "state", "county", "parcel", "url", "also given")
+    headers = ("task", "platform", "state", "county", "parcel", "url", "extra")
     print_lines(table(headers, map(_task_cells, made)))
     print_lines(_bad_lines(bad, reader))
     print("\nNothing was stored.")
@@ -78,33 +80,31 @@ def show_end(
 ) -> None:
     note = ""
     if reader.text.first_other:
-        note = (
-            f"{reader.unit} {reader.text.first_other:,} is not UTF-8; it and others like it were read as Windows-1252"
-        )
+        note = f"{reader.unit} {reader.text.first_other:,} is not UTF-8; it and similar ones were read as Windows-1252"
         print(f"note: {note}", file=sys.stderr)
     for line in _bad_lines(tally.first_bad, reader):
         print(line, file=sys.stderr)
     if tally.bad > len(tally.first_bad):
-        where = f"all are in {errors}" if errors else "--errors PATH writes them all"
-        print(f"and {tally.bad - len(tally.first_bad):,} more bad ones: {where}", file=sys.stderr)
+        where = f"all are in {errors}" if errors else "use --errors PATH to save them all"
+        print(f"and {tally.bad - len(tally.first_bad):,} more invalid rows: {where}", file=sys.stderr)
     if as_json:
         counts = {"read": tally.read, "new": tally.new, "known": tally.known, "bad": tally.bad}
         first_bad = _bad_document(tally.first_bad, reader)
         print_json({**counts, "fields": plan.fields, "first_bad": first_bad, "note": note or None})
         return
     chosen = ", ".join(f"{field} from {column!r}" for field, column in plan.fields.items())
-    print(f"Columns: {printable(chosen) or 'all given by options'}.")
+    print(f"Columns: {printable(chosen) or 'all set by options'}.")
     for field in plan.missing(columns.constants, EXPECTED):
-        print(f"No column is clearly the {field}: it is empty, unless --{field} or --map {field}=COLUMN gives it.")
-    print(f"{count(tally.new, 'new task')}, {tally.known:,} known already, {count(tally.bad, 'bad row')}.")
+        print(f"No column was recognized as {field}: it stays empty. Use --{field} or --map {field}=COLUMN to set it.")
+    print(f"{count(tally.new, 'new task')}, {tally.known:,} already known, {count(tally.bad, 'invalid row')}.")
 
 
 def _plan_lines(plan: ColumnPlan, columns: Columns) -> list[str]:
     rows = [(field, f"column {column!r}") for field, column in plan.fields.items()]
     rows += [(field, f"{value!r} for all rows") for field, value in columns.constants.items()]
-    rows += [(field, "empty: no column is clearly that") for field in plan.missing(columns.constants, EXPECTED)]
+    rows += [(field, "empty: no column recognized") for field in plan.missing(columns.constants, EXPECTED)]
     rows += [(f"extra {name!r}", f"column {column!r}") for column, name in plan.extra.items()]
-    rows += [("not used", f"column {column!r}: an option gives it") for column in plan.unused]
+    rows += [("not used", f"column {column!r}: set by an option") for column in plan.unused]
     return fields(rows)
 
 
@@ -136,29 +136,29 @@ def _bad_document(bad: Sequence[BadRow], reader: Reader) -> list[dict[str, Any]]
 _FIRST_ROWS = 5
 
 OpenSink = Callable[[], AbstractAsyncContextManager[Sink]]
-"""Opens where the tasks go."""
+"""Opens the destination of the tasks."""
 Runner = Callable[[Coroutine[Any, Any, None]], None]
 
 
-def import_file(wishes: ImportOptions, place: OpenSink, run: Runner) -> None:
-    """Raises InvalidInput for a file that cannot be used, typer.Exit(1) at the end if rows were bad."""
-    constants = {field: value.strip() for field, value in wishes.same.items() if value.strip()}
-    if wishes.platforms is not None and "platform" in constants:
-        constants["platform"] = wishes.platforms.spelled(constants["platform"])
-    columns = Columns(parse_map(wishes.maps), constants, wishes.platforms)
-    with open_source(wishes.file) as source:
-        rows = open_reader(source, format_of(wishes.file, wishes.kind))
+def import_file(options: ImportOptions, open_sink: OpenSink, run: Runner) -> None:
+    """Raises InvalidInput if the file cannot be used, and typer.Exit(1) at the end if rows were invalid."""
+    constants = {field: value.strip() for field, value in options.same.items() if value.strip()}
+    if options.platforms is not None and "platform" in constants:
+        constants["platform"] = options.platforms.spelled(constants["platform"])
+    columns = Columns(parse_map(options.maps), constants, options.platforms)
+    with open_source(options.file) as source:
+        rows = open_reader(source, format_of(options.file, options.kind))
         importer = Importer(source, rows, columns)
         first = importer.begin(_FIRST_ROWS)
         plan = columns.checked_plan(column_names(rows, first), source.name)
-        if wishes.dry_run:
-            show_plan(first, rows, plan, columns, as_json=wishes.as_json)
+        if options.dry_run:
+            show_plan(first, rows, plan, columns, as_json=options.as_json)
             return
-        with error_file(wishes.errors, wishes.file, rows) as note:
+        with error_file(options.errors, options.file, rows) as note:
             tally = ImportCounts(note)
-            _run_import(run, _import_rows(place, importer, tally, source), tally)
-    show_end(rows, plan, columns, tally, wishes.errors, as_json=wishes.as_json)
-    if tally.bad and not wishes.allow_bad:
+            _run_import(run, _import_rows(open_sink, importer, tally, source), tally)
+    show_end(rows, plan, columns, tally, options.errors, as_json=options.as_json)
+    if tally.bad and not options.allow_bad:
         raise typer.Exit(1)
 
 
@@ -167,13 +167,13 @@ def _run_import(run: Runner, work: Coroutine[Any, Any, None], tally: ImportCount
         run(work)
     except KeyboardInterrupt:
         print(
-            f"\nInterrupted: {count(tally.new, 'new task')} of {count(tally.read, 'row')} stored. "
-            "To go on, import the file again: what is stored is known then.",
+            f"\nInterrupted: {count(tally.new, 'new task')} stored from {count(tally.read, 'row')}. "
+            "To continue, import the file again: stored rows are skipped.",
             file=sys.stderr,
         )
         raise
 
 
-async def _import_rows(place: OpenSink, importer: Importer, tally: ImportCounts, source: Source) -> None:
-    async with place() as sink, Meter(f"reading {source.name}, bytes") as meter:
+async def _import_rows(open_sink: OpenSink, importer: Importer, tally: ImportCounts, source: Source) -> None:
+    async with open_sink() as sink, Meter(f"reading {source.name}, bytes") as meter:
         await importer.run(sink, tally, meter)

@@ -28,30 +28,30 @@ _SHOWN_BAD = 20
 
 
 class NumberedTask(NamedTuple):
-    """A task with its row's number."""
+    """A task and the number of its row."""
 
     number: int
     task: Task
 
 
 class ChunkResult(NamedTuple):
-    """What became of a chunk of tasks."""
+    """Result of adding a chunk of tasks."""
 
     new: int
     known: int
-    """Were there already; nothing about them has changed."""
+    """Already existed; left unchanged."""
     refused: list[BadRow]
 
 
 class Sink(Protocol):
-    """Where tasks go: a worker's store or a gateway's ledger."""
+    """Destination of the tasks: a worker's store or a gateway's ledger."""
 
     async def add(self, numbered: list[NumberedTask]) -> ChunkResult:
-        """What it has answered for is safe there. Raises a ParcelpostError if it can take no more."""
+        """The tasks are durable once this returns. Raises ParcelpostError if no more can be added."""
 
 
 class ImportCounts:
-    """What became of the rows so far."""
+    """Counts of the rows processed so far."""
 
     def __init__(self, note: Callable[[BadRow], None]) -> None:
         self._note = note
@@ -84,25 +84,25 @@ class Importer:
         self._rows = iter(reader)
 
     def begin(self, most: int) -> list[Row | BadRow]:
-        """The first few rows. They are imported with the others."""
+        """Returns the first few rows, which `run` imports with the others."""
         with read_errors(self._source.name):
             first = [row for _, row in zip(range(most), self._rows, strict=False)]
         self._rows = chain(first, self._rows)
         return first
 
     async def run(self, sink: Sink, tally: ImportCounts, progress: Callable[[int, int | None], None]) -> None:
-        """Brings them all in. What is in stays, whatever ends this early; to import again goes on from there.
+        """Imports all rows. If it ends early, what was stored stays; importing the file again continues from there.
 
-        Raises InvalidInput for a file that cannot be read to its end, and what the sink raises.
+        Raises InvalidInput if the file is incomplete or damaged, and whatever the sink raises.
         """
         try:
             chunk = await asyncio.to_thread(self._take)
             while chunk.tasks or chunk.bad:
-                coming_in = asyncio.ensure_future(_store_chunk(sink, chunk, tally))
+                storing = asyncio.ensure_future(_store_chunk(sink, chunk, tally))
                 try:
-                    chunk, _ = await asyncio.gather(asyncio.to_thread(self._take), asyncio.shield(coming_in))
-                finally:  # an interrupt lets that come in which has begun to: what the tally says is what is there
-                    await asyncio.wait({coming_in})
+                    chunk, _ = await asyncio.gather(asyncio.to_thread(self._take), asyncio.shield(storing))
+                finally:  # on an interrupt, wait for the chunk being stored, so that the counts match the store
+                    await asyncio.wait({storing})
                 progress(self._source.done, self._source.total)
         finally:
             self._source.stop()
@@ -123,10 +123,10 @@ class Importer:
 
 
 async def _store_chunk(sink: Sink, chunk: _Chunk, tally: ImportCounts) -> None:
-    taken = await sink.add(chunk.tasks)
-    tally.new += taken.new
-    tally.known += taken.known
-    tally.add_bad(sorted([*chunk.bad, *taken.refused]))
+    result = await sink.add(chunk.tasks)
+    tally.new += result.new
+    tally.known += result.known
+    tally.add_bad(sorted([*chunk.bad, *result.refused]))
 
 
 _CHUNKS_PER_CHECK = 10
@@ -156,31 +156,31 @@ class StoreSink:
         return info.task if info else None
 
     async def _require_room(self) -> None:
-        """Tasks may fill the store no further than a collector may: there must be room for their results."""
+        """Applies the same limit as the collector: results need room too."""
         usage = await self._lpm.maintenance.usage()
         if usage.level is Level.FINE:
             return
         stopped = f"stopped after {count(self._stored, 'task')}"
         if usage.lacks_inodes:
             raise StoreFull(
-                f"the disk has nearly no free inodes ({usage.free_inodes:,}; {2 * usage.min_free_inodes:,} are kept "
-                f"for results): {stopped}",
-                hint="remove files from that disk ('df -i'), then import again: it goes on from there",
+                f"the disk has almost no free inodes ({usage.free_inodes:,}; {2 * usage.min_free_inodes:,} are "
+                f"reserved for results): {stopped}",
+                hint="remove files from that disk (check with 'df -i'), then import again to continue",
             )
         if usage.lacks_disk:
             raise StoreFull(
-                f"the disk is nearly full ({size(usage.disk_free)} free; {size(2 * usage.min_free_bytes)} are kept for "
-                f"results): {stopped}",
-                hint="free some disk space, then import again: it goes on from there",
+                f"the disk is nearly full ({size(usage.disk_free)} free; {size(2 * usage.min_free_bytes)} are reserved "
+                f"for results): {stopped}",
+                hint="free some disk space, then import again to continue",
             )
         raise StoreFull(
             f"the store is nearly full ({size(usage.total)} of at most {size(usage.max_bytes)}): {stopped}",
-            hint="make room with 'parcelpost store clean --relieve', then import again: it goes on from there",
+            hint="make room with 'parcelpost store clean --relieve', then import again to continue",
         )
 
 
 class LedgerSink:
-    """Refuses what a worker's store would refuse, and what the gateway would refuse of the result."""
+    """Rejects tasks that a worker's store would reject, or whose results the gateway would reject."""
 
     def __init__(self, ledger: Ledger, clock: Clock, max_target_bytes: int) -> None:
         self._ledger = ledger
@@ -204,7 +204,7 @@ class LedgerSink:
 def _refusals(
     numbered: list[NumberedTask], clock: Clock, max_target_bytes: int, check: Callable[[Task], None] = lambda _: None
 ) -> list[BadRow]:
-    """Which of them a store will not take, or `check` raises InvalidInput for, and why."""
+    """Rows that a store would reject or that `check` raises InvalidInput for, with the reason."""
     now = iso(clock.now())
     found = []
     for number, task in numbered:
@@ -217,11 +217,11 @@ def _refusals(
 
 
 async def _clashes(numbered: list[NumberedTask], find: Callable[[str], Awaitable[Task | None]]) -> list[BadRow]:
-    """Rows whose own task id is in use for another parcel. A derived id cannot be."""
+    """Rows whose explicit task ID already belongs to another parcel. Derived IDs cannot clash."""
     named = [one for one in numbered if one.task.task_id != task_rows.derived_id(one.task.platform, one.task.target)]
     found = await asyncio.gather(*(find(one.task.task_id) for one in named))
     return [
-        BadRow(number, f"task id {task.task_id!r} is that of parcel {known.target.parcel_id!r} already")
+        BadRow(number, f"task ID {task.task_id!r} already belongs to parcel {known.target.parcel_id!r}")
         for (number, task), known in zip(named, found, strict=True)
         if known is not None and not task_rows.is_same_parcel(known, task)
     ]

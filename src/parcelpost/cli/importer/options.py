@@ -25,7 +25,7 @@ class Format(StrEnum):
 
 
 def format_of(file: str, named: Format | None) -> Format:
-    """As named, else by the file's ending. Raises InvalidInput where neither says."""
+    """The named format, else the one of the file extension. Raises InvalidInput if there is neither."""
     if named is not None:
         return named
     name = PurePath(file.lower().removesuffix(".gz"))
@@ -35,18 +35,18 @@ def format_of(file: str, named: Format | None) -> Format:
     }  # fmt: skip
     if found := endings.get(name.suffix):
         return found
-    what = "standard input has no name" if file == "-" else f"the name {file} does not say what it holds"
-    raise InvalidInput(what, hint=f"add --format {'|'.join(Format)}")
+    problem = "standard input has no file name" if file == "-" else f"cannot tell the format of {file} from its name"
+    raise InvalidInput(problem, hint=f"add --format {'|'.join(Format)}")
 
 
 def open_reader(source: Source, kind: Format) -> Reader:
-    """Raises InvalidInput for a file that has not even a beginning."""
+    """Raises InvalidInput if the file is empty."""
     from parcelpost.cli.importer.readers import CsvRows, JsonArray, JsonLines
     from parcelpost.cli.importer.source import read_errors
 
     with read_errors(source.name):
         if not source.begins_with():
-            raise InvalidInput(f"there is nothing in {source.name}", hint="check the file")
+            raise InvalidInput(f"{source.name} is empty", hint="check the file")
         if kind in (Format.CSV, Format.TSV):
             return CsvRows(source, "\t" if kind is Format.TSV else "")
         if kind is Format.JSON and source.begins_with() == b"[":
@@ -55,37 +55,38 @@ def open_reader(source: Source, kind: Format) -> Reader:
 
 
 File = Annotated[
-    str, typer.Argument(help="CSV, TSV, JSON or JSON lines, gzipped or not; - reads standard input.", metavar="FILE")
+    str,
+    typer.Argument(help="CSV, TSV, JSON or JSON Lines, optionally gzipped; or - for standard input.", metavar="FILE"),
 ]
 Maps = Annotated[
     list[str] | None,
-    typer.Option("--map", metavar="FIELD=COLUMN", help="Which column it is, as in parcel_id='Tax Key'. Repeatable."),
+    typer.Option("--map", metavar="FIELD=COLUMN", help="Column of a field, such as parcel_id='Tax Key'. Repeatable."),
 ]
-PlatformOfAll = Annotated[str, typer.Option("--platform", help="The platform of all rows, whatever a column says.")]
-StateOfAll = Annotated[str, typer.Option("--state", help="The state of all rows, such as CT.")]
-CountyOfAll = Annotated[str, typer.Option("--county", help="The county of all rows.")]
-Kind = Annotated[Format | None, typer.Option("--format", help="What the file holds, where its name does not say.")]
+PlatformOfAll = Annotated[str, typer.Option("--platform", help="Platform of all rows; overrides any column.")]
+StateOfAll = Annotated[str, typer.Option("--state", help="State of all rows, such as CT.")]
+CountyOfAll = Annotated[str, typer.Option("--county", help="County of all rows.")]
+Kind = Annotated[Format | None, typer.Option("--format", help="File format. By default, taken from the file name.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show how columns are read, and the first rows; store nothing.")
+    bool, typer.Option("--dry-run", help="Show how columns are mapped and the first rows, without storing anything.")
 ]
 Errors = Annotated[
     Path | None,
-    typer.Option("--errors", metavar="PATH", help="Write all bad rows into this CSV file; else 20 are shown."),
+    typer.Option("--errors", metavar="PATH", help="Write all invalid rows to this CSV file. By default, 20 are shown."),
 ]
-AllowBad = Annotated[bool, typer.Option("--allow-bad", help="Exit with 0 even if rows were bad.")]
+AllowBad = Annotated[bool, typer.Option("--allow-bad", help="Exit with 0 even if there are invalid rows.")]
 
 
 class ImportOptions(Struct, frozen=True, kw_only=True):
-    """What was asked for, as typed."""
+    """Options of an import, as given on the command line."""
 
     file: str
     maps: list[str]
     same: dict[str, str]
-    """Field -> its value in all rows; '' where there is none."""
+    """Field -> its value for all rows; '' if not given."""
     kind: Format | None
     dry_run: bool
     errors: Path | None
     allow_bad: bool
     platforms: KnownPlatforms | None
-    """Those that are known, with their counties; None: any will do."""
+    """The known platforms and their counties; None accepts any."""
     as_json: bool

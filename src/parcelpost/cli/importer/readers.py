@@ -1,4 +1,4 @@
-"""Readers of CSV, JSON lines and JSON arrays. A bad row is reported and does not end the import."""
+"""Readers for CSV, JSON Lines and JSON arrays. An invalid row is reported and does not end the import."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ class BadRow(NamedTuple):
     number: int
     reason: str
     text: str = ""
-    """How it begins, where that can be shown."""
+    """The start of the row, if available."""
 
 
 class Reader(Protocol):
     unit: str
-    """What is counted: `line`, or `entry` of an array."""
+    """What row numbers count: `line`, or `entry` of an array."""
     text: Decoder
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Known before the first row; () where every row brings its own."""
+        """The columns of the header; () if each row names its own."""
 
     @property
     def bytes(self) -> int:
-        """Read so far, unpacked."""
+        """Bytes read so far, after decompression."""
 
     def __iter__(self) -> Iterator[Row | BadRow]: ...
 
 
 class JsonLines:
-    """One object a line. Also reads a .json file that is no array: many that end so are this."""
+    """One object per line. Also used for .json files that are not an array: many are really JSON Lines."""
 
     unit = "line"
     columns = ()
@@ -76,15 +76,15 @@ class JsonLines:
 
 
 def json_object(text: str) -> dict[str, Json]:
-    """Raises InvalidInput for anything else."""
+    """Raises InvalidInput if the text is not a JSON object."""
     try:
         found = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise InvalidInput(f"not JSON: {error}") from None
+        raise InvalidInput(f"not valid JSON: {error}") from None
     except RecursionError:
-        raise InvalidInput("nested too deep") from None
+        raise InvalidInput("nested too deeply") from None
     if not isinstance(found, dict):
-        raise InvalidInput("not an object with named values")
+        raise InvalidInput("not a JSON object")
     return found
 
 
@@ -97,7 +97,7 @@ _MAX_RECORD_LINES = 1_000
 
 
 class CsvRows:
-    """Values separated by the sign that is in the header most often; quoted ones may hold line breaks."""
+    """Values separated by the most frequent delimiter in the header; quoted values may contain line breaks."""
 
     unit = "line"
 
@@ -148,14 +148,14 @@ class CsvRows:
     def _first_line(self) -> str:
         for line in self._lines:
             if "\r" in line.rstrip("\r\n"):
-                raise InvalidInput("the lines end with CR alone", hint="convert the file: tr '\\r' '\\n'")
+                raise InvalidInput("lines end with CR only", hint="convert the file: tr '\\r' '\\n'")
             if line.strip():
                 return line
-        raise InvalidInput("there is no header row", hint="the first line names the columns")
+        raise InvalidInput("there is no header row", hint="the first line must name the columns")
 
 
 class _Records:
-    """Lines for csv.reader. What a quote without its end had swallowed is given again, but for the record's first."""
+    """Lines for csv.reader. After an unclosed quote, all lines but the record's first are read again."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -177,18 +177,18 @@ class _Records:
         self._again.append((self._lines.number, line))
 
     def give_up(self) -> str:
-        """Answers the record's first line; the others will be records of their own."""
+        """Returns the record's first line; the other lines are read again as separate records."""
         self._again.extendleft(reversed(self._taken[1:]))
         return self._taken[0][1] if self._taken else ""
 
     def __next__(self) -> str:
         if len(self._taken) >= _MAX_RECORD_LINES:
-            raise InvalidInput(f"a quoted value does not end within {_MAX_RECORD_LINES:,} lines")
+            raise InvalidInput(f"a quoted value is not closed within {_MAX_RECORD_LINES:,} lines")
         try:
             found = self._again.popleft() if self._again else self._next_line()
         except StopIteration:
             if self._taken:
-                raise InvalidInput("a quoted value does not end") from None
+                raise InvalidInput("a quoted value is not closed") from None
             raise
         self._taken.append(found)
         return found[1]
@@ -198,7 +198,7 @@ class _Records:
             line = next(self._lines)
         except InvalidInput as error:
             if self._taken:
-                raise InvalidInput(f"{error} (in line {self._lines.number:,}, within quotes)") from None
+                raise InvalidInput(f"{error} (on line {self._lines.number:,}, inside quotes)") from None
             raise
         return self._lines.number, line
 
@@ -213,7 +213,7 @@ def _count_unquoted(header: str, sign: str) -> int:
 
 
 def _distinct(names: list[str]) -> tuple[str, ...]:
-    """A column without a name is called by its number, one whose name is taken gets a number behind it."""
+    """Names unnamed columns by position and appends a number to duplicate names."""
     found: dict[str, None] = {}
     for position, name in enumerate(names, 1):
         wanted = name or f"column {position}"
@@ -226,7 +226,7 @@ def _distinct(names: list[str]) -> tuple[str, ...]:
 
 _READ_BYTES = 64 * 1024
 
-# Each takes everything up to what matters next, if only nothing, and never goes back over what it took.
+# Each matches everything up to the next significant character (possibly nothing) and never backtracks.
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _BETWEEN_ENTRIES = re.compile(rb'(?:[^{}\[\]",]++|' + _STRING + rb")*+", re.DOTALL)
 _WITHIN_ENTRY = re.compile(rb'(?:[^{}\[\]"]++|' + _STRING + rb")*+", re.DOTALL)
@@ -253,12 +253,15 @@ class JsonArray:
             if self._entries.ended:
                 yield from self._after_the_end()
                 return
-        yield BadRow(self._number + 1, "it does not end: a bracket or a quote is missing; nothing after it was read")
+        yield BadRow(
+            self._number + 1,
+            "a closing bracket or quote is missing; nothing after it was read",
+        )
 
     def _row(self, entry: bytes | None) -> Row | BadRow:
         self._number += 1
         if entry is None:
-            return BadRow(self._number, f"the entry has more than {MAX_LINE_BYTES:,} bytes")
+            return BadRow(self._number, f"the entry is longer than {MAX_LINE_BYTES:,} bytes")
         text = self.text.of(entry, self._number)
         try:
             return Row(self._number, json_object(text))
@@ -268,17 +271,17 @@ class JsonArray:
     def _after_the_end(self) -> Iterator[BadRow]:
         rest = self._entries.rest + self._file.read1(_READ_BYTES)
         if rest.strip():
-            reason = "the array ended before it: there is a bracket too many; nothing after it was read"
+            reason = "there is an extra closing bracket before it; nothing after it was read"
             yield bad_row(self._number + 1, InvalidInput(reason), self.text.of(rest, self._number + 1))
 
 
 class _Entries:
-    """Entries are told apart by their brackets alone, so that a broken one does not take its neighbours with it."""
+    """Splits entries by their brackets only, so that a broken entry does not affect its neighbours."""
 
     def __init__(self) -> None:
         self.ended = False
         self.rest = b""
-        """What came after the array's end; before that, a sign that the next block decides about."""
+        """Bytes after the end of the array; before that, a character that needs the next block."""
         self._depth = 0
         self._in_string = False
         self._entry = bytearray()

@@ -25,7 +25,7 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class Source:
-    """Bytes, unpacked where they are gzip. `done` and `total` say how far it is, in bytes as they lie on the disk."""
+    """The bytes of a file, gunzipped if needed. `done` and `total` are its progress in bytes on disk."""
 
     def __init__(self, raw: io.FileIO, name: str) -> None:
         facts = os.fstat(raw.fileno())
@@ -35,7 +35,7 @@ class Source:
         self.total = facts.st_size if is_file else None
         packed = io.BufferedReader(self._raw, _BUFFER_BYTES)
         is_gzip = packed.peek(2)[:2] == _GZIP
-        # A second buffer, so that lines are not cut out by gzip's own Python code.
+        # A second buffer, so that lines are split in C and not by gzip's Python code.
         self.file = io.BufferedReader(gzip.GzipFile(fileobj=packed), _BUFFER_BYTES) if is_gzip else packed
         self._refuse_utf16()
         if self.file.peek(3)[:3] == _UTF8_MARK:
@@ -46,23 +46,23 @@ class Source:
         return self._raw.done
 
     def begins_with(self) -> bytes:
-        """The first byte that is not white space, of the first few thousand."""
+        """The first byte that is not whitespace, within the first few thousand."""
         return self.file.peek(4096).lstrip()[:1]
 
     def stop(self) -> None:
-        """From another thread: a read that waits for somebody to type ends, as if the file had ended."""
+        """Makes a read that is waiting for input return as if at end of file. Called from another thread."""
         self._raw.stopped.set()
 
     def _refuse_utf16(self) -> None:
         if self.file.peek(2)[:2] in _UTF16_MARKS:
             raise InvalidInput(
-                f"{self.name} is in UTF-16",
+                f"{self.name} is encoded in UTF-16",
                 hint=f"save it as UTF-8, or convert it: iconv -f UTF-16 -t UTF-8 {self.name}",
             )
 
 
 class _CountingReader(io.RawIOBase):
-    """Counts what it reads; where a read may wait for a person or a program, it can be told to stop."""
+    """Counts the bytes read. A read that waits for input can be stopped."""
 
     def __init__(self, raw: io.FileIO, *, may_wait: bool) -> None:
         self._raw = raw
@@ -84,11 +84,11 @@ class _CountingReader(io.RawIOBase):
 
 @contextlib.contextmanager
 def open_source(file: str) -> Iterator[Source]:
-    """Raises InvalidInput for what is not there or cannot be read."""
+    """Raises InvalidInput if the file does not exist or cannot be read."""
     try:
         raw = io.FileIO(0, closefd=False) if file == STDIN else io.FileIO(file)
     except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {error.strerror}", hint="check the path") from error
+        raise InvalidInput(f"cannot read {file}: {error.strerror}", hint="check the path") from error
     name = "standard input" if file == STDIN else file
     with raw:
         with read_errors(name):
@@ -98,23 +98,23 @@ def open_source(file: str) -> Iterator[Source]:
 
 @contextlib.contextmanager
 def read_errors(name: str) -> Iterator[None]:
-    """Raises InvalidInput for a file that is cut off, damaged, or on a failing disk."""
+    """Raises InvalidInput if the file is truncated, damaged, or on a failing disk."""
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
         raise InvalidInput(
-            f"{name} cannot be read to its end: {error}",
-            hint="get a whole copy and import it again: what is stored already is known then",
+            f"{name} is incomplete or damaged: {error}",
+            hint="get a complete copy and import it again: stored rows are skipped",
         ) from error
 
 
 class Lines:
-    """The lines of a source as text. One that cannot be used raises InvalidInput; the next call goes on after it."""
+    """The lines of a source as text. An invalid line raises InvalidInput; the next call continues after it."""
 
     def __init__(self, source: Source) -> None:
         self._file = source.file
         self.number = 0
-        """Of the line given last, from 1."""
+        """Number of the last line returned, from 1."""
         self.bytes = 0
         self.text = Decoder()
 
@@ -129,9 +129,9 @@ class Lines:
         self.bytes += len(raw)
         if len(raw) > MAX_LINE_BYTES:
             self._skip(raw)
-            raise InvalidInput(f"the line has more than {MAX_LINE_BYTES:,} bytes")
+            raise InvalidInput(f"the line is longer than {MAX_LINE_BYTES:,} bytes")
         if b"\0" in raw:
-            raise InvalidInput("the line holds a NUL byte")
+            raise InvalidInput("the line contains a NUL byte")
         return self.text.of(raw, self.number)
 
     def _skip(self, raw: bytes) -> None:
@@ -140,11 +140,11 @@ class Lines:
 
 
 class Decoder:
-    """UTF-8, and where it is not that, Windows-1252."""
+    """Decodes UTF-8, and falls back to Windows-1252."""
 
     def __init__(self) -> None:
         self.first_other = 0
-        """The number of the first piece that was not UTF-8; 0: all were."""
+        """Number of the first line or entry that was not UTF-8; 0 if all were."""
 
     def of(self, raw: bytes, number: int) -> str:
         try:

@@ -1,4 +1,4 @@
-"""Maps the columns of a file to task fields and makes a task of each row."""
+"""Maps the columns of a file to task fields and creates a task from each row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from parcelpost.places import normalized
 NEEDED = ("platform", "parcel_id")
 EXPECTED = ("state", "county")
 
-# The clearer name goes first: of two columns that could be meant, it wins.
+# Clearer names come first: if two columns match, the first name wins.
 _COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "platform": ("platform", "platformname"),
     "parcel_id": (
@@ -39,40 +39,40 @@ FIELDS = tuple(_COLUMN_NAMES)
 
 
 class ColumnPlan(Struct, frozen=True, kw_only=True):
-    """What becomes of every column."""
+    """How each column is used."""
 
     fields: dict[str, str]
     """Field -> its column."""
     extra: dict[str, str]
     """Other column -> its name in target.extra."""
     unused: tuple[str, ...] = ()
-    """Columns of fields that an option gives for all rows."""
+    """Columns of fields that an option sets for all rows."""
 
     def missing(self, constants: Mapping[str, str], of: Sequence[str] = NEEDED) -> list[str]:
         return [field for field in of if field not in self.fields and field not in constants]
 
 
 class Columns:
-    """Plans for rows, by what the operator said (`mapped`: field -> column) and by clear names."""
+    """Plans the columns of rows from --map (`mapped`: field -> column) and from common column names."""
 
     def __init__(
         self, mapped: Mapping[str, str], constants: Mapping[str, str], platforms: KnownPlatforms | None = None
     ) -> None:
-        """`platforms`: those that are known, with their counties; None: any will do."""
+        """`platforms`: the known platforms and their counties; None accepts any."""
         self._mapped = mapped
         self.platforms = platforms
         self.constants = constants
-        """Field -> its value in all rows."""
+        """Field -> its value for all rows."""
         self._last: tuple[tuple[str, ...], ColumnPlan] = ((), ColumnPlan(fields={}, extra={}))
 
     def plan(self, columns: tuple[str, ...]) -> ColumnPlan:
-        """Rows nearly always have the columns of the row before."""
+        """Cached, because rows nearly always have the same columns as the previous row."""
         if self._last[0] != columns:
             self._last = (columns, self._new_plan(columns))
         return self._last[1]
 
     def checked_plan(self, columns: tuple[str, ...], where: str) -> ColumnPlan:
-        """For the first rows. Raises InvalidInput where a needed column, or one that was named, is not there."""
+        """The plan for the first rows. Raises InvalidInput if a required or mapped column is missing."""
         plan = self.plan(columns)
         found = ", ".join(map(repr, columns))
         for field, column in self._mapped.items():
@@ -81,8 +81,8 @@ class Columns:
         if missing := plan.missing(self.constants):
             words = " ".join(_example(field, plan) for field in missing)
             raise InvalidInput(
-                f"{where} has no column that is clearly the {' or the '.join(missing)}; its columns are {found}",
-                hint=f"say which it is, such as: {words}",
+                f"{where} has no column recognized as {' or '.join(missing)}; its columns are {found}",
+                hint=f"specify it, for example: {words}",
             )
         return plan
 
@@ -96,7 +96,7 @@ class Columns:
         return ColumnPlan(fields=fields, extra={column: _extra_name(column) for column in rest}, unused=unused)
 
     def _find(self, field: str, plain: Mapping[str, str]) -> str | None:
-        """The field's column: as the operator wrote it, or one whose plain name is that."""
+        """The field's column: an exact match of the mapped name, else a match of its plain name."""
         named = self._mapped.get(field)
         if named is None:
             return _first_match(plain, _COLUMN_NAMES[field])
@@ -104,21 +104,21 @@ class Columns:
 
 
 def parse_map(pairs: Sequence[str]) -> dict[str, str]:
-    """`--map FIELD=COLUMN` as given. Raises InvalidInput."""
+    """Parses `--map FIELD=COLUMN`. Raises InvalidInput."""
     found: dict[str, str] = {}
     for pair in pairs:
         field, sign, column = pair.partition("=")
         if not sign or field not in FIELDS or not column:
             raise InvalidInput(
                 f"--map {pair!r} is not FIELD=COLUMN",
-                hint=f"such as --map parcel_id='Tax Key'; the fields are {', '.join(FIELDS)}",
+                hint=f"for example: --map parcel_id='Tax Key'; the fields are {', '.join(FIELDS)}",
             )
         found[field] = column
     return found
 
 
 def _plain_name(name: str) -> str:
-    """`Parcel ID`, `PARCEL_ID` and `parcel-id` are one name."""
+    """`Parcel ID`, `PARCEL_ID` and `parcel-id` have the same plain name."""
     return "".join(filter(str.isalnum, name)).lower()
 
 
@@ -131,7 +131,7 @@ def _first_match(plain: Mapping[str, str], names: Sequence[str]) -> str | None:
 
 
 def _extra_name(column: str) -> str:
-    """Names of the target's own fields are not free: such a column, passed over for another, says what it is."""
+    """Names of task fields are reserved, so an unused column with such a name gets a prefix."""
     return f"column {column}" if column in FIELDS else column
 
 
@@ -163,7 +163,7 @@ def task_or_bad(row: Row | BadRow, columns: Columns) -> Task | BadRow:
 
 
 def task_from_row(values: Mapping[str, Json], columns: Columns) -> Task:
-    """Raises InvalidInput that names the field at fault."""
+    """Raises InvalidInput that names the invalid field."""
     values = flatten(values)
     plan = columns.plan(tuple(values))
     fields = {field: field_text(field, values[column]) for field, column in plan.fields.items()}
@@ -178,7 +178,7 @@ def task_from_row(values: Mapping[str, Json], columns: Columns) -> Task:
 
 
 def make_task(fields: Mapping[str, str], extra: Mapping[str, Json], source: Source) -> Task:
-    """A task of these fields, by their names in `columns.FIELDS`; '' and absent are the same."""
+    """Creates a task from fields named as in FIELDS; '' is the same as absent. Raises InvalidInput."""
     get = fields.get
     for field in ("platform", "parcel_id"):
         if not get(field):
@@ -203,21 +203,21 @@ def make_task(fields: Mapping[str, str], extra: Mapping[str, Json], source: Sour
 
 
 def derived_id(platform: str, target: Target) -> str:
-    """The same for the same parcel of the same platform, however often and from wherever it is added.
+    """A stable ID: the same parcel on the same platform always gets the same ID.
 
-    It begins with the parcel: a person recognizes it, and a sorted file goes into the store's index in that order. It
-    does not begin with `-`, which a command line takes for an option.
+    It starts with the parcel ID, so people recognize it and a sorted file is inserted in index order. It never starts
+    with `-`, which a command line would read as an option.
     """
     try:
         content = _encode((*_id_key(platform, target), target.parcel_id, target.url, target.extra))
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
-        raise InvalidInput(f"target is not JSON: {error}") from None
+        raise InvalidInput(f"target is not valid JSON: {error}") from None
     parcel = _NOT_PLAIN.sub("-", target.parcel_id[:_ID_PARCEL_CHARS])
     return f"{parcel}-{hashlib.sha256(content).hexdigest()[:_ID_DIGITS]}".lstrip("-")
 
 
 def is_same_parcel(one: Task, other: Task) -> bool:
-    """Whether both order the same parcel of the same platform: a task id means one parcel only."""
+    """Whether both tasks are for the same parcel on the same platform: a task ID belongs to one parcel."""
     return _parcel_key(one) == _parcel_key(other)
 
 
@@ -230,7 +230,7 @@ def _id_key(platform: str, target: Target) -> tuple[str, ...]:
 
 
 def flatten(values: Mapping[str, Json]) -> Mapping[str, Json]:
-    """An entry may be written as the gateway does, with its `target` inside, and with what else there is in `extra`."""
+    """Merges nested `target` and `extra` objects, as the gateway writes them, into the row."""
     for name in ("target", "extra"):
         inner = values.get(name)
         if isinstance(inner, dict):
@@ -247,13 +247,13 @@ def field_text(field: str, value: Json) -> str:
         raise InvalidInput(f"{field} must be text, not {value!r:.60}")
     text: str = value.replace("\N{NO-BREAK SPACE}", " ").strip()
     if not text.isprintable():
-        what = "a line break: is a quote missing?" if "\n" in text else "a sign that cannot be printed"
-        raise InvalidInput(f"{field} holds {what}")
+        problem = "a line break: is a quote missing?" if "\n" in text else "a non-printable character"
+        raise InvalidInput(f"{field} contains {problem}")
     return text
 
 
 def _parcel_id(text: str) -> str:
-    if formula := _AS_FORMULA.fullmatch(text):  # how spreadsheets keep zeros at the front
+    if formula := _AS_FORMULA.fullmatch(text):  # how spreadsheets keep leading zeros
         text = formula[1]
     if _ROUNDED.fullmatch(text):
         raise InvalidInput(f"parcel_id {text} was rounded by a spreadsheet: save that column as text")
