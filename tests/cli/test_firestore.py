@@ -42,7 +42,7 @@ def test_a_worker_says_which_packages_are_missing(tmp_path: Path) -> None:
     done = _without_packages(tmp_path, "run", "--upstream", "firestore", "--set", "firestore.raw=raw")
     assert done.returncode == 2
     assert done.stderr.splitlines()[-2:] == [
-        "error: worker.upstream is firestore, and google-cloud-firestore is not installed",
+        "error: worker.upstream is firestore, but google-cloud-firestore is not installed",
         "hint: in the project's clone: pip install '.[firestore]'",
     ]
     assert list(tmp_path.iterdir()) == [], "nothing was made"
