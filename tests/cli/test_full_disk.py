@@ -67,7 +67,7 @@ def test_on_a_full_disk_it_can_be_looked_at_and_a_command_that_ends_says_what_to
     ran = run("top", "--once", "--store", store)
     assert (ran.code, ran.err) == (0, "")
     assert "3 pending" in ran.out
-    assert run("store", "check", "--store", store).out.startswith("The store is whole.\n")
+    assert run("store", "check", "--store", store).out.startswith("The store is intact.\n")
     ran = run("doctor", "--store", store)
     assert ran.code == 1
     assert "wrong    only " in ran.out
