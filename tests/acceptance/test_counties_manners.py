@@ -71,5 +71,5 @@ async def test_a_private_address_is_asked_only_if_it_is_allowed_also_after_a_red
         assert {one.headers["host"] for one in site.asked} == {f"localhost:{site.port}"}
     errors = {one.parcel_id: one.error or "" for one in await results(tmp_path)}
     assert "127.0.0.1 is a private address" in errors["redirected"]
-    assert "only http and https are fetched" in errors["to a file"]
+    assert "is not an http or https URL" in errors["to a file"]
     assert "127.0.0.1 is a private address" in errors["named"]

@@ -132,7 +132,7 @@ def check(named: dict[tuple[str, str, str], dict[str, Any]], folder: Path) -> No
         one = named["invented", field, f"css {way}"]
         assert one["field"]["since"]
         assert (folder / one["page"]).is_file()
-        assert f"vgsi NH/invented: {field} is found another way since " in said
+        assert f"vgsi NH/invented: {field} is found by other selectors since " in said
         assert f"css {way}" in said
 
 
