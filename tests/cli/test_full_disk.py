@@ -70,8 +70,8 @@ def test_on_a_full_disk_it_can_be_looked_at_and_a_command_that_ends_says_what_to
     assert run("store", "check", "--store", store).out.startswith("The store is intact.\n")
     ran = run("doctor", "--store", store)
     assert ran.code == 1
-    assert "wrong    only " in ran.out
-    assert "well     the database file is whole" in ran.out
+    assert "error    only " in ran.out
+    assert "ok       the database file is intact" in ran.out
     assert run("doctor", "--bundle", disk.path / "b.tar.gz", "--store", store).code == 1
     assert not (disk.path / "b.tar.gz").exists()
     ran = run("store", "clean", "--store", store)
