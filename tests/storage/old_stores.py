@@ -75,7 +75,7 @@ async def _housekeeping(lpm: LocalPersistenceManager) -> None:
         [Signal(platform="echo", field="owner", selector="#owner", selector_type="css", success=True, task_id="done")]
     )
     browser = BrowserState(browser_id=1, status="idle", last_health_check=NOW, created_at=NOW, tasks_completed=12)
-    await lpm.browsers.put(replace(browser, owner=lpm.owner_id, boot="another boot", marker="a marker"))
+    await lpm.browsers.put(replace(browser, owner=lpm.owner_id, marker="a marker"))
     await lpm.sync_log.record(SyncRound(direction="upload", record_type="results", record_count=1, success=True))
     await lpm.metrics.record(Sample(tasks_completed=3, ram_percent=41.5))
     await lpm.pause_platform("qpublic", None, "the county asked us to wait")

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from parcelpost.cli.top.data import StoreFailure, TopData
 from parcelpost.cli.top.frame import VIEWS, View, bar_graph, frame, printed_frame, safe
+from parcelpost.cli.top.screen import TO_ASCII
 from tests.cli.top import frames
 from tests.cli.top.frames import FAILURE
 
@@ -39,7 +40,7 @@ def draw(
     ascii_only: bool = False,
     color: bool = False,
 ) -> str:
-    encoding, errors = ("ascii", "parcelpost-ascii") if ascii_only else ("utf-8", "strict")
+    encoding, errors = ("ascii", TO_ASCII) if ascii_only else ("utf-8", "strict")
     written = io.BytesIO()
     file = io.TextIOWrapper(written, encoding=encoding, errors=errors, newline="\n")
     console = Console(

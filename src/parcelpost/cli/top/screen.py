@@ -36,7 +36,9 @@ def _to_ascii(error: UnicodeError) -> tuple[str, int]:
     return "".join(char if char.isascii() else "?" * cell_len(char) for char in text), error.end
 
 
-codecs.register_error("parcelpost-ascii", _to_ascii)
+TO_ASCII = "parcelpost-ascii"
+"""How an ASCII terminal gets what it cannot show: an error handler of `codecs`."""
+codecs.register_error(TO_ASCII, _to_ascii)
 
 
 def has_utf8(environment: Mapping[str, str], encoding: str) -> bool:
@@ -53,7 +55,7 @@ def has_utf8(environment: Mapping[str, str], encoding: str) -> bool:
 def open_console() -> Console:
     """On stdout, without colour if NO_COLOR is set, in ASCII where the locale has no UTF-8."""
     if not has_utf8(os.environ, sys.stdout.encoding or "") and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="ascii", errors="parcelpost-ascii")
+        sys.stdout.reconfigure(encoding="ascii", errors=TO_ASCII)
     return Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
 
 
