@@ -1,1 +1,1 @@
-"""Parcelpost measured against its peers, each benchmark in one run on one machine: `python -m bench`."""
+"""Benchmarks: `python -m bench`. docs/benchmarks.md describes them."""

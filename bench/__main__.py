@@ -1,4 +1,4 @@
-"""`python -m bench <what>`: one subcommand per benchmark, each with the same flags and the same kind of report."""
+"""Measures Parcelpost and compares it with alternatives, one subcommand per benchmark."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import sys
 
 from bench import browser, coupling, export, overhead, report, startup, sync
 from bench.gateway import command as gateway
+from bench.layers import command as layers
+from bench.mutate import command as mutate
 from bench.parse import command as parse
 from bench.store import command as store
 
-BENCHMARKS = (store, overhead, coupling, sync, gateway, parse, browser, startup, export)
+BENCHMARKS = (store, overhead, coupling, sync, gateway, parse, mutate, layers, browser, startup, export)
 
 
 def main() -> int:
@@ -19,7 +21,7 @@ def main() -> int:
     for module in BENCHMARKS:
         command = commands.add_parser(module.NAME, help=module.HELP)
         command.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
-        command.add_argument("--quick", action="store_true", help="less work, under a minute, more noise")
+        command.add_argument("--quick", action="store_true", help="measure less: quicker and less exact")
         command.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
         module.add_arguments(command)
         command.set_defaults(run=module.run)

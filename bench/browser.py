@@ -1,4 +1,4 @@
-"""`bench browser`: the browser pool beside a fresh browser per page and one shared context."""
+"""`python -m bench browser`: the browser pool, a fresh browser per page, and one shared context."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from bench.report import Goal, Report, Table, at_least, at_most, progress
 from parcelpost.clock import SystemClock
 from parcelpost.events import ignore
 from parcelpost.scrapers.browser import processes
-from parcelpost.scrapers.browser.base import BrowserOptions
 from parcelpost.scrapers.browser.chromium import ChromiumMissing, find
 from parcelpost.scrapers.browser.pool import BrowserPool
+from parcelpost.settings.schema import BrowserSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        asked = urlsplit(self.path)
-        if asked.path == "/data":
-            (number,) = parse_qs(asked.query)["parcel"]
+        url = urlsplit(self.path)
+        if url.path == "/data":
+            (number,) = parse_qs(url.query)["parcel"]
             rows = [[f"field {row} of parcel {number}", "a value " * 8] for row in range(_ROWS)]
             self._answer("application/json", json.dumps(rows))
-        elif asked.path == "/style.css":
+        elif url.path == "/style.css":
             self._answer("text/css", _STYLE)
         else:
             self._answer("text/html", _SHELL)
@@ -81,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def site() -> Iterator[str]:
-    """Its address."""
+    """Yields the address of a site whose pages are built by a script."""
     with subprocess.Popen([sys.executable, "-m", "bench.browser"], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
@@ -94,38 +94,38 @@ CALLERS = 2
 POOL, FRESH, SHARED = "the pool", "a fresh browser per page", "one shared context"
 _TIMEOUT = 120.0
 PAST_THE_GUARD = {"server": "http://127.0.0.1:9", "bypass": "127.0.0.1"}
-"""The site is on this machine, and the others go there straight, too."""
+"""Bypasses our proxy, since the other methods have none."""
 
-Have = Callable[[int], Awaitable[None]]
-"""Has one page, by its number."""
-Method = Callable[[Path, str], AbstractAsyncContextManager[Have]]
-"""A folder to keep a store in, and the site's address."""
+LoadPage = Callable[[int], Awaitable[None]]
+"""Loads the page with that number."""
+Method = Callable[[Path, str], AbstractAsyncContextManager[LoadPage]]
+"""(folder for a store, address of the site) -> function that loads pages."""
 
 
 async def read_page(page: Page, site: str, number: int) -> None:
-    """Until the script has made the page, and then all of it."""
+    """Loads the page, waits for its script and reads the result."""
     await page.goto(f"{site}/?parcel={number}", wait_until="domcontentloaded")
     await page.wait_for_selector(f"body[data-parcel='{number}']")
     text = await page.content()
     if f"field 1 of parcel {number}<" not in text:
-        raise RuntimeError(f"the page of parcel {number} is not that of parcel {number}")
+        raise RuntimeError(f"the page shows another parcel than {number}")
 
 
 @asynccontextmanager
-async def pooled(folder: Path, site: str) -> AsyncIterator[Have]:
+async def pooled(folder: Path, site: str) -> AsyncIterator[LoadPage]:
     async with opened_pool(folder) as (_, pool):
 
-        async def have(number: int) -> None:
+        async def load(number: int) -> None:
             async with pool.lease(f"t{number}", timeout=_TIMEOUT, proxy=PAST_THE_GUARD) as leased:
                 await leased.call(read_page(leased.page, site, number))
 
-        yield have
+        yield load
 
 
 @asynccontextmanager
 async def opened_pool(folder: Path) -> AsyncIterator[tuple[LocalPersistenceManager, BrowserPool]]:
-    """As in a worker, with a store behind it."""
-    options = BrowserOptions(most=CALLERS)
+    """Opens a pool with a store, as a worker does."""
+    options = BrowserSettings(most=CALLERS)
     async with LocalPersistenceManager.open(folder / "store.db") as lpm:
         opening = BrowserPool.open(options, lpm.browsers, owner=lpm.owner_id, clock=SystemClock(), emit=ignore)
         async with opening as pool:
@@ -133,45 +133,45 @@ async def opened_pool(folder: Path) -> AsyncIterator[tuple[LocalPersistenceManag
 
 
 @asynccontextmanager
-async def fresh_browsers(_: Path, site: str) -> AsyncIterator[Have]:
+async def fresh_browsers(_: Path, site: str) -> AsyncIterator[LoadPage]:
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:
 
-        async def have(number: int) -> None:
+        async def load(number: int) -> None:
             browser = await _launched(playwright)
             try:
                 await read_page(await browser.new_page(), site, number)
             finally:
                 await browser.close()
 
-        yield have
+        yield load
 
 
 @asynccontextmanager
-async def shared_context(_: Path, site: str) -> AsyncIterator[Have]:
+async def shared_context(_: Path, site: str) -> AsyncIterator[LoadPage]:
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:
         browser = await _launched(playwright)
         context = await browser.new_context()
 
-        async def have(number: int) -> None:
+        async def load(number: int) -> None:
             page = await context.new_page()
             try:
                 await read_page(page, site, number)
             finally:
                 await page.close()
 
-        yield have
+        yield load
         await browser.close()
 
 
 async def _launched(playwright: Playwright) -> Browser:
-    found = find()
-    if isinstance(found, ChromiumMissing):
-        raise SystemExit(f"bench browser: {found.reason}: {found.hint}")
-    return await playwright.chromium.launch(executable_path=found.path, chromium_sandbox=os.geteuid() != 0)
+    chromium = find()
+    if isinstance(chromium, ChromiumMissing):
+        raise SystemExit(f"bench browser: {chromium.reason}: {chromium.hint}")
+    return await playwright.chromium.launch(executable_path=chromium.path, chromium_sandbox=os.geteuid() != 0)
 
 
 METHODS: dict[str, Method] = {POOL: pooled, FRESH: fresh_browsers, SHARED: shared_context}
@@ -185,16 +185,17 @@ _EVERY = 10
 class Growth:
     pages: int
     bytes_at: dict[int, int]
-    """Pages had -> PSS of everything."""
+    """Number of loaded pages -> PSS of browsers, driver and this process."""
 
     @property
     def first(self) -> int:
-        return self.bytes_at[FIRST]
+        """The most of the first fifty pages: a single sample may fall between two pages, and be small."""
+        return max(size for pages, size in self.bytes_at.items() if pages <= FIRST)
 
     @property
     def last(self) -> int:
-        """The most of the last fifty pages: a browser that was retired just before the end would flatter."""
-        return max(found for pages, found in self.bytes_at.items() if pages > self.pages - FIRST)
+        """The maximum during the last fifty pages: a browser may have been retired just before the end."""
+        return max(size for pages, size in self.bytes_at.items() if pages > self.pages - FIRST)
 
     @property
     def most(self) -> int:
@@ -202,26 +203,26 @@ class Growth:
 
 
 async def measure_growth(folder: Path, site: str, pages: int) -> Growth:
-    todo, bytes_at, had = iter(range(pages)), {}, 0
+    numbers, bytes_at, loaded = iter(range(pages)), {}, 0
     async with opened_pool(folder) as (lpm, pool):
 
         async def work() -> None:
-            nonlocal had
-            for number in todo:
+            nonlocal loaded
+            for number in numbers:
                 async with pool.lease(f"t{number}", timeout=120.0, proxy=PAST_THE_GUARD) as leased:
                     await leased.call(read_page(leased.page, site, number))
-                had += 1
-                if had % _EVERY == 0:
-                    bytes_at[had] = await _everything(lpm)
-                if had % 100 == 0:
-                    progress(f"memory: {had} pages, {bytes_at[had] / 1024**2:,.0f} MiB")
+                loaded += 1
+                if loaded % _EVERY == 0:
+                    bytes_at[loaded] = await _total_memory(lpm)
+                if loaded % 100 == 0:
+                    progress(f"memory: {loaded} pages, {bytes_at[loaded] / 1024**2:,.0f} MiB")
 
         await asyncio.gather(*(work() for _ in range(CALLERS)))
     return Growth(pages, bytes_at)
 
 
-async def _everything(lpm: LocalPersistenceManager) -> int:
-    """While pages are open, as it is in life."""
+async def _total_memory(lpm: LocalPersistenceManager) -> int:
+    """Returns the PSS of browsers, driver and this process while pages are open."""
     rows = await lpm.browsers.all()
     browsers = {pid for row in rows if row.pid for pid in processes.members(row.pid)}
     return processes.memory(browsers | _drivers() | {os.getpid()})
@@ -232,10 +233,10 @@ def _drivers() -> set[int]:
 
 
 NAME = "browser"
-HELP = "pages per second of the browser pool against a fresh browser per page and one shared context; its memory"
+HELP = "the browser pool, compared with a fresh browser per page and one shared context; its memory"
 
 FRESH_GOAL = 2.0
-"""Times the rate of a fresh browser per page. Against one shared context there is none: it keeps no pages apart."""
+"""Times the rate of a fresh browser per page. One shared context has no goal: it does not isolate pages."""
 MEMORY_GOAL = 1.3
 _WARM_UP = 2 * CALLERS
 
@@ -244,7 +245,7 @@ _WARM_UP = 2 * CALLERS
 class Plan:
     repetitions: int
     pages: int
-    """Had in each way, each time."""
+    """Pages per method and repetition."""
     memory_pages: int
 
 
@@ -256,7 +257,7 @@ Runs = defaultdict[str, list[Run]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--dir", type=Path, default=Path(), help="where the stores are kept (default: the current folder's disk)"
+        "--dir", type=Path, default=Path(), help="where to create the stores (default: the current folder's disk)"
     )
 
 
@@ -271,27 +272,29 @@ def run(arguments: argparse.Namespace) -> Report:
     data = {
         "machine": where,
         "plan": asdict(plan),
-        "figures": [{"way": way, "per_second": [run.rate for run in found]} for way, found in runs.items()],
+        "figures": [
+            {"method": method, "per_second": [run.rate for run in repetitions]} for method, repetitions in runs.items()
+        ],
         "memory": {"bytes_at": growth.bytes_at},
     }
     return Report(NAME, _targets(runs, growth), [_rates(runs), _memory(growth)], data)
 
 
 async def _measure(plan: Plan, folder: Path, address: str) -> Runs:
-    """Each repetition goes once over all ways, so that what else the machine does hits all alike."""
+    """Each repetition measures all methods once, so that other load affects all alike."""
     runs: Runs = defaultdict(list)
     for repetition in range(plan.repetitions):
-        for way, open_pages in METHODS.items():
-            progress(f"repetition {repetition + 1} of {plan.repetitions}: {way}")
+        for method, open_pages in METHODS.items():
+            progress(f"repetition {repetition + 1} of {plan.repetitions}: {method}")
             with fresh_folder(folder) as place:
-                async with open_pages(place, address) as have:
-                    await run_coroutines(CALLERS, _WARM_UP, inf, have)
-                    runs[way].append(await run_coroutines(CALLERS, plan.pages, inf, have))
+                async with open_pages(place, address) as load:
+                    await run_coroutines(CALLERS, _WARM_UP, inf, load)
+                    runs[method].append(await run_coroutines(CALLERS, plan.pages, inf, load))
     return runs
 
 
-def _ratio(runs: Runs, way: str) -> float:
-    return median(ours.rate / other.rate for ours, other in zip(runs[POOL], runs[way], strict=True))
+def _ratio(runs: Runs, method: str) -> float:
+    return median(ours.rate / other.rate for ours, other in zip(runs[POOL], runs[method], strict=True))
 
 
 def _targets(runs: Runs, growth: Growth) -> list[Goal]:
@@ -305,27 +308,32 @@ def _targets(runs: Runs, growth: Growth) -> list[Goal]:
 
 def _rates(runs: Runs) -> Table:
     rows = [
-        [way, f"{median(run.rate for run in found):.2f}", f"{_ratio(runs, way):.2f}", f"{found[-1].p99 * 1000:,.0f}"]
-        for way, found in runs.items()
+        [
+            method,
+            f"{median(run.rate for run in repetitions):.2f}",
+            f"{_ratio(runs, method):.2f}",
+            f"{repetitions[-1].p99 * 1000:,.0f}",
+        ]
+        for method, repetitions in runs.items()
     ]
     return Table(
-        f"Pages per second, {CALLERS} callers, a page that a script makes of 30 KB of data",
-        ["way", "per second", "the pool / it", "p99 ms"],
+        f"Pages per second, {CALLERS} callers, a page that a script builds from 30 KB of data",
+        ["method", "per second", "pool / this", "p99 ms"],
         rows,
     )
 
 
 def _memory(growth: Growth) -> Table:
-    def row(name: str, found: int) -> list[str]:
-        return [name, f"{found / 1024**2:,.0f}", f"{found / growth.first:.2f}"]
+    def row(name: str, size: int) -> list[str]:
+        return [name, f"{size / 1024**2:,.0f}", f"{size / growth.first:.2f}"]
 
     return Table(
         f"Memory (PSS) of the pool's {CALLERS} browsers, its driver and our process, while pages are open",
         ["when", "MiB", "/ first"],
         [
-            row(f"after the first {FIRST} pages", growth.first),
-            row("at its most", growth.most),
-            row(f"in the last {FIRST} of {growth.pages} pages, at its most", growth.last),
+            row(f"in the first {FIRST} pages, maximum", growth.first),
+            row("maximum", growth.most),
+            row(f"in the last {FIRST} of {growth.pages} pages, maximum", growth.last),
         ],
     )
 

@@ -1,4 +1,4 @@
-"""`python -m bench coupling`: whether scraping waits for the gateway. One worker with four gateways."""
+"""`python -m bench coupling`: the scraping rate of a worker with four different gateways (I7)."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ LONGEST_ANSWER_SECONDS = 5.0
 
 
 def settings(url: str) -> Settings:
-    """All loops call the gateway far more often than in real life, and wait for it longer than it takes at its slowest.
+    """All loops call the gateway far more often than usual, with a timeout above its slowest response.
 
-    The marks are so high that the collector always asks for more.
+    The high-water mark is never reached, so the collector always requests more tasks.
     """
     return Settings(
         worker=WorkerSettings(platforms=(PLATFORM,)),
@@ -72,29 +72,29 @@ class _Counter:
 
 
 async def work_for(seconds: float, folder: Path, url: str, work: Work) -> Run:
-    """The tasks are in the store already, more of them than can be done in that time."""
-    tally, clock, control, wanted = _Counter(), SystemClock(), Control(), settings(url)
+    """Runs a worker for that long. The store already holds more tasks than it can complete."""
+    counter, clock, control, chosen = _Counter(), SystemClock(), Control(), settings(url)
     async with (
-        LocalPersistenceManager.open(store_path(folder), options=OPTIONS, emit=tally.emit, waits=True) as lpm,
-        GatewayClient.open(wanted.gateway, "token", "bench", clock.now) as upstream,
+        LocalPersistenceManager.open(store_path(folder), options=OPTIONS, emit=counter.emit, waits=True) as lpm,
+        GatewayClient.open(chosen.gateway, "token", "bench", clock.now) as upstream,
     ):
         context = Context(
             lpm,
             upstream,
             _factory(work),
-            wanted,
+            chosen,
             control=control,
             clock=clock,
-            emit=tally.emit,
+            emit=counter.emit,
             worker_id="bench",
             name="bench",
         )
         tools = Tools(progress_seconds=60.0, ranking=Ranking(), availability=SiteAvailability())
         running = asyncio.create_task(OndemandRunner(Worker(context, tools)).run())
         await asyncio.wait([running], timeout=WARM_UP_SECONDS)
-        before, began = tally.done, time.perf_counter()
+        before, began = counter.done, time.perf_counter()
         await asyncio.wait([running], timeout=seconds)
-        run = Run(tally.done - before, time.perf_counter() - began)
+        run = Run(counter.done - before, time.perf_counter() - began)
         control.leave("measured", at_once=True)
         await running
     return run
@@ -111,13 +111,13 @@ def _factory(work: Work) -> ScraperFactory:
 
 
 NAME = "coupling"
-HELP = "a worker's scraping with gateways that are fast, slow, silent and away"
+HELP = "scraping rate with a gateway that is fast, slow, silent or unreachable"
 
-FAST = "answers at once"
+FAST = "responds at once"
 GATEWAYS: dict[str, Callable[[], AbstractContextManager[str]]] = {
     FAST: sink.sink,
-    f"answers after {LONGEST_ANSWER_SECONDS:.0f} s": lambda: sink.sink(LONGEST_ANSWER_SECONDS),
-    "never answers": sink.silent,
+    f"responds after {LONGEST_ANSWER_SECONDS:.0f} s": lambda: sink.sink(LONGEST_ANSWER_SECONDS),
+    "never responds": sink.silent,
     "refuses connections": sink.refusing,
 }
 GOAL = 0.95
@@ -128,7 +128,7 @@ MOST_PER_SECOND = SLOTS / PLATFORM_SECONDS
 class Plan:
     repetitions: int
     seconds: float
-    """How long each gateway is worked with: longer than the slow one takes to answer."""
+    """How long a measurement takes: longer than the slow gateway takes to respond."""
 
 
 _FULL = Plan(3, 12.0)
@@ -147,7 +147,7 @@ def run(arguments: argparse.Namespace) -> Report:
         where = machine(folder)
         progress(f"measuring in {folder} ({where['file_system']}), load {where['load']}")
         runs = asyncio.run(_measure(plan, folder))
-    figures = [{"gateway": name, "per_second": [run.rate for run in found]} for name, found in runs.items()]
+    figures = [{"gateway": name, "per_second": [run.rate for run in repetitions]} for name, repetitions in runs.items()]
     data = {"machine": where, "plan": asdict(plan), "figures": figures}
     return Report(NAME, _targets(runs), [_table(runs)], data)
 
@@ -192,7 +192,7 @@ def _table(runs: dict[str, list[Run]]) -> Table:
 
     return Table(
         f"Tasks completed per second, {SLOTS} slots, a platform of {PLATFORM_SECONDS * 1000:.0f} ms",
-        ["gateway", "per second", "/ most possible", "/ fast gateway"],
+        ["gateway", "per second", "/ maximum", "/ fast gateway"],
         [row(name) for name in runs],
-        [f"Most possible: {MOST_PER_SECOND:,.0f}, every slot always at a task."],
+        [f"Maximum: {MOST_PER_SECOND:,.0f}, with every slot always busy."],
     )

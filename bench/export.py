@@ -1,4 +1,4 @@
-"""`bench export`: every format beside plain writers, each export in a fresh process."""
+"""`python -m bench export`: every format compared with plain writers, each export in a fresh process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CALLERS = 256
 
 
 async def fill_store(store: Path, records: int) -> None:
-    """A quarter of them in each county."""
+    """Stores the records, a quarter of them in each county."""
     async with LocalPersistenceManager.open(store, options=OPTIONS) as lpm:
 
         async def add(number: int) -> None:
@@ -105,7 +105,7 @@ def _lien(number: int, year: int) -> Lien:
 
 
 Export = Callable[[Path, Path, str], int]
-"""Of the store, into a file or folder, the records of one county, or of all where it is ''. How many they were."""
+"""(store, output folder, county or '' for all) -> number of exported records."""
 
 _PARCEL_NAMES = [column.name for column in (*KEY_COLUMNS, *PARCEL_COLUMNS)]
 _LIEN_NAMES = [column.name for column in LIEN_COLUMNS]
@@ -113,17 +113,17 @@ _LIEN_NAMES = [column.name for column in LIEN_COLUMNS]
 
 def ours(form: Format) -> Export:
     def run(store: Path, output: Path, county: str) -> int:
-        from parcelpost.cli.commands import export_run
+        from parcelpost.cli.commands import export
         from parcelpost.cli.options import StoreContext
         from parcelpost.export.exporter import plan_export
         from parcelpost.settings import Settings
         from parcelpost.storage.export_queries import ExportFilter
 
         one_table = form is Format.GEOJSON
-        what = plan_export(str(output / f"all.{form}") if one_table else f"{output}/", form, None)
-        wanted = ExportFilter(counties=(county,) if county else ())
-        order = export_run.ExportOrder(what=what, wanted=wanted, receiver="", replace=False)
-        return asyncio.run(export_run.run_export(StoreContext(store, Settings()), order)).rows["parcels"]
+        plan = plan_export(str(output / f"all.{form}") if one_table else f"{output}/", form, None)
+        filters = ExportFilter(counties=(county,) if county else ())
+        order = export.ExportOrder(what=plan, wanted=filters, receiver="", replace=False)
+        return asyncio.run(export.run_export(StoreContext(store, Settings()), order)).rows["parcels"]
 
     return run
 
@@ -161,8 +161,8 @@ def pyarrow_at_once(store: Path, output: Path, county: str) -> int:
     import pyarrow.parquet as pq
 
     records = list(_records(store, county))
-    parcels = [{name: one.get(name) for name in _PARCEL_NAMES} for one in records]
-    liens = [{"parcel_id": one["parcel_id"], **lien} for one in records for lien in one["liens"]]
+    parcels = [{name: record.get(name) for name in _PARCEL_NAMES} for record in records]
+    liens = [{"parcel_id": record["parcel_id"], **lien} for record in records for lien in record["liens"]]
     pq.write_table(pa.Table.from_pylist(parcels), output / "parcels.parquet")
     pq.write_table(pa.Table.from_pylist(liens), output / "liens.parquet")
     return len(parcels)
@@ -176,8 +176,8 @@ def _write_tables(
     written = 0
     for record in _records(store, county):
         parcel([_cell(record.get(name)) for name in _PARCEL_NAMES])
-        for one in record["liens"]:
-            lien([record["parcel_id"], *(one[name] for name in _LIEN_NAMES)])
+        for row in record["liens"]:
+            lien([record["parcel_id"], *(row[name] for name in _LIEN_NAMES)])
         written += 1
     return written
 
@@ -219,22 +219,21 @@ class Measured:
         return self.records / self.seconds
 
 
-def measure(who: str, store: Path, output: Path, county: str = "") -> Measured:
-    command = [sys.executable, "-m", "bench.export", who, str(store), str(output), county]
+def measure(contender: str, store: Path, output: Path, county: str = "") -> Measured:
+    command = [sys.executable, "-m", "bench.export", contender, str(store), str(output), county]
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
     return Measured(**json.loads(printed))
 
 
 def main() -> None:
-
-    who, store, output, county = sys.argv[1:]
+    contender, store, output, county = sys.argv[1:]
     start = time.perf_counter()
-    records = CONTENDERS[who](Path(store), Path(output), county)
+    records = CONTENDERS[contender](Path(store), Path(output), county)
     print(json.dumps(asdict(Measured(records, time.perf_counter() - start, peak_bytes() / MB))))
 
 
 NAME = "export"
-HELP = "exporting a store in every format, beside plain writers, and in how much memory"
+HELP = "exporting a store in every format, compared with plain writers, with memory use"
 
 _FULL, _QUICK = 100_000, 10_000
 GROWTH_GOAL_MB = 40
@@ -257,7 +256,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dir", type=Path, default=Path(), help="where to measure (default: the current folder's disk)"
     )
-    parser.add_argument("--only", nargs="+", choices=sorted(CONTENDERS), help="measure these, in place of all")
+    parser.add_argument("--only", nargs="+", choices=sorted(CONTENDERS), help="measure only these")
 
 
 def run(arguments: argparse.Namespace) -> Report:
@@ -285,7 +284,9 @@ def _measure(name: str, store: Path, folder: Path) -> Pair:
 
 def _targets(pairs: dict[str, Pair]) -> list[Goal]:
     return [
-        at_most(f"{name}: MB more for {pair.all.records:,} records than for a quarter", GROWTH_GOAL_MB, pair.growth_mb)
+        at_most(
+            f"{name}: extra MB for {pair.all.records:,} records over a quarter of them", GROWTH_GOAL_MB, pair.growth_mb
+        )
         for name, pair in pairs.items()
         if name not in PEER_OF.values()
     ]
@@ -308,8 +309,8 @@ def _table(pairs: dict[str, Pair]) -> Table:
         ]
         for name, pair in pairs.items()
     ]
-    header = ["format", "records/s", "seconds", "peak of a quarter, MB", "peak of all, MB", "rate"]
-    return Table("Parcels with two liens each, exported", header, rows)
+    header = ["format", "records/s", "seconds", "peak MB, a quarter", "peak MB, all", "rate"]
+    return Table("Exporting parcels with two liens each", header, rows)
 
 
 if __name__ == "__main__":

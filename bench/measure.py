@@ -1,4 +1,4 @@
-"""Where and how things are measured: folders on the disk, callers in turn, time and memory."""
+"""Helpers for measuring: folders on the disk, concurrent callers, time and memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Operations done, in how many seconds, and how long each took as its caller saw it."""
+    """How many operations were done in how many seconds, and the latency of each."""
 
     done: int
     seconds: float
@@ -44,7 +44,7 @@ class Run:
 
 
 async def run_coroutines(callers: int, jobs: int, limit: float, job: Callable[[int], Awaitable[object]]) -> Run:
-    """`callers` coroutines share the jobs 0..jobs-1; nobody starts another one after `limit` seconds."""
+    """Runs jobs 0..jobs-1 in `callers` coroutines; none is started after `limit` seconds."""
     numbers = iter(range(jobs))
     latencies: list[float] = []
 
@@ -66,7 +66,7 @@ async def run_coroutines(callers: int, jobs: int, limit: float, job: Callable[[i
 
 
 def run_threads(callers: int, jobs: int, limit: float, job: Callable[[int], object]) -> Run:
-    """The same with threads. A single caller is the calling thread itself."""
+    """The same with threads. A single caller runs on the calling thread."""
     numbers = iter(range(jobs))
     latencies: list[float] = []
     failures: list[Exception] = []
@@ -85,7 +85,7 @@ def run_threads(callers: int, jobs: int, limit: float, job: Callable[[int], obje
     def guarded() -> None:
         try:
             caller()
-        except Exception as failure:  # noqa: BLE001 - carried to the starting thread, which raises it
+        except Exception as failure:  # noqa: BLE001 - raised by the starting thread
             failures.append(failure)
 
     threads = [threading.Thread(target=guarded) for _ in range(callers)] if callers > 1 else []
@@ -108,7 +108,7 @@ _IN_MEMORY = {"tmpfs", "ramfs"}
 
 @contextmanager
 def scratch(parent: Path) -> Iterator[Path]:
-    """A folder on the parent's file system, gone afterwards."""
+    """Yields a temporary folder on the parent's file system."""
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=parent) as name:
         yield Path(name)
@@ -116,7 +116,7 @@ def scratch(parent: Path) -> Iterator[Path]:
 
 @contextmanager
 def fresh_folder(parent: Path, template: Path | None = None) -> Iterator[Path]:
-    """A new folder, or a copy of one, with nothing left for the kernel to write when it is handed out."""
+    """Yields a new folder, or a copy of the template, after everything has been written to disk."""
     with tempfile.TemporaryDirectory(dir=parent) as name:
         folder = Path(name)
         if template is not None:
@@ -126,12 +126,12 @@ def fresh_folder(parent: Path, template: Path | None = None) -> Iterator[Path]:
 
 
 def file_system(folder: Path) -> str:
-    """The type of the file system that holds the folder, as the kernel names it."""
+    """Returns the type of the folder's file system."""
     mounts = Path("/proc/mounts")
     if not mounts.exists():
         return "unknown"
-    found = [line.split()[1:3] for line in mounts.read_text().splitlines()]
-    holding = [(place, kind) for place, kind in found if folder.resolve().is_relative_to(place)]
+    mounted = [line.split()[1:3] for line in mounts.read_text().splitlines()]
+    holding = [(place, kind) for place, kind in mounted if folder.resolve().is_relative_to(place)]
     return max(holding, key=lambda mount: len(mount[0]))[1]
 
 
@@ -140,7 +140,7 @@ def survives_power_loss(kind: str) -> bool:
 
 
 def machine(folder: Path) -> dict[str, str | int | float]:
-    """`load` is the mean of the last minute: above a tenth or so, something else runs here and the figures suffer."""
+    """Describes the machine. A `load` above about 0.1 at the start means that other programs disturb the figures."""
     return {
         "python": sys.version.split()[0],
         "sqlite": sqlite3.sqlite_version,
@@ -155,9 +155,9 @@ MB = 1_000_000
 
 
 def peak_bytes() -> int:
-    """The most memory this process has had in RAM.
+    """Returns the peak resident memory of this process.
 
-    Linux keeps ru_maxrss across exec, so that a child starts with its parent's peak: VmHWM starts anew.
+    Linux keeps ru_maxrss across exec, so a child would start with its parent's peak; VmHWM is reset.
     """
     status = Path("/proc/self/status")
     if status.exists():

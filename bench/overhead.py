@@ -1,7 +1,4 @@
-"""`python -m bench overhead`: what the store costs a worker that scrapes.
-
-The same executor runs with the store and with nothing behind it.
-"""
+"""`python -m bench overhead`: the same executor with the store, and with results discarded."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ _TEXT = """
 
 
 class Pages:
-    """The larger part of each page is made here, before any clock starts."""
+    """Pages whose larger part is built before anything is timed."""
 
     def __init__(self) -> None:
         self._bodies: Sequence[bytes] = [_body(random.Random(seed)) for seed in range(_BODIES)]
@@ -79,21 +76,21 @@ _GET_FLAGS, _SET_FLAGS, _TOP_FOLDER = 0x80086601, 0x40086602, 0x00020000  # linu
 
 @contextmanager
 def spread_folders(parent: Path) -> Iterator[Path]:
-    """A folder for `fresh`, gone afterwards."""
+    """Yields a temporary folder for `fresh_folder`."""
     with scratch(parent) as folder:
         _mark_top_folder(folder)
         yield folder
 
 
 def fresh_folder(folder: Path) -> Path:
-    """A new folder, with nothing left for the kernel to write."""
-    made = Path(tempfile.mkdtemp(dir=folder))
+    """Returns a new folder after everything has been written to disk."""
+    created = Path(tempfile.mkdtemp(dir=folder))
     os.sync()
-    return made
+    return created
 
 
 def _mark_top_folder(folder: Path) -> None:
-    """As `chattr +T`: the folders in it have nothing to do with each other."""
+    """Like `chattr +T`: ext4 places the folders inside independently of each other."""
     if os.uname().sysname != "Linux":
         return
     import fcntl
@@ -110,7 +107,7 @@ def _mark_top_folder(folder: Path) -> None:
 
 
 class _NullStore:
-    """What an executor asks of its store, and nothing else."""
+    """The part of the store that an executor uses. It stores nothing."""
 
     def __init__(self, tasks: Iterable[Task]) -> None:
         now = SystemClock().now()
@@ -122,8 +119,8 @@ class _NullStore:
     async def claim(
         self, limit: int = 1, *, platforms: Collection[str] | None = None, exclude_sites: Collection[Site] = ()
     ) -> list[Claim]:
-        found = next(self._claims, None)
-        return [] if found is None else [found]
+        claim = next(self._claims, None)
+        return [] if claim is None else [claim]
 
     def encode(self, data: Mapping[str, Json]) -> Encoded:
         return Encoded(validation.json_bytes("data", data, max_bytes=OPTIONS.max_result_bytes))
@@ -148,17 +145,17 @@ class _NullStore:
 
 
 def null_store(tasks: Iterable[Task]) -> LocalPersistenceManager:
-    """To an executor it looks like a store."""
+    """Returns a store for an executor that stores nothing."""
     return cast(LocalPersistenceManager, _NullStore(tasks))
 
 
 SLOTS = 16
 WARM_UP = 4 * SLOTS
-"""Tasks that are not counted: threads and connections are made with the first."""
+"""Tasks that are not counted, because threads and connections are opened with the first."""
 
 
 def bench_platform(work: Work, pages: Pages, delay: float) -> Scrape:
-    """Takes `delay` seconds, and then has the record of 2 KB and the page of 20 KB that belong to the task."""
+    """Returns a scrape function that takes `delay` seconds and returns a record of 2 KB with a page of 20 KB."""
 
     async def scrape(task: Task) -> Done:
         if delay:
@@ -190,19 +187,19 @@ class _Counter:
 
 
 async def execute(lpm: LocalPersistenceManager, scrape: Scrape, tasks: int) -> Run:
-    """Works through that many tasks, which the store has."""
-    tally, clock = _Counter(tasks), SystemClock()
-    executor = _executor(lpm, scrape, tally.emit, clock)
+    """Executes that many tasks of the store."""
+    counter, clock = _Counter(tasks), SystemClock()
+    executor = _executor(lpm, scrape, counter.emit, clock)
     steps = {name: step for slot in executor.slots for name, step in slot.loops.items()}
-    running = [asyncio.create_task(Loop(name, step, clock, tally.emit).run()) for name, step in steps.items()]
+    running = [asyncio.create_task(Loop(name, step, clock, counter.emit).run()) for name, step in steps.items()]
     try:
-        await _until(tally.all_ended, running)
+        await _until(counter.all_ended, running)
     finally:
         for task in running:
             task.cancel()
         await asyncio.wait(running)
         await executor.close()
-    return Run(tasks - WARM_UP, tally.ended - tally.began)
+    return Run(tasks - WARM_UP, counter.ended - counter.began)
 
 
 def _executor(lpm: LocalPersistenceManager, scrape: Scrape, emit: Emit, clock: Clock) -> Executor:
@@ -214,7 +211,7 @@ def _executor(lpm: LocalPersistenceManager, scrape: Scrape, emit: Emit, clock: C
 
 
 async def _until(event: asyncio.Event, running: Sequence[asyncio.Task[None]]) -> None:
-    """Raises what a loop failed with."""
+    """Waits for the event. Raises the error of a loop that failed."""
     waiting = asyncio.create_task(event.wait())
     ended, _ = await asyncio.wait([waiting, *running], return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -223,29 +220,29 @@ async def _until(event: asyncio.Event, running: Sequence[asyncio.Task[None]]) ->
 
 
 NAME = "overhead"
-HELP = "a worker with the store against the same one with its results thrown away"
+HELP = "a worker with the store, compared with one that discards its results"
 
-STORE, NOTHING, BARE_STORE = "with the store", "results thrown away", "claim + save alone"
+STORE, NOTHING, BARE_STORE = "with the store", "results discarded", "claim + save alone"
 GOALS = {0.050: 0.99, 0.020: 0.95}
-"""Seconds that the platform takes -> the least share of the rate without a store."""
+"""Seconds per task -> minimum share of the rate without a store."""
 BARE_GOAL = 0.5
-"""The least share of the rate of claim + save alone, where the platform takes no time."""
+"""Minimum share of the rate of claim + save alone, with a platform that takes no time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     repetitions: int
     seconds: float
-    """How long a measurement at 50 and 20 ms takes at least."""
+    """Minimum duration of a measurement at 50 and 20 ms."""
     tasks: int
-    """How many tasks are worked through where the platform takes no time."""
+    """Number of tasks with a platform that takes no time."""
 
 
 _FULL = Plan(3, 6.0, 10_000)
 _QUICK = Plan(3, 3.0, 4_000)
 
 Runs = defaultdict[tuple[float, str], list[Run]]
-"""By what the platform takes, and what is behind the executor."""
+"""By seconds per task and by what the executor stores into."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -264,19 +261,19 @@ def run(arguments: argparse.Namespace) -> Report:
         "machine": where,
         "plan": asdict(plan),
         "figures": [
-            {"platform_seconds": delay, "behind": behind, "per_second": [run.rate for run in found]}
-            for (delay, behind), found in runs.items()
+            {"platform_seconds": delay, "behind": behind, "per_second": [run.rate for run in repetitions]}
+            for (delay, behind), repetitions in runs.items()
         ],
     }
     return Report(NAME, _targets(runs), [_table(runs)], data)
 
 
 async def _measure(plan: Plan, folder: Path) -> Runs:
-    """Each repetition goes once over everything, so that what else the machine does hits all alike."""
+    """Each repetition measures everything once, so that other load affects all alike."""
     counts = {delay: WARM_UP + int(SLOTS * plan.seconds / delay) for delay in GOALS} | {0.0: WARM_UP + plan.tasks}
     work, pages = make_work(max(counts.values())), Pages()
     gc.collect()
-    gc.freeze()  # the inputs are the benchmark's own
+    gc.freeze()  # the inputs are not part of what is measured
     runs: Runs = defaultdict(list)
     for repetition in range(plan.repetitions):
         for delay, count in counts.items():
@@ -298,7 +295,7 @@ async def _execute(behind: str, folder: Path, scrape: Scrape, work: Work) -> Run
 
 
 async def _claim_and_save(folder: Path, work: Work) -> Run:
-    """What `bench store` measures with as many callers as there are slots: results of 2 KB, no pages."""
+    """Measures what `bench store` does, with as many callers as slots: results of 2 KB, no pages."""
     async with OURS.open(fresh_folder(folder), work) as session:
         await session.enqueue_bulk()
         return await session.claim_and_save(SLOTS, limit=float("inf"))
@@ -309,27 +306,32 @@ def _first(work: Work, count: int) -> Work:
 
 
 def _ratio(runs: Runs, delay: float, behind: str) -> float:
-    """Of the store's rate to the other one: the median of the repetitions."""
+    """Median over the repetitions of the store's rate divided by the other."""
     pairs = zip(runs[delay, STORE], runs[delay, behind], strict=True)
     return median(ours.rate / other.rate for ours, other in pairs)
 
 
 def _targets(runs: Runs) -> list[Goal]:
-    thrown_away = [
+    discarded = [
         at_least(f"platform of {delay * 1000:.0f} ms: rate / {NOTHING}", goal, _ratio(runs, delay, NOTHING))
         for delay, goal in GOALS.items()
     ]
-    return [*thrown_away, at_least(f"platform of 0 ms: rate / {BARE_STORE}", BARE_GOAL, _ratio(runs, 0.0, BARE_STORE))]
+    return [*discarded, at_least(f"platform of 0 ms: rate / {BARE_STORE}", BARE_GOAL, _ratio(runs, 0.0, BARE_STORE))]
 
 
 def _table(runs: Runs) -> Table:
     rows = [
-        [f"{delay * 1000:.0f} ms", behind, f"{median(run.rate for run in found):,.0f}", f"{found[-1].seconds:.1f}"]
-        for (delay, behind), found in runs.items()
+        [
+            f"{delay * 1000:.0f} ms",
+            behind,
+            f"{median(run.rate for run in repetitions):,.0f}",
+            f"{repetitions[-1].seconds:.1f}",
+        ]
+        for (delay, behind), repetitions in runs.items()
     ]
     return Table(
         f"Tasks per second, {SLOTS} slots, records of 2 KB with pages of 20 KB",
-        ["platform", "behind the executor", "per second", "seconds"],
+        ["platform", "results", "per second", "seconds"],
         rows,
         [f"{BARE_STORE}: {SLOTS} callers, no platform, no pages, as in `bench store`."],
         left=2,

@@ -1,4 +1,4 @@
-"""What a benchmark hands back: targets, tables for people, and the same as JSON."""
+"""The report of a benchmark: targets and tables, as text or JSON."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`data` holds the figures of the tables, unrounded, under names of the benchmark's own."""
+    """`data` has the unrounded figures of the tables."""
 
     bench: str
     targets: Sequence[Goal]

@@ -1,7 +1,6 @@
-"""A gateway that keeps nothing: it answers by the contract, at once, late or never, and counts what it was sent.
+"""A gateway that stores nothing: it follows the protocol, responds at once, late or never, and counts results.
 
-`sink` starts it as a process of its own, which is this module run as a program, so that what is measured does not share
-Python's lock with it.
+`sink` runs this module as a separate process, so that it does not share the GIL with what is measured.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _entries = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 @contextmanager
 def sink(answer_after: float = 0.0) -> Iterator[str]:
-    """The address of a gateway that answers each call after that many seconds."""
+    """Yields the address of a gateway that responds to each call after that many seconds."""
     command = [sys.executable, "-m", "bench.sink", "--answer-after", str(answer_after)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -39,21 +38,21 @@ def sink(answer_after: float = 0.0) -> Iterator[str]:
 
 @contextmanager
 def silent() -> Iterator[str]:
-    """The address of a gateway that takes every call and never answers."""
+    """Yields the address of a gateway that accepts every call and never responds."""
     with sink(_NEVER) as url:
         yield url
 
 
 @contextmanager
 def refusing() -> Iterator[str]:
-    """An address at which every connection is refused."""
+    """Yields an address at which every connection is refused."""
     with socket.socket() as taken:
-        taken.bind((_HOST, 0))  # nobody else gets it, and nobody listens
+        taken.bind((_HOST, 0))  # reserves the port without listening on it
         yield f"http://{_HOST}:{taken.getsockname()[1]}"
 
 
 def results_taken(url: str) -> int:
-    """How many results that gateway was sent so far."""
+    """Returns how many results that gateway has received."""
     with urlopen(f"{url}/taken") as answer:
         return int(json.load(answer)["results"])
 
@@ -100,8 +99,8 @@ class _Sink:
 
 
 def _content_length(head: bytes) -> int:
-    found = [line for line in head.split(b"\r\n") if line[:15].lower() == b"content-length:"]
-    return int(found[0][15:]) if found else 0
+    lengths = [line for line in head.split(b"\r\n") if line[:15].lower() == b"content-length:"]
+    return int(lengths[0][15:]) if lengths else 0
 
 
 def _response(content: dict[str, object], status: str = "200 OK") -> bytes:

@@ -19,7 +19,7 @@ from bench.store.contenders import make_tasks
 from parcelpost.storage.lpm import LocalPersistenceManager
 
 NAME = "startup"
-HELP = "the processor time of --help and status beside an empty Python"
+HELP = "processor time of --help and status, compared with an empty Python"
 
 GOAL_SECONDS = 0.4
 TASKS = 1_000
@@ -34,7 +34,7 @@ _FULL = Plan(20)
 _QUICK = Plan(5)
 
 Runs = dict[str, list[float]]
-"""Seconds of processor time, of the program and of the system for it, by command."""
+"""Seconds of processor time, user and system, by command."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> Report:
         where = machine(folder)
         progress(f"measuring in {folder} ({where['file_system']}), load {where['load']}")
         runs = measure(plan, folder)
-    figures = [{"command": name, "cpu_seconds": found} for name, found in runs.items()]
+    figures = [{"command": name, "cpu_seconds": seconds} for name, seconds in runs.items()]
     return Report(NAME, _targets(runs), [_table(runs)], {"machine": where, "plan": asdict(plan), "figures": figures})
 
 
@@ -60,7 +60,7 @@ def measure(plan: Plan, folder: Path) -> Runs:
     for repetition in range(plan.repetitions + 1):
         for name, command in _commands(store).items():
             seconds = _cpu_seconds(command)
-            if repetition:  # before the first one, Python had no compiled files and the kernel no pages of them
+            if repetition:  # the first run compiles and fills the page cache
                 runs[name].append(seconds)
     return dict(runs)
 
@@ -82,7 +82,7 @@ def _commands(store: Path) -> dict[str, Sequence[str]]:
 
 
 def _cpu_seconds(command: Sequence[str]) -> float:
-    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}  # as it is unless told: what is compiled is kept
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}  # the default: keep compiled files
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -92,14 +92,16 @@ def _cpu_seconds(command: Sequence[str]) -> float:
 
 
 def _targets(runs: Runs) -> list[Goal]:
-    wanted = ("parcelpost --help", "parcelpost status")
-    return [at_most(f"{name}: seconds of CPU, the best run", GOAL_SECONDS, min(runs[name])) for name in wanted]
+    commands = ("parcelpost --help", "parcelpost status")
+    return [at_most(f"{name}: seconds of CPU, the best run", GOAL_SECONDS, min(runs[name])) for name in commands]
 
 
 def _table(runs: Runs) -> Table:
-    rows = [[name, f"{min(found):.3f}", f"{median(found):.3f}", f"{max(found):.3f}"] for name, found in runs.items()]
+    rows = [
+        [name, f"{min(seconds):.3f}", f"{median(seconds):.3f}", f"{max(seconds):.3f}"] for name, seconds in runs.items()
+    ]
     return Table(
-        "Seconds of CPU (user and system), each a process of its own",
+        "Seconds of CPU (user and system), each in a new process",
         ["command", "best", "median", "worst"],
         rows,
         [f"The store of `status` has {TASKS:,} tasks."],

@@ -1,4 +1,4 @@
-"""`bench sync`: delivering the outbox beside a bare loop that posts the same bodies."""
+"""`python -m bench sync`: delivering the outbox, compared with a bare loop that posts the same bodies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _RECORDS = 1_000
 
 
 async def fill(folder: Path, results: int) -> None:
-    """Finished tasks, each of another parcel, with records of 2 KB that wait to be sent."""
+    """Fills a store with completed tasks of different parcels and undelivered records of 2 KB."""
     records = make_work(_RECORDS).results
     async with LocalPersistenceManager.open(store_path(folder), options=OPTIONS) as lpm:
         await lpm.add_tasks(make_tasks(results))
@@ -51,18 +51,18 @@ async def fill(folder: Path, results: int) -> None:
 
 
 async def bodies(folder: Path) -> list[bytes]:
-    """What the sync would post, batch by batch, encoded before any clock starts."""
-    made: list[bytes] = []
+    """Returns the bodies that the sync would post, encoded before anything is timed."""
+    encoded: list[bytes] = []
     after, now, most = 0, SystemClock().now(), _SETTINGS.sync
     async with LocalPersistenceManager.open(store_path(folder), options=OPTIONS) as lpm:
         while batch := await lpm.get_unsynced_results(most.batch_size, most.batch_bytes, after=after):
-            made.append(client.results_body(batch, now))
+            encoded.append(client.results_body(batch, now))
             after = batch[-1].seq
-    return made
+    return encoded
 
 
 async def post(posted: Sequence[bytes], url: str, results: int) -> Run:
-    """The bare loop: one body after the other, with the client that a worker has."""
+    """The bare loop: posts one body after the other with the worker's HTTP client."""
     async with open_client(_TOKEN, _WORKER) as client:
         start = time.perf_counter()
         for body in posted:
@@ -73,7 +73,7 @@ async def post(posted: Sequence[bytes], url: str, results: int) -> Run:
 
 
 async def drain(folder: Path, url: str, results: int) -> Run:
-    """The sync itself, from its first step until it has seen that nothing is left."""
+    """Runs the sync from its first step until the outbox is empty."""
     clock = SystemClock()
     async with (
         LocalPersistenceManager.open(store_path(folder), options=OPTIONS) as lpm,
@@ -95,7 +95,7 @@ class Memory:
     results: int
     peak_mb: float
     before_mb: float
-    """With everything imported and nothing opened."""
+    """With everything imported and nothing open."""
     per_second: float
 
     @property
@@ -110,7 +110,6 @@ def measure_memory(folder: Path, url: str, results: int) -> Memory:
 
 
 async def _drain(folder: Path, url: str, results: int) -> Memory:
-
     before = peak_bytes()
     run = await drain(folder, url, results)
     return Memory(results, peak_bytes() / MB, before / MB, run.rate)
@@ -122,11 +121,11 @@ def main() -> None:
 
 
 NAME = "sync"
-HELP = "draining the outbox against a bare loop that posts the same bodies"
+HELP = "delivering the outbox, compared with a bare loop that posts the same bodies"
 
 GOAL = 0.6
 ANSWERS_AFTER = (0.0, 0.005)
-"""Seconds. The goal is for the first; the other is as near as a gateway in another machine comes."""
+"""Seconds. The goal applies to the first; the second stands for a gateway on another machine."""
 MEMORY_GOAL_MB = 100
 
 
@@ -150,7 +149,7 @@ class Pair:
 
 
 Pairs = dict[float, list[Pair]]
-"""By the seconds after which the gateway answers."""
+"""By the seconds after which the gateway responds."""
 
 _FULL = Plan(20_000, 5, 100_000)
 _QUICK = Plan(20_000, 3, 20_000)
@@ -172,17 +171,17 @@ def run(arguments: argparse.Namespace) -> Report:
     figures = [
         {
             "answers_after_seconds": answer_after,
-            "drained_per_second": [pair.drained.rate for pair in found],
-            "posted_per_second": [pair.posted.rate for pair in found],
+            "drained_per_second": [pair.drained.rate for pair in repetitions],
+            "posted_per_second": [pair.posted.rate for pair in repetitions],
         }
-        for answer_after, found in pairs.items()
+        for answer_after, repetitions in pairs.items()
     ]
     data = {"machine": where, "plan": asdict(plan), "figures": figures, "memory": asdict(memory)}
     return Report(NAME, _targets(pairs, memory), [_table(pairs), _memory_table(memory)], data)
 
 
 def _measure_memory(plan: Plan, folder: Path) -> Memory:
-    progress(f"memory: draining {plan.memory_results:,} results")
+    progress(f"memory: delivering {plan.memory_results:,} results")
     with fresh_folder(folder) as place, sink() as url:
         asyncio.run(fill(place, plan.memory_results))
         memory = measure_memory(place, url, plan.memory_results)
@@ -199,17 +198,16 @@ async def _measure(plan: Plan, folder: Path) -> Pairs:
     gc.freeze()  # the bodies are the benchmark's own
     pairs: Pairs = {answer_after: [] for answer_after in ANSWERS_AFTER}
     for repetition in range(plan.repetitions):
-        for answer_after, found in pairs.items():
-            progress(
-                f"repetition {repetition + 1} of {plan.repetitions}: a gateway that answers {_words(answer_after)}"
-            )
+        for answer_after, repetitions in pairs.items():
+            gateway = f"a gateway that responds {_delay_text(answer_after)}"
+            progress(f"repetition {repetition + 1} of {plan.repetitions}: {gateway}")
             with fresh_folder(folder, template) as place, sink(answer_after) as url:
-                found.append(await _pair(place, url, posted, plan.results, drain_first=bool(repetition % 2)))
+                repetitions.append(await _pair(place, url, posted, plan.results, drain_first=bool(repetition % 2)))
     return pairs
 
 
 async def _pair(folder: Path, url: str, posted: list[bytes], results: int, *, drain_first: bool) -> Pair:
-    await post(posted[:20], url, 0)  # so that the gateway has warmed up for whoever comes first
+    await post(posted[:20], url, 0)  # warms up the gateway
     before = results_taken(url)
     if drain_first:
         drained, bare = await drain(folder, url, results), await post(posted, url, results)
@@ -221,37 +219,39 @@ async def _pair(folder: Path, url: str, posted: list[bytes], results: int, *, dr
 
 def _check(taken: int, expected: int) -> None:
     if taken != expected:
-        raise RuntimeError(f"the gateway was sent {taken:,} results, not {expected:,}")
+        raise RuntimeError(f"the gateway received {taken:,} results instead of {expected:,}")
 
 
-def _words(answer_after: float) -> str:
+def _delay_text(answer_after: float) -> str:
     return f"after {answer_after * 1000:.0f} ms" if answer_after else "at once"
 
 
 def _targets(pairs: Pairs, memory: Memory) -> list[Goal]:
     return [
-        at_least("drain: rate / bare loop", GOAL, median(pair.ratio for pair in pairs[0.0])),
-        at_most(f"MB that draining {memory.results:,} results takes", MEMORY_GOAL_MB, memory.growth_mb),
+        at_least("delivery: rate / bare loop", GOAL, median(pair.ratio for pair in pairs[0.0])),
+        at_most(f"MB used by delivering {memory.results:,} results", MEMORY_GOAL_MB, memory.growth_mb),
     ]
 
 
 def _table(pairs: Pairs) -> Table:
     rows = [
         [
-            _words(answer_after),
-            f"{median(pair.drained.rate for pair in found):,.0f}",
-            f"{median(pair.posted.rate for pair in found):,.0f}",
-            f"{median(pair.ratio for pair in found):.2f}",
+            _delay_text(answer_after),
+            f"{median(pair.drained.rate for pair in repetitions):,.0f}",
+            f"{median(pair.posted.rate for pair in repetitions):,.0f}",
+            f"{median(pair.ratio for pair in repetitions):.2f}",
         ]
-        for answer_after, found in pairs.items()
+        for answer_after, repetitions in pairs.items()
     ]
-    header = ["the gateway answers", "the sync", "a bare loop", "ratio"]
+    header = ["the gateway responds", "the sync", "a bare loop", "ratio"]
     return Table("Results of 2 KB delivered per second", header, rows)
 
 
 def _memory_table(memory: Memory) -> Table:
     row = [f"{memory.results:,}", f"{memory.before_mb:,.0f}", f"{memory.peak_mb:,.0f}", f"{memory.growth_mb:,.0f}"]
-    return Table("Memory of a process that drains", ["results", "before, MB", "peak, MB", "growth, MB"], [row])
+    return Table(
+        "Memory of a process that delivers the outbox", ["results", "before, MB", "peak, MB", "growth, MB"], [row]
+    )
 
 
 if __name__ == "__main__":

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.main import get_command
 
-from parcelpost.cli.lazy import LazyCommand
-from parcelpost.cli.main import app
+from parcelpost.cli.main import LazyCommand, app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
-from parcelpost.system import tcp_server
+from parcelpost.files_and_sockets import tcp_server
 from tests.hostile_http import Reply, Request, batch_problem, form, read_request
 
 __all__ = [

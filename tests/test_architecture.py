@@ -13,8 +13,17 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "parcelpost"
 
 _GROUND = {"model", "errors", "clock", "health", "units"}
-_WORKER = _GROUND | {"places", "settings", "events", "telemetry", "storage", "upstream", "scrapers", "system"}
-_SIMULATOR = _WORKER | {"protocol", "log", "worker", "gateway", "raw_store"}
+_WORKER = _GROUND | {
+    "places",
+    "settings",
+    "events",
+    "telemetry",
+    "storage",
+    "upstream",
+    "scrapers",
+    "files_and_sockets",
+}
+_SIMULATOR = _WORKER | {"protocol", "log", "worker", "gateway", "object_store"}
 
 # A room is a module or a package directly under parcelpost. Nobody imports cli or contrib; only cli imports simulator.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -29,14 +38,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": _GROUND,
     "events": _GROUND,
     "protocol": _GROUND | {"places"},
-    "system": {"clock"},
-    "export": _GROUND | {"system"},
-    "raw_store": {"errors", "system"},
+    "files_and_sockets": {"clock"},
+    "export": _GROUND | {"files_and_sockets"},
+    "object_store": {"errors", "files_and_sockets"},
     "log": _GROUND | {"events"},
     "telemetry": _GROUND | {"events"},
     "storage": {"model", "errors", "events", "clock", "places"},
-    "upstream": {"model", "errors", "events", "protocol", "settings", "raw_store"},
-    "scrapers": {"model", "errors", "events", "clock", "places", "system"},
+    "upstream": {"model", "errors", "events", "protocol", "settings", "object_store"},
+    "scrapers": {"model", "errors", "events", "clock", "places", "settings", "files_and_sockets"},
     "worker": _WORKER,
     "gateway": {
         "model",
@@ -48,13 +57,13 @@ MAY_IMPORT: dict[str, set[str]] = {
         "places",
         "protocol",
         "settings",
-        "raw_store",
-        "system",
+        "object_store",
+        "files_and_sockets",
         "export",
     },
     "contrib": _GROUND | {"places", "settings", "storage", "scrapers"},
     "simulator": _SIMULATOR,
-    "cli": _SIMULATOR | {"simulator", "export", "system"},
+    "cli": _SIMULATOR | {"simulator", "export", "files_and_sockets"},
 }
 
 # Rooms that stand on the standard library, with what else each may use.
@@ -77,7 +86,7 @@ ROOMS_OF: dict[str, set[str]] = {
     "httpx2": {"upstream", "scrapers", "simulator"},
     "isal": {"storage"},
     "itemadapter": {"contrib"},
-    "obstore": {"raw_store"},
+    "obstore": {"object_store"},
     "playwright": {"scrapers"},
     "protego": {"scrapers"},
     "pyarrow": {"export"},

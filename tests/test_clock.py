@@ -47,7 +47,7 @@ def test_the_form_is_the_one_the_schema_names(moment: datetime, text: str) -> No
 
 
 def test_a_moment_without_a_zone_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="2026-01-01T00:00:00 has no zone"):
+    with pytest.raises(InvalidInput, match="2026-01-01T00:00:00 has no time zone"):
         iso(datetime(2026, 1, 1))  # noqa: DTZ001 - the point
 
 

@@ -138,7 +138,7 @@ def test_lines_below_the_level_are_left_out(level: str, shown: int) -> None:
 
 def test_a_denial_is_told_with_what_to_do() -> None:
     event = msgspec.structs.replace(away(denied=True), remedy="deploy the indexes")
-    assert written(event, format="human").rstrip().endswith("next try in 45 s; deploy the indexes")
+    assert written(event, format="human").rstrip().endswith("next attempt in 45 s; deploy the indexes")
     assert json.loads(written(event))["remedy"] == "deploy the indexes"
     assert not written(away(denied=True), format="human").rstrip().endswith(";")
 

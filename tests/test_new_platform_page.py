@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from scrapy.utils.misc import load_object
@@ -28,7 +29,7 @@ from tests.storage.factories import a_task
 from tests.website import Website, website
 
 PAGE = (Path(__file__).parents[1] / "docs" / "new-platform.md").read_text(encoding="utf-8")
-PARSER, POLITE, PACKAGE, REGISTERED, TWO_FUNCTIONS, HTML, BROWSER, SCRAPY = re.findall(
+PARSER, POLITE, PACKAGE, JSON_PLATFORM, HTML_PLATFORM, BROWSER, SCRAPY = re.findall(
     r"```python\n(.*?)```", PAGE, flags=re.DOTALL
 )
 FIELD_MAP, SETTINGS = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -50,7 +51,7 @@ def test_rows_are_read_by_the_field_map(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     (tmp_path / "page.json").write_text(json.dumps({"features": [{"attributes": ROW}]}))
     parse = ("parse", "page.json", "--platform", "arcgis", "--state", "WI", "--county", "rivers")
-    assert "no field map matches these columns" in forked(*parse).err
+    assert forked(*parse).document["field_map"] == "proposed"
     (tmp_path / "parcelpost.toml").write_text(FIELD_MAP)
     in_settings = forked(*parse)
     assert in_settings.code == 0, in_settings.err
@@ -110,12 +111,42 @@ async def test_functions_and_classes_with_a_fetch_parameter_download_pages(site:
     assert [asked.path for asked in site.asked] == ["/parcels/1-2", "/search"]
 
 
-def test_the_examples_run(tmp_path: Path) -> None:
-    """One after the other, each with names of its own."""
-    each = "import sys\nfor example in sys.argv[1:]:\n    exec(example, {'__name__': '__main__'})"
-    command = [sys.executable, "-c", each, REGISTERED, TWO_FUNCTIONS, HTML, BROWSER]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_the_county_platforms_read_their_pages() -> None:
+    answer = Page(body=b'{"folio": "11-2S", "owner": "Ann", "due": 120.50}', content_type="application/json")
+    record = parsed(JSON_PLATFORM, answer, "11-2S").data
+    assert (record["tax_due"], record["owner_names"], record["parcel_id_norm"]) == (120.5, ["Ann"], "112S")
+    html = b"""<html><table><tr><td>Owner:</td><td>Ann</td></tr></table>
+    <table><tr><th>Price</th><th>Date</th></tr><tr><td>$5</td><td>1/2/2020</td></tr></table></html>"""
+    page = parsed(HTML_PLATFORM, Page(body=html), "7")
+    assert (page.data["owner_names"], page.data["sales"][0]["date"]) == (["Ann"], "2020-01-02")
+    assert ("sales.price", True) in page.selectors
+
+
+class Parsed(NamedTuple):
+    data: dict[str, Any]
+    selectors: list[tuple[str, bool]]
+
+
+def parsed(example: str, page: Page, parcel_id: str) -> Parsed:
+    names: dict[str, Any] = {}
+    exec(example, names)
+    read_page = names["PLATFORM"].parse(page, Target(parcel_id=parcel_id, state="FL", county="columbia"))
+    assert isinstance(read_page.outcome, Done), read_page.outcome
+    assert isinstance(read_page.outcome.data, dict)
+    return Parsed(read_page.outcome.data, [(result.field, result.success) for result in read_page.selector_results])
+
+
+def test_a_registered_function_is_a_platform() -> None:
+    factory = ScraperFactory()
+    factory.register("mycounty", lambda parcel_id: {"owner": parcel_id})
+    assert "mycounty" in factory.names()
+
+
+def test_the_functions_that_render_pages_can_be_imported() -> None:
+    names: dict[str, object] = {}
+    exec(BROWSER, names)
+    assert callable(names["fetch"])
+    assert callable(names["search"])
 
 
 async def test_the_class_of_a_package_fetches_and_parses_again(site: Website) -> None:

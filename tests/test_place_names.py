@@ -36,9 +36,9 @@ def test_spellings_of_a_place_are_one() -> None:
 
 def test_a_place_that_does_not_exist_is_refused_and_the_nearest_named() -> None:
     for state, county, said in [
-        ("ZZ", "x", "there is no state 'ZZ'"),
-        ("Conecticut", "x", "there is no state 'Conecticut'; the nearest is Connecticut (CT)"),
-        ("CT", "€", "'€' is not a county's name"),
+        ("ZZ", "x", "unknown state 'ZZ'"),
+        ("Conecticut", "x", "unknown state 'Conecticut' (did you mean Connecticut (CT)?)"),
+        ("CT", "€", "'€' is not a county name"),
     ]:
         with pytest.raises(InvalidInput) as refused:
             normalized(Target(parcel_id="1", state=state, county=county))

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from parcelpost.system import tcp_server
+from parcelpost.files_and_sockets import tcp_server
 
 HOST = "127.0.0.1"
 PATIENCE = 60.0

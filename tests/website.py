@@ -9,7 +9,7 @@ from http.client import responses
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from parcelpost.system import tcp_server
+from parcelpost.files_and_sockets import tcp_server
 
 
 class Asked(NamedTuple):

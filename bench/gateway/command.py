@@ -1,4 +1,4 @@
-"""`python -m bench gateway`: the gateway beside bare inserts and beside a plain handler, and how its queue grows."""
+"""`python -m bench gateway`: the gateway compared with bare inserts and a plain handler; leasing from a long queue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.measure import fresh_folder, machine, scratch
 from bench.report import Goal, Report, Table, at_least, at_most, progress
 
 NAME = "gateway"
-HELP = "results stored through HTTP against bare inserts and a plain handler, and granting from a long queue"
+HELP = "storing results, compared with bare inserts and a plain handler; leasing from a long queue"
 
 BARE_GOAL = 0.4
 PEER_GOAL = 10
@@ -32,12 +32,12 @@ class Plan:
     batches: int
     peer_batches: int
     repetitions: int
-    few: int
-    many: int
+    shallow: int
+    deep: int
 
 
-_FULL = Plan(batches=400, peer_batches=40, repetitions=3, few=1_000, many=1_000_000)
-_QUICK = Plan(batches=100, peer_batches=16, repetitions=3, few=1_000, many=100_000)
+_FULL = Plan(batches=400, peer_batches=40, repetitions=3, shallow=1_000, deep=1_000_000)
+_QUICK = Plan(batches=100, peer_batches=16, repetitions=3, shallow=1_000, deep=100_000)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,13 +61,13 @@ def run(arguments: argparse.Namespace) -> Report:
 def _store(plan: Plan, folder: Path, server: str) -> Trios:
     trios: Trios = {"SQLite": [], "PostgreSQL": []}
     for number in range(plan.repetitions):
-        for name, found in trios.items():
+        for name, measured in trios.items():
             progress(f"repetition {number + 1} of {plan.repetitions}: storing results in {name}")
             with fresh_folder(folder) as place:
                 if name == "SQLite":
-                    found.append(ledgers.store_on_sqlite(place, plan.batches, plan.peer_batches))
+                    measured.append(ledgers.store_on_sqlite(place, plan.batches, plan.peer_batches))
                 else:
-                    found.append(ledgers.store_on_postgres(server, place, plan.batches, plan.peer_batches))
+                    measured.append(ledgers.store_on_postgres(server, place, plan.batches, plan.peer_batches))
     return trios
 
 
@@ -75,8 +75,8 @@ async def _grant(plan: Plan, folder: Path, server: str) -> Grants:
     grants: Grants = {}
     for name in ("SQLite", "PostgreSQL"):
         databases = {}
-        for queued in (plan.few, plan.many):
-            progress(f"granting: queueing {queued:,} tasks in {name}")
+        for queued in (plan.shallow, plan.deep):
+            progress(f"leases: queueing {queued:,} tasks in {name}")
             if name == "SQLite":
                 databases[queued] = str(folder / f"queue-{queued}.db")
             else:
@@ -87,50 +87,50 @@ async def _grant(plan: Plan, folder: Path, server: str) -> Grants:
 
 
 def _targets(trios: Trios, grants: Grants, plan: Plan) -> list[Goal]:
-    found = []
+    goals = []
     for name, runs in trios.items():
-        found += [
-            at_least(f"{name}: results stored / bare bulk insert", BARE_GOAL, median(one.to_bare for one in runs)),
-            at_least(f"{name}: results stored / plain handler", PEER_GOAL, median(one.to_peer for one in runs)),
+        goals += [
+            at_least(f"{name}: results stored / bare bulk insert", BARE_GOAL, median(trio.to_bare for trio in runs)),
+            at_least(f"{name}: results stored / plain handler", PEER_GOAL, median(trio.to_peer for trio in runs)),
         ]
     for name, seconds in grants.items():
-        ratio = median(seconds[plan.many]) / median(seconds[plan.few])
-        found.append(at_most(f"{name}: a grant at {plan.many:,} queued / at {plan.few:,}", GRANT_GOAL, ratio))
-    return found
+        ratio = median(seconds[plan.deep]) / median(seconds[plan.shallow])
+        goals.append(at_most(f"{name}: a lease at {plan.deep:,} queued / at {plan.shallow:,}", GRANT_GOAL, ratio))
+    return goals
 
 
 def _stored_table(trios: Trios) -> Table:
     rows = [
         [
             name,
-            f"{median(one.ours.rate for one in runs):,.0f}",
-            f"{median(one.bare.rate for one in runs):,.0f}",
-            f"{median(one.peer.rate for one in runs):,.0f}",
-            f"{median(one.to_bare for one in runs):.2f}",
-            f"{median(one.to_peer for one in runs):.1f}",
+            f"{median(trio.ours.rate for trio in runs):,.0f}",
+            f"{median(trio.bare.rate for trio in runs):,.0f}",
+            f"{median(trio.peer.rate for trio in runs):,.0f}",
+            f"{median(trio.to_bare for trio in runs):.2f}",
+            f"{median(trio.to_peer for trio in runs):.1f}",
         ]
         for name, runs in trios.items()
     ]
-    header = ["database", "the gateway", "bare insert", "plain handler", "to bare", "to handler"]
-    return Table("Results of 2 KB stored per second, 100 a batch", header, rows)
+    header = ["database", "the gateway", "bare insert", "plain handler", "/ bare insert", "/ plain handler"]
+    return Table("Results of 2 KB stored per second, 100 per batch", header, rows)
 
 
 def _grants_table(grants: Grants) -> Table:
     rows = [
         [name, f"{queued:,}", f"{median(seconds) * 1000:.2f}"]
-        for name, found in grants.items()
-        for queued, seconds in found.items()
+        for name, seconds_by_depth in grants.items()
+        for queued, seconds in seconds_by_depth.items()
     ]
-    return Table(f"A grant of {ledgers.TASKS} tasks", ["database", "queued", "ms"], rows)
+    return Table(f"Leasing {ledgers.TASKS} tasks", ["database", "queued", "ms"], rows)
 
 
 def _stored(trios: Trios) -> list[dict[str, Any]]:
     return [
         {
             "database": name,
-            "gateway_per_second": [one.ours.rate for one in runs],
-            "bare_per_second": [one.bare.rate for one in runs],
-            "handler_per_second": [one.peer.rate for one in runs],
+            "gateway_per_second": [trio.ours.rate for trio in runs],
+            "bare_per_second": [trio.bare.rate for trio in runs],
+            "handler_per_second": [trio.peer.rate for trio in runs],
         }
         for name, runs in trios.items()
     ]
@@ -139,6 +139,6 @@ def _stored(trios: Trios) -> list[dict[str, Any]]:
 def _granted(grants: Grants) -> list[dict[str, Any]]:
     return [
         {"database": name, "queued": queued, "seconds": seconds}
-        for name, found in grants.items()
-        for queued, seconds in found.items()
+        for name, seconds_by_depth in grants.items()
+        for queued, seconds in seconds_by_depth.items()
     ]

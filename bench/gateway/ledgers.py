@@ -1,4 +1,4 @@
-"""Results stored and tasks granted per second: the gateway, the bare driver and the peer, one after the other."""
+"""Storing results and leasing tasks: the gateway, the bare database driver and the plain handler, in turn."""
 
 from __future__ import annotations
 
@@ -26,12 +26,19 @@ from parcelpost.model import Priority, Target, Task
 Rows = Mapping[str, Sequence[tuple[Any, ...]]]
 """By table."""
 
-_TABLES = ("parcels", "results", "liens")
+_TABLES = {
+    "parcels": "parcel_no",
+    "sources": "source_no",
+    "results": "source_no",
+    "liens": "lien_no",
+    "lien_sources": "lien_no",
+}
+"""What orders the rows of each."""
 
 
 def sqlite_rows(filled: Path) -> Rows:
     with closing(sqlite3.connect(filled)) as db:
-        return {name: db.execute(f"SELECT * FROM {name} ORDER BY parcel_no").fetchall() for name in _TABLES}
+        return {name: db.execute(f"SELECT * FROM {name} ORDER BY {no}").fetchall() for name, no in _TABLES.items()}
 
 
 def insert_sqlite(rows: Rows, empty: Path, batches: int) -> Run:
@@ -52,15 +59,15 @@ async def postgres_rows(filled: str) -> Rows:
     connection = await asyncpg.connect(filled)
     try:
         return {
-            name: [tuple(row) for row in await connection.fetch(f"SELECT * FROM {name} ORDER BY parcel_no")]
-            for name in _TABLES
+            name: [tuple(row) for row in await connection.fetch(f"SELECT * FROM {name} ORDER BY {no}")]
+            for name, no in _TABLES.items()
         }
     finally:
         await connection.close()
 
 
 async def insert_postgres(rows: Rows, empty: str, batches: int) -> Run:
-    """With COPY, which asyncpg's documentation names as the fastest way in."""
+    """Uses COPY, the fastest way according to asyncpg's documentation."""
     connection = await asyncpg.connect(empty)
     try:
         parts = [_part(rows, batch, batches) for batch in range(batches)]
@@ -75,11 +82,12 @@ async def insert_postgres(rows: Rows, empty: str, batches: int) -> Run:
 
 
 def _part(rows: Rows, batch: int, batches: int) -> Rows:
-    """Every batch has as many rows of each table."""
+    """Returns one batch: an equal share of the rows of each table."""
     cut = {
-        name: found[len(found) * batch // batches : len(found) * (batch + 1) // batches] for name, found in rows.items()
+        name: values[len(values) * batch // batches : len(values) * (batch + 1) // batches]
+        for name, values in rows.items()
     }
-    return {name: found for name, found in cut.items() if found}
+    return {name: values for name, values in cut.items() if values}
 
 
 TASKS = 50
@@ -95,14 +103,14 @@ _MANY = 10_000
 
 
 async def fill_queue(database: str, queued: int) -> None:
-    """Tasks of four platforms and all priorities, mixed."""
+    """Queues tasks of four platforms and all priorities, mixed."""
     async with open_ledger(database, 1_000, SystemClock()) as ledger:
         for first in range(0, queued, _CHUNK):
             await ledger.add_tasks(list(_make_tasks(first, min(first + _CHUNK, queued))), _NOW)
 
 
 async def measure_grants(databases: dict[int, str]) -> dict[int, list[float]]:
-    """Seconds of each grant, by how many tasks were queued. Rounds go in turn, and each begins with all of them."""
+    """Returns the seconds of each lease by queue length. Rounds alternate, and each starts with all tasks queued."""
     seconds: dict[int, list[float]] = {queued: [] for queued in databases}
     for number in range(_ROUNDS + 1):
         for queued, database in databases.items():
@@ -120,7 +128,7 @@ async def _round(ledger: Ledger, now: datetime) -> list[float]:
         granted = await ledger.grant(f"bench-{number}", _ASKED_FOR, TASKS, now, now + _LEASE)
         taken.append(time.perf_counter() - start)
         if len(granted) != TASKS:
-            raise RuntimeError(f"{len(granted)} tasks were granted, not {TASKS}")
+            raise RuntimeError(f"{len(granted)} tasks were leased instead of {TASKS}")
     await ledger.expire_leases(now + 1.5 * _LEASE, _MANY)
     return taken[1:]  # a new connection's first call prepares its statements
 
@@ -182,7 +190,7 @@ def store_on_postgres(server: str, folder: Path, batches: int, peer_batches: int
 
 
 async def _lease_tasks(database: str, batches: int) -> None:
-    """The tasks of the results to come, each held by the worker that will send its result, as in life."""
+    """The tasks of the results to come, each leased by the worker that will send its result."""
     clock = SystemClock()
     async with open_ledger(database, _ATTEMPTS, clock) as ledger:
         for batch, tasks in enumerate(batches_of_tasks(batches)):
@@ -190,7 +198,7 @@ async def _lease_tasks(database: str, batches: int) -> None:
             await ledger.add_tasks(tasks, now)
             granted = await ledger.grant(worker_of(batch), [PLATFORM], BATCH, now, now + _STORE_LEASE)
             if len(granted) != BATCH:
-                raise RuntimeError(f"{len(granted)} tasks were granted, not {BATCH}")
+                raise RuntimeError(f"{len(granted)} tasks were leased instead of {BATCH}")
 
 
 def _through(serve: client.Serve, database: str, folder: Path, batches: int) -> Run:

@@ -1,6 +1,6 @@
-"""What most would write: FastAPI, a model of the body, SQLAlchemy, one upsert per row, one commit per batch.
+"""A plain handler: FastAPI, a model of the body, SQLAlchemy, one upsert per row, one commit per batch.
 
-`python -m bench.gateway.peer DATABASE PORT` serves it with uvicorn, as its documentation says.
+`python -m bench.gateway.peer DATABASE PORT` serves it with uvicorn.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def make_app(database: str) -> FastAPI:
 
         @event.listens_for(engine.sync_engine, "connect")
         def durable(connection: Any, _record: Any) -> None:
-            """The durability that is compared, in the mode that lets readers read."""
+            """Sets the same durability as the gateway's, in WAL mode."""
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA busy_timeout = 60000")
@@ -75,8 +75,8 @@ def make_app(database: str) -> FastAPI:
     @app.post("/internal/results")
     async def results(batch: list[ParcelResult]) -> dict[str, int]:
         async with sessions() as session:
-            for one in batch:
-                row = one.model_dump(exclude={"idempotency_key"})
+            for entry in batch:
+                row = entry.model_dump(exclude={"idempotency_key"})
                 statement = insert(Parcel).values(**row)
                 changed = {name: statement.excluded[name] for name in row if name not in _KEY}
                 await session.execute(statement.on_conflict_do_update(index_elements=_KEY, set_=changed))

@@ -1,4 +1,4 @@
-"""`bench parse`: parsing pages beside BeautifulSoup, and the cost of learning."""
+"""`python -m bench parse`: parsing pages, compared with BeautifulSoup, and the cost of learning."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from parcelpost.simulator.web import Layout, Request
 from parcelpost.storage.lpm import LocalPersistenceManager
 
 KNOWN_AFTER = 100
-"""Pages: of a site's first ones every try is told, later of some."""
+"""Pages. Signals are stored for all of a site's first pages and for some of the later ones."""
 _ALONE = -1
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def measure_learning(platform: CountyPlatform, pages: Sequence[bytes], rounds: int) -> tuple[float, float]:
-    """Of the processor time of parsing alone, what ordering, noting and telling add, and what storing adds.
+    """Returns what ranking and recording add to the processor time of parsing, and what storing adds, as shares.
 
-    A read counts as the least time that one of the same page took which told as many signals: other programs on the
-    machine disturb single reads by more than learning costs.
+    Each parse counts as the minimum for the same page and number of signals, because other programs disturb single
+    measurements by more than learning costs.
     """
     target = Target(parcel_id="", state="FL", county="invented")
     task = Task(task_id="bench", platform=platform.name, target=target)
@@ -82,7 +82,7 @@ _REAL = {
     "leepa": "leepa/*.html",
     "collier_pa": "collier_pa/*.html",
 }
-"""Of one county each: an ordinary scraper is written for one."""
+"""Pages of one county each, since an ordinary scraper is written for one."""
 PLATFORMS = tuple(_REAL)
 _REAL_PAGES = 8
 
@@ -93,7 +93,7 @@ def simulated_pages(platform: str, count: int) -> list[bytes]:
 
 
 def real_pages(platform: str) -> list[bytes]:
-    """So many, the same ones again where there are fewer. Empty: there are none here."""
+    """Returns the same number of pages for each platform, repeated if there are fewer, or none."""
     folder = os.environ.get("PARCELPOST_CORPUS", "")
     files = sorted(Path(folder).glob(_REAL[platform])) if folder else []
     return [file.read_bytes() for file in islice(cycle(files), _REAL_PAGES if files else 0)]
@@ -103,16 +103,16 @@ def _page(platform: str, number: int, world: World) -> bytes:
     site = SITES[platform]
     assert site.parcel_id is not None
     parcel = quote(site.parcel_id(number))
-    if platform == "grizzly_gis":  # its address gives a frame, whose form leads to the page
+    if platform == "grizzly_gis":  # its URL returns a frame with a form that leads to the page
         form = f"bHandoff_PIN={parcel}".encode()
-        asked = Request(method="POST", target="/gis/recordSearch_2_Results/", headers={}, body=form)
+        request = Request(method="POST", target="/gis/recordSearch_2_Results/", headers={}, body=form)
     else:
-        asked = Request(method="GET", target=site.address.replace("{parcel}", parcel), headers={})
-    return site.respond(asked, world, Layout()).body
+        request = Request(method="GET", target=site.address.replace("{parcel}", parcel), headers={})
+    return site.respond(request, world, Layout()).body
 
 
 NAME = "parse"
-HELP = "reading pages, against the same fields read with BeautifulSoup"
+HELP = "parsing pages, compared with BeautifulSoup, and the cost of learning"
 GOAL, MOST_LEARNING = 10.0, 0.05
 REPETITIONS = 5
 OURS, PARSERS = "parcelpost", ("html.parser", "lxml")
@@ -120,24 +120,24 @@ _TARGET = Target(parcel_id="", state="FL", county="invented")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--pages", type=int, default=0, help="how many simulated pages each (default: 100, quick: 20)")
+    parser.add_argument("--pages", type=int, default=0, help="simulated pages per platform (default: 100, quick: 20)")
 
 
 def run(arguments: argparse.Namespace) -> Report:
     count = arguments.pages or (20 if arguments.quick else 100)
-    made = {name: simulated_pages(name, count) for name in PLATFORMS}
-    given = {name: pages for name in PLATFORMS if (pages := real_pages(name))}
+    simulated = {name: simulated_pages(name, count) for name in PLATFORMS}
+    real = {name: pages for name in PLATFORMS if (pages := real_pages(name))}
     rows, data, targets = [], [], []
-    for kind, sets in (("simulated", made), ("real", given)):
+    for kind, sets in (("simulated", simulated), ("real", real)):
         rates = {name: _rates(kind, name, pages) for name, pages in sets.items()}
-        rows += [_row(kind, name, sets[name], found) for name, found in rates.items()]
-        data += [{"pages": kind, "platform": name, "per_second": found} for name, found in rates.items()]
+        rows += [_row(kind, name, sets[name], per_second) for name, per_second in rates.items()]
+        data += [{"pages": kind, "platform": name, "per_second": per_second} for name, per_second in rates.items()]
         targets += _targets(kind, rates)
-    learning, table = _learning(made, 3 if arguments.quick else 10)
-    noting = mean(share for share, _ in learning.values())
+    learning, table = _learning(simulated, 3 if arguments.quick else 10)
+    recording = mean(share for share, _ in learning.values())
     storing = mean(share for _, share in learning.values())
-    targets.append(at_most("noting / parsing, mean", MOST_LEARNING, noting))
-    targets.append(at_most("noting and storing / parsing, mean", MOST_LEARNING, noting + storing))
+    targets.append(at_most("recording / parsing, mean", MOST_LEARNING, recording))
+    targets.append(at_most("recording and storing / parsing, mean", MOST_LEARNING, recording + storing))
     header = ["pages", "platform", "KB", OURS, *PARSERS, *(f"/ {name}" for name in PARSERS)]
     reading = Table("Pages per second, one core", header, rows, left=2)
     return Report(NAME, targets, [reading, table], {"figures": data, "learning": learning})
@@ -146,7 +146,7 @@ def run(arguments: argparse.Namespace) -> Report:
 def _targets(kind: str, rates: Mapping[str, Mapping[str, float]]) -> list[Goal]:
     if not rates:
         return []
-    ratio = geometric_mean(found[OURS] / found["html.parser"] for found in rates.values())
+    ratio = geometric_mean(per_second[OURS] / per_second["html.parser"] for per_second in rates.values())
     return [at_least(f"{kind}: rate / html.parser, geometric mean", GOAL, ratio)]
 
 
@@ -171,13 +171,13 @@ def _rates(kind: str, name: str, pages: Sequence[bytes]) -> dict[str, float]:
             for body in pages:
                 read(body)
             seconds[reader].append(time.perf_counter() - start)
-    return {reader: len(pages) / median(found) for reader, found in seconds.items()}
+    return {reader: len(pages) / median(durations) for reader, durations in seconds.items()}
 
 
 def _platform(name: str) -> CountyPlatform:
-    found = county_platform(name)
-    assert found is not None
-    return found
+    platform = county_platform(name)
+    assert platform is not None
+    return platform
 
 
 def _record(platform: CountyPlatform, body: bytes) -> Mapping[str, Any]:
@@ -188,12 +188,12 @@ def _record(platform: CountyPlatform, body: bytes) -> Mapping[str, Any]:
 
 
 def _check(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """That both have read the same, whatever the one reads: else their times say nothing."""
+    """Checks that both read the same values; otherwise their times could not be compared."""
     for name, value in theirs.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
             assert len(value) == len(ours[name]), name
-            for one, other in zip(value, ours[name], strict=True):
-                _check(one, other)
+            for their_row, our_row in zip(value, ours[name], strict=True):
+                _check(their_row, our_row)
         else:
             assert value == ours[name], (name, value, ours[name])
 
@@ -204,8 +204,8 @@ def _learning(sets: Mapping[str, Sequence[bytes]], rounds: int) -> tuple[dict[st
         progress(f"learning from pages of {name}")
         shares[name] = measure_learning(_platform(name), pages, rounds)
     rows = [
-        [name, f"{noting:.1%}", f"{storing:.1%}", f"{noting + storing:.1%}"]
-        for name, (noting, storing) in shares.items()
+        [name, f"{recording:.1%}", f"{storing:.1%}", f"{recording + storing:.1%}"]
+        for name, (recording, storing) in shares.items()
     ]
-    header = ["platform", "ordering and noting", "storing", "together"]
+    header = ["platform", "ranking and recording", "storing", "total"]
     return shares, Table("Learning, as a share of parsing simulated pages without it", header, rows)

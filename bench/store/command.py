@@ -1,4 +1,4 @@
-"""`python -m bench store`: measures the store and its peers, and compares them with the goals."""
+"""`python -m bench store`: the store, compared with other queues on SQLite."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from bench.measure import Run, fresh_folder, machine, scratch, survives_power_lo
 from bench.report import Goal, Report, Table, at_least, at_most, progress
 from bench.store import peers
 from bench.store.contenders import CEILING, OURS, Contender, Durability, Work, make_work
-from bench.store.depth import Depth, measure_depths
-from bench.store.memory import Memory, measure_memory
+from bench.store.depth import Depth, Memory, measure_depths, measure_memory
 from bench.store.peers import AIOSQLITE, STDLIB
 
 OURS_NAME, CEILING_NAME = "parcelpost", "sqlite3 ceiling"
@@ -100,8 +99,8 @@ def _rate_targets(compared: Comparison) -> list[Goal]:
 def _depth_targets(depths: list[Depth]) -> list[Goal]:
     least, deepest, kept = depths[0], depths[-2], depths[-1]
     return [
-        at_most(f"{what}: {name} / {least.name}", 1.3, measured / base)
-        for what, base, figures in (
+        at_most(f"{operation}: {name} / {least.name}", 1.3, measured / base)
+        for operation, base, figures in (
             ("claim", least.claim_mean, ((deepest.name, deepest.claim_mean), (kept.name, kept.claim_mean))),
             ("open", least.open_median, ((deepest.name, deepest.open_median), (kept.name, kept.open_median))),
         )
@@ -120,7 +119,7 @@ def durability_table(compared: Comparison, missing: list[str]) -> Table:
         survives = "yes" if durability.survives_power_loss else "no"
         rows.append([contender.name, str(durability), survives, contender.callers, contender.after_kill])
     notes = [f"not installed, not measured (pip install parcelpost[bench]): {', '.join(missing)}"] if missing else []
-    header = ["contender", "journal/sync", "survives power loss", "its callers are", "a claimed task after kill -9"]
+    header = ["contender", "journal/sync", "survives power loss", "callers", "a claimed task after kill -9"]
     return Table("Durability, as read from each live connection", header, rows, notes, left=5)
 
 
@@ -133,7 +132,7 @@ def rate_table(compared: Comparison, limit: float) -> Table:
         ]
         for c in compared.contenders
     ]
-    note = f"Medians. No measurement goes on for more than {limit:g} s; -: the library has no such call."
+    note = f"Medians. Each measurement ends after {limit:g} s; -: the library has no such call."
     return Table(
         "Operations per second (@ callers)", ["contender", "durability", *map(str, OPERATIONS)], rows, [note], 2
     )
@@ -157,7 +156,7 @@ def p99_table(compared: Comparison) -> Table:
         for c in compared.contenders
         if c.name != CEILING_NAME
     ]
-    return Table("p99 of one operation as its caller sees it, ms", ["contender", *map(str, timed)], rows)
+    return Table("p99 latency of one operation, ms", ["contender", *map(str, timed)], rows)
 
 
 def depth_table(depths: list[Depth]) -> Table:
@@ -185,7 +184,7 @@ def _rate(rate: float | None) -> str:
 
 
 NAME = "store"
-HELP = "the local store against other queues on SQLite"
+HELP = "the local store, compared with other queues on SQLite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +192,7 @@ class Plan:
     tasks: int
     repetitions: int
     limit: float
-    """Seconds one measurement may go on."""
+    """Maximum seconds of one measurement."""
     pending: list[int]
     finished: int
     rounds: int
@@ -220,7 +219,7 @@ async def _measure(plan: Plan, folder: Path) -> Report:
     where = machine(folder)
     progress(f"measuring in {folder} ({where['file_system']}), load {where['load']}")
     if not survives_power_loss(str(where["file_system"])):
-        progress("this file system is in memory: no figure here says anything about durability")
+        progress("this file system is in memory: the figures say nothing about durability")
     progress(f"memory: adding {plan.memory_tasks:,} tasks")
     with fresh_folder(folder) as place:
         memory = measure_memory(place, plan.memory_tasks)
@@ -249,7 +248,7 @@ async def _compare(plan: Plan, folder: Path) -> Comparison:
     """Contenders take turns within each operation, and each repetition starts with another one."""
     work = make_work(plan.tasks)
     gc.collect()
-    gc.freeze()  # the inputs are the benchmark's own: no contender pays for their garbage collection
+    gc.freeze()  # no contender pays for collecting the inputs
     contenders = [OURS, *AIOSQLITE, *STDLIB, CEILING, *peers.installed()]
     durability: dict[str, Durability] = {}
     for contender in contenders:

@@ -1,4 +1,4 @@
-"""What is measured: the work, our store, a ceiling, and what a contender must offer."""
+"""The tasks and results to store, the interface of a contender, our store, and a ceiling."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _make_target(number: int) -> Target:
 
 
 def _make_record(number: int) -> dict[str, Any]:
-    """What a scraper brings of one parcel, padded to 2 KB of compact JSON."""
+    """Returns a record of one parcel, padded to 2 KB of compact JSON."""
     record: dict[str, Any] = {
         "parcel_id": f"{number:08}-000",
         "owner": {"name": f"DOE JOHN {number}", "mailing": f"{number % 900} MAIN ST, HARTFORD, CT 06103"},
@@ -88,19 +88,19 @@ SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """What SQLite was told, as read from a live connection."""
+    """SQLite's settings, as read from a live connection."""
 
     journal: str
     synchronous: str
 
     @property
     def survives_power_loss(self) -> bool:
-        """Whether an operation that has returned is still there after the power was cut."""
+        """Whether an operation that has returned survives a power failure."""
         return self.synchronous in ("FULL", "EXTRA") and self.journal not in ("OFF", "MEMORY")
 
     @classmethod
     def of(cls, journal: str | bytes, synchronous: int) -> Durability:
-        """From the answers of the two pragmas."""
+        """From the values of the two pragmas."""
         name = journal.decode() if isinstance(journal, bytes) else journal
         return cls(name.upper(), SYNCHRONOUS[synchronous])
 
@@ -115,14 +115,14 @@ def read_durability(connection: sqlite3.Connection) -> Durability:
 
 
 class Session(Protocol):
-    """An open queue. `limit` is in seconds: a slow disk shortens a measurement, not its meaning."""
+    """An open queue. `limit` is in seconds; on a slow disk, fewer operations are measured."""
 
     async def durability(self) -> Durability: ...
 
     async def enqueue(self, callers: int, limit: float) -> Run: ...
 
     async def enqueue_bulk(self) -> Run | None:
-        """All tasks in one call and one transaction, or None where the library has no such thing."""
+        """Adds all tasks in one call and one transaction. Returns None if the library cannot."""
 
     async def claim_and_save(self, callers: int, limit: float) -> Run: ...
 
@@ -131,9 +131,9 @@ class Session(Protocol):
 class Contender:
     name: str
     callers: str
-    """What its N callers are."""
+    """Coroutines or threads."""
     after_kill: str
-    """What becomes of a task that was claimed when the process was killed."""
+    """What happens to a task that was claimed when the process was killed."""
     open: Callable[[Path, Work], AbstractAsyncContextManager[Session]]
     peer: bool = True
     """Whether the goals for peers apply to it, if it survives power loss."""
@@ -159,7 +159,7 @@ class CoroutineSession(ABC):
 
 
 class ThreadSession(ABC):
-    """Callers are threads. The event loop stands still meanwhile: it has nothing else to do."""
+    """Callers are threads. The event loop is blocked meanwhile."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -191,7 +191,7 @@ class _OurSession(CoroutineSession):
         self._lpm = lpm
 
     async def durability(self) -> Durability:
-        return await self._lpm._db.write(read_durability)  # as its writer sees it in a group that must last
+        return await self._lpm._db.write(read_durability)  # as its writer sees it
 
     async def put(self, number: int) -> None:
         await self._lpm.add_task(self._work.tasks[number])
@@ -249,7 +249,7 @@ def _put_row(work: Work, number: int) -> _Row:
 
 
 def _result_row(work: Work, number: int) -> _Row:
-    """Everything of a result but its task's id, which only the claim tells."""
+    """Everything of a result except its task's id, which comes from the claim."""
     task, data = work.tasks[number], json.dumps(work.records[number], separators=(",", ":"))
     key = hashlib.sha256(f"{task.task_id}{data}".encode()).hexdigest()
     place = (task.target.parcel_id, task.platform, task.target.state, task.target.county)

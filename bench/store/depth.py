@@ -1,22 +1,25 @@
-"""Whether a claim and an open take the same time however much is stored.
+"""How long opening the store and claiming a task take, by number of stored tasks, and the memory of adding them.
 
-Each depth has a store of its own; rounds go over all of them in turn, so that noise hits all alike. A round opens the
-store (timed), claims 250 tasks one after the other (each timed), gives them back and closes. The figure for claims is
-the mean over all rounds, so that a claim that fetches for the next ones hides nothing.
+Each depth has its own store, and rounds alternate between them. A round opens the store (timed), claims 250 tasks one
+after the other (each timed), releases them and closes. The figure for claims is the mean over all rounds.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import json
 import os
 import sqlite3
+import subprocess
+import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 from statistics import mean, median
 
-from bench.measure import percentile
+from bench.measure import MB, peak_bytes, percentile
 from bench.report import progress
 from bench.store.contenders import OPTIONS, PLATFORM, make_tasks, store_path
 from parcelpost.clock import SystemClock, iso
@@ -77,7 +80,7 @@ class Depth:
 
 
 async def measure_depths(folder: Path, pending: list[int], finished: int, rounds: int) -> list[Depth]:
-    """The depths in the order given, then the smallest one again with finished rows kept."""
+    """Measures the depths in this order, then the smallest one again with finished rows."""
     depths = [*(Depth(count, 0) for count in pending), Depth(min(pending), finished)]
     folders = [folder / str(number) for number in range(len(depths))]
     for depth, place in zip(depths, folders, strict=True):
@@ -136,3 +139,40 @@ async def _measure_round(folder: Path) -> tuple[float, list[float]]:
         for claim in claimed:
             await lpm.release(claim)
     return opened, times
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Resident memory of adding many tasks from an iterator, in a new process."""
+
+    tasks: int
+    peak_mb: float
+    before_mb: float
+    """With everything imported and nothing open."""
+    seconds: float
+
+
+def measure_memory(folder: Path, tasks: int) -> Memory:
+    command = [sys.executable, "-m", "bench.store.depth", str(folder), str(tasks)]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+    return Memory(**json.loads(printed))
+
+
+async def _add_tasks(folder: Path, count: int) -> Memory:
+    before = peak_bytes()
+    start = time.perf_counter()
+    async with LocalPersistenceManager.open(store_path(folder), options=OPTIONS) as lpm:
+        added = await lpm.add_tasks(make_tasks(count))
+    if added.new != count:
+        raise RuntimeError(f"{added.new} of {count} tasks were added")
+    return Memory(count, peak_bytes() / MB, before / MB, time.perf_counter() - start)
+
+
+def main() -> None:
+    folder, count = sys.argv[1:]
+    memory = asyncio.run(_add_tasks(Path(folder), int(count)))
+    print(json.dumps(asdict(memory)))
+
+
+if __name__ == "__main__":
+    main()

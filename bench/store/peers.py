@@ -1,4 +1,4 @@
-"""The store's peers: what an ordinary developer writes, and queue libraries on SQLite as documented."""
+"""The store's peers: hand-written SQLite code, and queue libraries on SQLite used as documented."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _outcome(work: Work, number: int, task_id: str) -> Mapping[str, Any]:
 
 
 class _PersistQueueSession(ThreadSession):
-    """Pickles by itself, which is faster than JSON."""
+    """Uses its own pickling, which is faster than JSON."""
 
     def __init__(self, work: Work, tasks: Any, results: Any) -> None:
         super().__init__(work)
@@ -249,7 +249,7 @@ async def _open_litequeue(folder: Path, work: Work) -> AsyncIterator[_LitequeueS
 
 
 class _HueySession(ThreadSession):
-    """Deletes a task when it is taken: there is nothing to acknowledge."""
+    """Deletes a task when it is taken, so there is nothing to acknowledge."""
 
     def __init__(self, work: Work, storage: Any) -> None:
         super().__init__(work)
@@ -281,7 +281,7 @@ async def _open_huey(folder: Path, work: Work) -> AsyncIterator[_HueySession]:
 
 
 class _QueuelibSession(CoroutineSession):
-    """Deletes a task when it is taken, too. Each turn of the loop lets the next caller in, as Scrapy's does."""
+    """Also deletes a task when it is taken. Yields to the next caller after each operation, as Scrapy does."""
 
     def __init__(self, work: Work, tasks: Any, results: Any) -> None:
         super().__init__(work)

@@ -1,4 +1,4 @@
-"""Grafana's dashboard: writes parcelpost.json beside this file. A metric that does not exist is an error."""
+"""Writes the Grafana dashboard parcelpost.json. An unknown metric is an error."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ FILE = Path(__file__).with_name("parcelpost.json")
 KNOWN: Mapping[str, tuple[str, ...]] = Telemetry().series | {name: labels for name, (_, labels) in METRICS.items()}
 """Name -> labels."""
 
-_GIVEN_BY_PROMETHEUS = {"instance", "job"}
+_PROMETHEUS_LABELS = {"instance", "job"}
 
 
 def series(name: str, *, over: str = "", **labels: str) -> str:
     """`series("outbox", state="unsynced")` is `parcelpost_outbox{state="unsynced"}`. `over` is a range such as `5m`.
 
-    A value that begins with `~` is a regular expression. Raises KeyError for a name or a label that is not there.
+    A value that begins with `~` is a regular expression. Raises KeyError for an unknown name or label.
     """
     full = f"parcelpost_{name}"
-    if unknown := set(labels) - {*KNOWN[full], *_GIVEN_BY_PROMETHEUS}:
+    if unknown := set(labels) - {*KNOWN[full], *_PROMETHEUS_LABELS}:
         raise KeyError(f"{full} has no {', '.join(sorted(unknown))}")
-    chosen = ",".join(
+    selector = ",".join(
         f'{label}=~"{value[1:]}"' if value.startswith("~") else f'{label}="{value}"' for label, value in labels.items()
     )
-    return full + (f"{{{chosen}}}" if chosen else "") + (f"[{over}]" if over else "")
+    return full + (f"{{{selector}}}" if selector else "") + (f"[{over}]" if over else "")
 
 
-_HERE = "~$worker"
-"""The workers that were chosen."""
+_CHOSEN = "~$worker"
+"""The workers selected in the dashboard."""
 
 
 class Panel(NamedTuple):
@@ -47,7 +47,7 @@ class Panel(NamedTuple):
     width: int = 8
     height: int = 8
     bad_from: float | None = None
-    """A figure of this size and above is red."""
+    """Values from here on are red."""
 
 
 def _figure(title: str, expr: str, unit: str = "short", bad_from: float | None = None) -> Panel:
@@ -58,8 +58,8 @@ def _rate(name: str, by: str, **labels: str) -> str:
     return f"sum by ({by}) (rate({series(name, over='5m', **labels)}))"
 
 
-def _slowest(name: str, share: float) -> str:
-    return f"histogram_quantile({share}, sum by (le) (rate({series(name, instance=_HERE, over='5m')})))"
+def _quantile(name: str, share: float) -> str:
+    return f"histogram_quantile({share}, sum by (le) (rate({series(name, instance=_CHOSEN, over='5m')})))"
 
 
 _QUEUED = f"max(sum by (instance) ({series('gateway_tasks', state='queued')}))"
@@ -67,95 +67,98 @@ _QUEUED = f"max(sum by (instance) ({series('gateway_tasks', state='queued')}))"
 _FLEET = (
     _figure("Workers alive", f"max({series('gateway_workers_alive')})"),
     _figure("Queued", f"{_QUEUED} or vector(0)"),
-    _figure("In workers' hands", f"max({series('gateway_leases')})"),
-    _figure("To be delivered", f"max({series('gateway_unsynced')})"),
-    _figure("Left in stores of silent workers", f"max({series('gateway_unsynced_left')})", bad_from=1),
+    _figure("Leased", f"max({series('gateway_leases')})"),
+    _figure("Not delivered yet", f"max({series('gateway_unsynced')})"),
+    _figure("Left in inactive stores", f"max({series('gateway_unsynced_left')})", bad_from=1),
     _figure("Tasks dead", f"max(sum by (instance) ({series('gateway_tasks', state='dead')})) or vector(0)", bad_from=1),
     Panel("Tasks by state", {"{{state}}": f"max by (state) (sum by (instance, state) ({series('gateway_tasks')}))"}),
-    Panel("What happens at the gateway", {"{{outcome}}": _rate("gateway_events_total", "outcome")}, "ops"),
-    Panel("Answers of the gateway", {"{{status}}": _rate("gateway_answers_total", "status")}, "reqps"),
+    Panel("Gateway events", {"{{outcome}}": _rate("gateway_events_total", "outcome")}, "ops"),
+    Panel("Gateway responses", {"{{status}}": _rate("gateway_answers_total", "status")}, "reqps"),
     Panel(
         "Oldest queued task", {"{{platform}}": f"max by (platform) ({series('gateway_oldest_queued_seconds')})"}, "s"
     ),
-    Panel("Oldest result on its way", {"oldest": f"max({series('gateway_oldest_unsynced_seconds')})"}, "s"),
-    Panel("What the ledger holds", {"{{what}}": f"max by (what) ({series('gateway_rows')})"}),
+    Panel("Oldest undelivered result", {"oldest": f"max({series('gateway_oldest_unsynced_seconds')})"}, "s"),
+    Panel("Rows in the ledger", {"{{what}}": f"max by (what) ({series('gateway_rows')})"}),
 )
 
 _WORK = (
-    Panel("Attempts by outcome", {"{{outcome}}": _rate("attempts_total", "outcome", instance=_HERE)}, "ops"),
-    Panel("Attempts by platform", {"{{platform}}": _rate("attempts_total", "platform", instance=_HERE)}, "ops"),
+    Panel("Attempts by outcome", {"{{outcome}}": _rate("attempts_total", "outcome", instance=_CHOSEN)}, "ops"),
+    Panel("Attempts by platform", {"{{platform}}": _rate("attempts_total", "platform", instance=_CHOSEN)}, "ops"),
     Panel(
-        "Length of an attempt",
-        {"half": _slowest("attempt_seconds_bucket", 0.5), "95 of 100": _slowest("attempt_seconds_bucket", 0.95)},
+        "Duration of an attempt",
+        {
+            "median": _quantile("attempt_seconds_bucket", 0.5),
+            "95th percentile": _quantile("attempt_seconds_bucket", 0.95),
+        },
         "s",
     ),
     Panel(
         "Tasks in the stores",
-        {"{{status}}": f"sum by (status) ({series('tasks', instance=_HERE, status='~pending|processing|failed')})"},
+        {"{{status}}": f"sum by (status) ({series('tasks', instance=_CHOSEN, status='~pending|processing|failed')})"},
     ),
-    Panel("Tasks received", {"{{kind}}": _rate("tasks_received_total", "kind", instance=_HERE)}, "ops"),
+    Panel("Tasks received", {"{{kind}}": _rate("tasks_received_total", "kind", instance=_CHOSEN)}, "ops"),
     Panel(
-        "Platforms paused, fields broken",
+        "Paused platforms, broken fields",
         {
-            "{{platform}} paused": f"max by (platform) ({series('platform_paused', instance=_HERE)})",
-            "{{platform}} fields": f"max by (platform) ({series('broken_fields', instance=_HERE)})",
+            "{{platform}} paused": f"max by (platform) ({series('platform_paused', instance=_CHOSEN)})",
+            "{{platform}} fields": f"max by (platform) ({series('broken_fields', instance=_CHOSEN)})",
         },
     ),
 )
 
 _DELIVERY = (
-    Panel("Outbox", {"{{instance}} {{state}}": series("outbox", instance=_HERE)}),
+    Panel("Outbox", {"{{instance}} {{state}}": series("outbox", instance=_CHOSEN)}),
     Panel(
         "Oldest result not delivered",
-        {"{{instance}}": series("oldest_seconds", instance=_HERE, what="unsynced_result")},
+        {"{{instance}}": series("oldest_seconds", instance=_CHOSEN, what="unsynced_result")},
         "s",
     ),
-    Panel("Delivered", {"{{kind}}": _rate("results_synced_total", "kind", instance=_HERE)}, "ops"),
+    Panel("Delivered", {"{{kind}}": _rate("results_synced_total", "kind", instance=_CHOSEN)}, "ops"),
     Panel(
-        "Upstream answers",
-        {"{{instance}}": f"max by (instance) ({series('upstream_up', instance=_HERE)})"},
+        "Upstream reachable",
+        {"{{instance}}": f"max by (instance) ({series('upstream_up', instance=_CHOSEN)})"},
         text="1: yes",
     ),
     Panel(
-        "Length of a round",
-        {"half": _slowest("sync_seconds_bucket", 0.5), "95 of 100": _slowest("sync_seconds_bucket", 0.95)},
+        "Duration of a delivery round",
+        {"median": _quantile("sync_seconds_bucket", 0.5), "95th percentile": _quantile("sync_seconds_bucket", 0.95)},
         "s",
     ),
     Panel(
         "Refused and rejected",
         {
-            "refused": f"sum(increase({series('entries_refused_total', instance=_HERE, over='1h')}))",
-            "rejected": f"sum(increase({series('entries_rejected_total', instance=_HERE, over='1h')}))",
+            "refused": f"sum(increase({series('entries_refused_total', instance=_CHOSEN, over='1h')}))",
+            "rejected": f"sum(increase({series('entries_rejected_total', instance=_CHOSEN, over='1h')}))",
         },
-        text="In an hour.",
+        text="Per hour.",
     ),
 )
 
 _STORE = (
     Panel(
-        "Store and its cap",
-        {"{{instance}}": f"{series('store_bytes', instance=_HERE)} / {series('store_max_bytes', instance=_HERE)}"},
+        "Store, share of its cap",
+        {"{{instance}}": " / ".join(series(name, instance=_CHOSEN) for name in ("store_bytes", "store_max_bytes"))},
         "percentunit",
     ),
-    Panel("Free on its disk", {"{{instance}}": series("disk_free_bytes", instance=_HERE)}, "bytes"),
-    Panel("Age of the newest backup", {"{{instance}}": series("without_backup_seconds", instance=_HERE)}, "s"),
+    Panel("Free disk space", {"{{instance}}": series("disk_free_bytes", instance=_CHOSEN)}, "bytes"),
+    Panel("Age of the newest backup", {"{{instance}}": series("without_backup_seconds", instance=_CHOSEN)}, "s"),
 )
 
 _MACHINE = (
-    Panel("Processors", {"{{instance}}": series("cpu_percent", instance=_HERE)}, "percent"),
-    Panel("Memory", {"{{instance}}": series("memory_percent", instance=_HERE)}, "percent"),
+    Panel("CPU", {"{{instance}}": series("cpu_percent", instance=_CHOSEN)}, "percent"),
+    Panel("Memory", {"{{instance}}": series("memory_percent", instance=_CHOSEN)}, "percent"),
     Panel(
         "Memory pressure",
-        {"{{instance}}": series("memory_pressure", instance=_HERE)},
-        text="0: fine, 1: half of the slots work, 2: no task is started, 3: browsers are stopped too",
+        {"{{instance}}": series("memory_pressure", instance=_CHOSEN)},
+        text="0: fine, 1: half of the slots run, 2: no task is started, 3: browsers are stopped too",
     ),
-    Panel("Browsers", {"{{instance}} {{status}}": series("browsers", instance=_HERE)}),
-    Panel("Browsers that died", {"{{instance}}": _rate("browser_deaths_total", "instance", instance=_HERE)}, "ops"),
+    Panel("Browsers", {"{{instance}} {{status}}": series("browsers", instance=_CHOSEN)}),
+    Panel("Browser crashes", {"{{instance}}": _rate("browser_deaths_total", "instance", instance=_CHOSEN)}, "ops"),
     Panel(
-        "Loops that fail, threads left behind",
+        "Failed loop steps, abandoned threads",
         {
-            "{{loop}} failed": f"sum by (loop) (increase({series('loop_failures_total', instance=_HERE, over='15m')}))",
-            "threads": f"sum({series('threads_left_behind', instance=_HERE)})",
+            "{{loop}}": f"sum by (loop) (increase({series('loop_failures_total', instance=_CHOSEN, over='15m')}))",
+            "threads": f"sum({series('threads_left_behind', instance=_CHOSEN)})",
         },
     ),
 )
@@ -187,16 +190,16 @@ def _dashboard() -> dict[str, Any]:
         "editable": True,
         "refresh": "30s",
         "time": {"from": "now-6h", "to": "now"},
-        "templating": {"list": [_source_choice(), _worker_choice()]},
+        "templating": {"list": [_datasource_variable(), _worker_variable()]},
         "panels": _panels(),
     }
 
 
-def _source_choice() -> dict[str, Any]:
+def _datasource_variable() -> dict[str, Any]:
     return {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
 
 
-def _worker_choice() -> dict[str, Any]:
+def _worker_variable() -> dict[str, Any]:
     return {
         "name": "worker",
         "label": "Worker",
@@ -212,22 +215,22 @@ def _worker_choice() -> dict[str, Any]:
 
 
 def _panels() -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = []
-    numbers, top = count(1), 0
+    placed: list[dict[str, Any]] = []
+    ids, top = count(1), 0
     for title, panels in ROWS.items():
         place = {"h": 1, "w": _WIDTH, "x": 0, "y": top}
-        made.append(
-            {"id": next(numbers), "type": "row", "title": title, "collapsed": False, "gridPos": place, "panels": []}
+        placed.append(
+            {"id": next(ids), "type": "row", "title": title, "collapsed": False, "gridPos": place, "panels": []}
         )
         top, left, height = top + 1, 0, 0
         for panel in panels:
             if left + panel.width > _WIDTH:
                 top, left, height = top + height, 0, 0
             place = {"h": panel.height, "w": panel.width, "x": left, "y": top}
-            made.append({"id": next(numbers), "gridPos": place, **_panel(panel)})
+            placed.append({"id": next(ids), "gridPos": place, **_panel(panel)})
             left, height = left + panel.width, max(height, panel.height)
         top += height
-    return made
+    return placed
 
 
 def _panel(panel: Panel) -> dict[str, Any]:

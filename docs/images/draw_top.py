@@ -22,7 +22,7 @@ from rich.console import Console
 
 from parcelpost.cli.options import StoreContext
 from parcelpost.cli.top.data import read_once
-from parcelpost.cli.top.frame import frame
+from parcelpost.cli.top.view import frame
 from parcelpost.settings import Settings
 
 COLUMNS, LINES = 120, 34

@@ -1,4 +1,4 @@
-"""Writes the tables of the reference pages from the code: `make docs`, or `python -m docs.reference`."""
+"""Updates the tables of the reference pages from the code: `make docs`, or `python -m docs.reference`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def main() -> None:
         after = rendered(name)
         if after != (FOLDER / name).read_text(encoding="utf-8"):
             (FOLDER / name).write_text(after, encoding="utf-8")
-            sys.stdout.write(f"docs/{name} is written anew\n")
+            sys.stdout.write(f"docs/{name} updated\n")
 
 
 if __name__ == "__main__":

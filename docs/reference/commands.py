@@ -1,6 +1,6 @@
-"""The page of commands: each command's help, examples and options, as its own --help prints them.
+"""The page of commands: each command's help, examples and options, as --help prints them.
 
-Written by hand is what stands before the first command, and notes below a command's table of options.
+Handwritten are the text before the first command and the notes below a table of options.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ def commands() -> dict[str, Any]:
 
 def rendered(text: str) -> str:
     parts = sections(text)
-    by_hand = [(title, body) for title, body in parts if not title.startswith("parcelpost ")]
+    handwritten = [(title, body) for title, body in parts if not title.startswith("parcelpost ")]
     notes = {title: _notes(body) for title, body in parts}
-    return joined([*by_hand, *((name, _section(command, notes.get(name, ""))) for name, command in commands().items())])
+    return joined(
+        [*handwritten, *((name, _section(command, notes.get(name, ""))) for name, command in commands().items())]
+    )
 
 
 def _commands_below(command: Any, full_name: str) -> Iterator[tuple[str, Any]]:
@@ -44,9 +46,9 @@ def _commands_below(command: Any, full_name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _notes(body: str) -> str:
-    """What follows the table of options in a section."""
-    _, found, after = body.partition(f"| {' | '.join(HEADER)} |\n")
-    lines = after.splitlines() if found else []
+    """Returns what follows the table of options in a section."""
+    _, header, after = body.partition(f"| {' | '.join(HEADER)} |\n")
+    lines = after.splitlines() if header else []
     while lines and lines[0].startswith("|"):
         lines.pop(0)
     return "\n".join(lines).strip()

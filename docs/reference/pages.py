@@ -1,12 +1,12 @@
-"""The reference pages with their tables as the code has them now."""
+"""The reference pages, with tables generated from the code."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from docs.reference import commands
+from docs.reference.docstrings import Described, classes
 from docs.reference.tables import joined, sections, with_table
-from docs.reference.words import Described, classes
 from parcelpost.gateway.api.health import METRICS
 from parcelpost.health import CHECKS
 from parcelpost.settings.schema import KEYS, Key, as_text
@@ -17,15 +17,15 @@ FOLDER = Path(__file__).parents[1]
 
 
 def rendered(name: str) -> str:
-    """The text of that page of docs."""
+    """Returns the text of a page with current tables."""
     return PAGES[name]((FOLDER / name).read_text(encoding="utf-8"))
 
 
 def _settings(text: str) -> str:
-    told = marked_meanings()
+    texts = marked_meanings()
     rows: dict[str, list[tuple[str, str, str]]] = {}
     for key in KEYS.values():
-        rows.setdefault(key.section, []).append((f"`{key.name}`", _default(key), told[key.section][key.field]))
+        rows.setdefault(key.section, []).append((f"`{key.name}`", _default(key), texts[key.section][key.field]))
     return joined(
         (title, with_table(body, ("key", "default", "meaning"), rows[title]) if title in rows else body)
         for title, body in sections(text)
@@ -42,12 +42,12 @@ def _events(text: str) -> str:
     header = ("event", "when", "fields")
     middle = "## Gateway events"
     workers, gateways = text.split(middle, maxsplit=1)
-    found = [event for event in classes("events.py").values() if event.name != "Event"]
-    first = next(number for number, event in enumerate(found) if event.name == "GatewayStarted")
+    described = [event for event in classes("events.py").values() if event.name != "Event"]
+    first = next(number for number, event in enumerate(described) if event.name == "GatewayStarted")
     return _metrics(
         middle.join(
             with_table(part, header, map(_event_row, events))
-            for part, events in ((workers, found[:first]), (gateways, found[first:]))
+            for part, events in ((workers, described[:first]), (gateways, described[first:]))
         )
     )
 
@@ -62,11 +62,11 @@ def _note(about: str) -> str:
 
 
 def _metrics(text: str) -> str:
-    found = Telemetry().registry.collect()
-    own = [(f"`{_series(metric.name, metric.type)}`", metric.type, metric.documentation) for metric in found]
-    text = with_table(text, ("metric", "kind", "meaning"), own)
-    of_gateway = [(f"`{name}`", ", ".join(labels), about) for name, (about, labels) in METRICS.items()]
-    return with_table(text, ("metric", "labels", "meaning"), of_gateway)
+    metrics = Telemetry().registry.collect()
+    worker = [(f"`{_series(metric.name, metric.type)}`", metric.type, metric.documentation) for metric in metrics]
+    text = with_table(text, ("metric", "kind", "meaning"), worker)
+    gateway = [(f"`{name}`", ", ".join(labels), about) for name, (about, labels) in METRICS.items()]
+    return with_table(text, ("metric", "labels", "meaning"), gateway)
 
 
 def _operating(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Tables of a page: each is known by its header, and its rows can be replaced."""
+"""Markdown tables, identified by their header."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def with_table(text: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The text with these rows in its first table of that header, which stands at the end where there was none."""
+    """Replaces the rows of the first table with that header, or appends the table if there is none."""
     made = table(header, rows)
     begins = re.escape(f"| {' | '.join(header)} |\n")
     if re.search(rf"^{begins}", text, flags=re.MULTILINE):
@@ -23,13 +23,13 @@ def with_table(text: str, header: Sequence[str], rows: Iterable[Sequence[str]]) 
 
 
 def sections(text: str) -> list[tuple[str, str]]:
-    """What stands before the first second-level heading, and each such heading with the text under it."""
+    """Splits a page into the text before the first second-level heading, and each heading with its text."""
     first, *parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)
     return [("", first), *zip(parts[::2], parts[1::2], strict=True)]
 
 
-def joined(found: Iterable[tuple[str, str]]) -> str:
-    return "".join(f"## {title}\n{text}" if title else text for title, text in found).rstrip() + "\n"
+def joined(parts: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"## {title}\n{text}" if title else text for title, text in parts).rstrip() + "\n"
 
 
 def _cell(text: str) -> str:

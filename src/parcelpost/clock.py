@@ -80,7 +80,7 @@ def iso(moment: datetime) -> str:
     """Returns `2026-11-15T19:50:33.123Z`, which sorts by time. Raises InvalidInput for a time without a zone."""
     if moment.tzinfo is not UTC:
         if moment.tzinfo is None:
-            raise InvalidInput(f"the time {moment.isoformat()} has no zone")
+            raise InvalidInput(f"the time {moment.isoformat()} has no time zone")
         moment = moment.astimezone(UTC)
     text = encode(moment).decode()  # "2026-11-15T19:50:33.123456Z" in quotes; datetime's own isoformat takes far longer
     return f"{text[1:24]}Z" if moment.microsecond else f"{text[1:20]}.000Z"

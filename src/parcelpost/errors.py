@@ -57,7 +57,7 @@ class ParcelpostError(Exception):
 
 def extra_hint(extra: str) -> str:
     """Returns how to install an extra. Parcelpost is on no index: it is installed from its clone."""
-    return f"in the project's clone: pip install '.[{extra}]'"
+    return f"in a clone of the repository, run: pip install '.[{extra}]'"
 
 
 class InvalidInput(ParcelpostError):
@@ -82,11 +82,11 @@ class AddressNotFree(InvalidSettings):
 class TooFewFiles(InvalidSettings):
     """The limit of open files is too low."""
 
-    hint = "raise the limit: 'ulimit -n', LimitNOFILE= of a systemd unit, --ulimit nofile= of a container"
+    hint = "raise the limit: 'ulimit -n', LimitNOFILE= in a systemd unit, --ulimit nofile= for a container"
 
     @classmethod
     def of(cls, program: str, needed: int, allowed: int) -> TooFewFiles:
-        return cls(f"{program} needs {needed:,} open files, and the system allows this process only {allowed:,}")
+        return cls(f"{program} needs {needed:,} open files, but the system allows this process only {allowed:,}")
 
 
 class UpstreamError(ParcelpostError):
@@ -96,7 +96,7 @@ class UpstreamError(ParcelpostError):
 class Unavailable(UpstreamError):
     """The gateway is offline."""
 
-    hint = "nothing to do: everything is stored here and sent when the gateway is back"
+    hint = "no action needed: everything is stored locally and sent when the gateway is back"
     retry_helps = True
 
     def __init__(
@@ -120,7 +120,7 @@ class Unavailable(UpstreamError):
 class Unauthorized(UpstreamError):
     """The gateway does not accept the token, or its address is wrong."""
 
-    hint = "check PARCELPOST_GATEWAY_TOKEN and gateway.url; everything is stored here until then"
+    hint = "check PARCELPOST_GATEWAY_TOKEN and gateway.url; everything is stored locally until then"
     retry_helps = True
 
 
@@ -129,7 +129,7 @@ class AnotherGateway(Unauthorized):
 
     hint = (
         "start the earlier gateway with its own database, or correct gateway.url; if it was replaced on purpose, run "
-        "'parcelpost store upstream --accept-gateway'. Until then everything is stored here and nothing is delivered"
+        "'parcelpost store upstream --accept-gateway'. Until then everything is stored locally and nothing is delivered"
     )
 
 
@@ -148,7 +148,7 @@ class TooLarge(UpstreamError):
 class NotOffered(UpstreamError):
     """The gateway does not have this optional part."""
 
-    hint = "nothing to do: everything else works without it"
+    hint = "no action needed: everything else works without it"
 
 
 class UpstreamLost(ParcelpostError):
@@ -167,7 +167,7 @@ class LedgerError(ParcelpostError):
 class LedgerUnavailable(LedgerError):
     """The ledger's database does not answer."""
 
-    hint = "check that the database runs and has free space; the gateway continues by itself when it answers"
+    hint = "check that the database is running and has free space; the gateway continues on its own once it responds"
     retry_helps = True
 
 
@@ -202,7 +202,7 @@ class StoreBusy(StoreError):
 class StoreFull(StoreError):
     """The store's disk is full."""
 
-    hint = "free some disk space, then run it again; a running worker continues by itself"
+    hint = "free some disk space, then run it again; a running worker continues on its own"
     retry_helps = True
 
 
@@ -215,13 +215,13 @@ class StoreReadOnly(StoreError):
 class StoreCorrupt(StoreError):
     """The store's file is damaged."""
 
-    hint = "run 'parcelpost store check': it tells whether to salvage readable rows or to restore a backup"
+    hint = "run 'parcelpost store check' to find out whether to salvage readable rows or restore a backup"
 
 
 class StoreNotFound(StoreError):
     """There is no store at that path."""
 
-    hint = "check the path, or let a worker create the store by running it"
+    hint = "check the path; 'parcelpost run' creates a new store"
 
 
 class NotAStore(StoreError):
@@ -279,7 +279,7 @@ class StoreGone(StoreError):
     """The store's files were moved or deleted."""
 
     hint = (
-        "put them back, and a running worker continues; if they are lost, stop it and restore a backup "
+        "put them back: a running worker then continues; if they are lost, stop it and restore a backup "
         "with 'parcelpost store restore --latest'"
     )
     retry_helps = True

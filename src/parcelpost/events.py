@@ -79,11 +79,11 @@ class StoreCleaned(Event, frozen=True):
     sync_log: int
     files: int
     artifacts: int
-    """Of how many tasks."""
+    """Tasks whose artifacts were deleted."""
 
 
 class PeerHung(Event, frozen=True):
-    """Another process on the store hangs: its tasks and leader locks are taken over."""
+    """Another process that uses the store does not respond: its tasks and leader locks are taken over."""
 
     owner: str
     pid: int
@@ -91,14 +91,14 @@ class PeerHung(Event, frozen=True):
 
 
 class PeerBack(Event, frozen=True):
-    """A process on the store that hung is back."""
+    """A process that did not respond is responding again."""
 
     owner: str
     pid: int
 
 
 class ReserveUsed(Event, frozen=True):
-    """The disk is full: the reserve was given up to record receipts."""
+    """The disk is full: the reserve was released so that receipts can be recorded."""
 
     bytes: int
 
@@ -115,21 +115,21 @@ class WorkerStarted(Event, frozen=True):
 
 
 class WorkerIdChanged(Event, frozen=True):
-    """The store uses a new worker id upstream, set by `worker.id`; nothing was leased under the old one."""
+    """The store uses a new worker ID upstream, set by `worker.id`; nothing was leased under the old one."""
 
     old: str
     new: str
 
 
 class WorkerDraining(Event, frozen=True):
-    """No new task is started; those running get `seconds` to end."""
+    """No new tasks are started; running tasks have `seconds` to finish."""
 
     reason: str
     seconds: float
 
 
 class WorkerStopped(Event, frozen=True):
-    """The worker has ended."""
+    """The worker has stopped."""
 
     reason: str
     released: int
@@ -158,11 +158,11 @@ class TasksReceived(Event, frozen=True):
     known: int
     """Already in the store."""
     bad: int
-    """Not understood."""
+    """Invalid."""
 
 
 class TaskSkipped(Event, frozen=True):
-    """A received task could not be understood or stored; the others were kept."""
+    """A received task was invalid or could not be stored; the others were kept."""
 
     task_id: str
     problem: str
@@ -174,7 +174,7 @@ class AttemptEnded(Event, frozen=True):
     task_id: str
     platform: str
     outcome: str
-    """Done, not_found, retry, give_up, blocked."""
+    """One of done, not_found, retry, give_up, blocked."""
     seconds: float
     reason: str
 
@@ -204,7 +204,7 @@ class PageFetched(Event, frozen=True):
 
 
 class PlatformPaused(Event, frozen=True):
-    """A site blocked us: no task of its platform is claimed for that long."""
+    """A site blocked us: no task of its platform is claimed for `seconds`."""
 
     platform: str
     seconds: float
@@ -212,7 +212,7 @@ class PlatformPaused(Event, frozen=True):
 
 
 class AttemptAbandoned(Event, frozen=True):
-    """Platform code did not stop when its time was up; its thread was left behind."""
+    """Platform code did not stop at its time limit; its thread was abandoned."""
 
     task_id: str
     platform: str
@@ -221,7 +221,7 @@ class AttemptAbandoned(Event, frozen=True):
 
 
 class StorageLevelChanged(Event, frozen=True):
-    """The store became fuller or emptier, which changes which loops may run."""
+    """The storage level changed, and with it which loops may run."""
 
     level: str
     bytes: int
@@ -243,14 +243,14 @@ class StoreFound(Event, frozen=True):
 
 
 class StoreNotWritable(Event, frozen=True):
-    """The store is full or locked. What was scraped or delivered is kept in memory until it can be written."""
+    """The store is full or locked. Results and receipts are kept in memory until they can be written."""
 
     error: str
     hint: str
 
 
 class StoreWritable(Event, frozen=True):
-    """The store can be written again."""
+    """The store is writable again."""
 
     seconds: float
 
@@ -259,7 +259,7 @@ class PressureChanged(Event, frozen=True):
     """Memory use changed, and with it how many tasks and browsers may run."""
 
     pressure: str
-    """Fine, slow, no new tasks, stop browsers."""
+    """One of fine, slow, no new tasks, stop browsers."""
     meaning: str
     memory_percent: float
     memory_limit_bytes: int
@@ -293,7 +293,7 @@ class EntryRefused(Event, frozen=True):
     task_id: str
     reason: str
     rejected: bool
-    """Kept, and sent again only by an operator."""
+    """Whether it is kept until an operator sends it again."""
 
 
 class UpstreamOffline(Event, frozen=True):
@@ -302,7 +302,7 @@ class UpstreamOffline(Event, frozen=True):
     loop: str
     reason: str
     denied: bool
-    """An operator must act."""
+    """Whether an operator must act."""
     retry_in_seconds: float
     remedy: str = ""
     """What the operator can do."""
@@ -316,11 +316,11 @@ class UpstreamOnline(Event, frozen=True):
 
 
 class CommandReceived(Event, frozen=True):
-    """A command came with a heartbeat reply."""
+    """A command arrived with a heartbeat reply."""
 
     command: str
     known: bool
-    """Others are ignored."""
+    """Unknown commands are ignored."""
 
 
 class LoopFailed(Event, frozen=True):
@@ -333,7 +333,7 @@ class LoopFailed(Event, frozen=True):
 
 
 class FieldBroken(Event, frozen=True):
-    """A site no longer shows a field where it did."""
+    """A field is no longer found where a site used to show it."""
 
     platform: str
     site: str
@@ -361,7 +361,7 @@ class FieldFixed(Event, frozen=True):
 
 
 class PagesServed(Event, frozen=True):
-    """Health and metrics pages are up."""
+    """Health and metrics pages are being served."""
 
     address: str
 
@@ -389,7 +389,7 @@ class BrowserDied(Event, frozen=True):
 
 
 class BrowserRetired(Event, frozen=True):
-    """A browser was stopped between two tasks: it had done enough tasks, was old, large or idle."""
+    """A browser was stopped between two tasks: it had run enough tasks, or was too old, too large or idle."""
 
     browser_id: int
     reason: str
@@ -402,7 +402,7 @@ class BrowserOrphansRemoved(Event, frozen=True):
 
     owner: str
     processes: int
-    """That were still running."""
+    """Processes that were still running."""
 
 
 class BrowsersUnavailable(Event, frozen=True):
@@ -410,7 +410,7 @@ class BrowsersUnavailable(Event, frozen=True):
 
     reason: str
     hint: str
-    """What an operator can do, or empty."""
+    """What an operator can do; may be empty."""
     retry_in_seconds: float
 
 
@@ -426,19 +426,28 @@ class GatewayStopped(Event, frozen=True):
     """The gateway finished the requests in progress and stopped."""
 
 
+class ConnectionsRefused(Event, frozen=True):
+    """The gateway has as many open connections as its limit of open files allows, and refuses more. Reported once until
+    half of them are closed.
+    """
+
+    connections: int
+    max_files: int
+
+
 class TokensRead(Event, frozen=True):
     """A token file was read, at the start or because it changed."""
 
     kind: str
-    """Worker, read, admin."""
+    """One of worker, read, admin."""
     file: str
     names: list[str]
     open_to_all: bool
-    """Every user of the machine can read it."""
+    """Whether every user of the machine can read it."""
 
 
 class TokensNotRead(Event, frozen=True):
-    """A token file changed and cannot be read or understood; the previous tokens remain valid."""
+    """A token file changed and cannot be read or is invalid; the previous tokens remain valid."""
 
     kind: str
     file: str
@@ -454,13 +463,13 @@ class WorkerJoined(Event, frozen=True):
 
 
 class AccessDenied(Event, frozen=True):
-    """A request was not allowed. Reported at most once a second."""
+    """A request was denied. Reported at most once a second."""
 
     client: str
     path: str
     reason: str
     more: int
-    """Denied since the last event."""
+    """Further requests denied since the last event."""
 
 
 class LeasesEnded(Event, frozen=True):
@@ -497,7 +506,7 @@ class RequestPutOff(Event, frozen=True):
     path: str
     reason: str
     more: int
-    """Put off since the last event."""
+    """Further requests since the last event."""
 
 
 class DownloadCut(Event, frozen=True):

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from parcelpost import events
 from parcelpost.clock import Clock, SystemClock, iso
 from parcelpost.events import Emit, Event
+from parcelpost.units import count
 
 _FEW_INODES = 10_000
 _LONGEST_TEXT = 500
@@ -97,12 +98,8 @@ def _clean(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, 3) if math.isfinite(value) else str(value)
     if isinstance(value, list):
-        return [_clean(one) for one in value[:_LONGEST_LIST]]
+        return [_clean(item) for item in value[:_LONGEST_LIST]]
     return value
-
-
-def _count(number: int, one: str) -> str:
-    return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
 
 
 def _time(seconds: float) -> str:
@@ -113,19 +110,19 @@ def _time(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
-def _size(count: int) -> str:
-    return f"{count / 1024**2:,.1f} MiB"
+def _size(number: int) -> str:
+    return f"{number / 1024**2:,.1f} MiB"
 
 
 def _inodes(e: events.StorageLevelChanged) -> str:
     """Where they are few."""
-    return f", {_count(e.free_inodes, 'inode')} left" if e.free_inodes < _FEW_INODES else ""
+    return f", {count(e.free_inodes, 'inode')} left" if e.free_inodes < _FEW_INODES else ""
 
 
 def _started(e: events.WorkerStarted) -> str:
     gateway = f"upstream {e.gateway}" if e.gateway else "no upstream"
     platforms = ", ".join(e.platforms[:_LONGEST_LIST]) or "none"
-    slots = _count(e.slots, "slot")
+    slots = count(e.slots, "slot")
     return f"worker {e.worker_id} started: {e.mode}, {slots}, {gateway}, store {e.store}, platforms {platforms}"
 
 
@@ -133,19 +130,19 @@ def _standing(e: events.WorkProgress) -> str:
     not_found = f"{e.not_found:,} not found, " if e.not_found else ""
     ended = f"{e.completed:,} completed, {not_found}{e.failed:,} failed, {e.expired:,} expired"
     rejected = f", {e.rejected:,} rejected" if e.rejected else ""
-    return f"{_count(e.pending, 'task')} to do, {e.running:,} running, {ended}; {e.unsynced:,} to deliver{rejected}"
+    return f"{count(e.pending, 'task')} to do, {e.running:,} running, {ended}; {e.unsynced:,} to deliver{rejected}"
 
 
 def _delivered(e: events.ResultsSynced) -> str:
-    what = _count(e.results, "result") + (f" and {_count(e.reports, 'report')}" if e.reports else "")
-    files = f" ({_count(e.raw_files, 'raw file')})" if e.raw_files else ""
-    return f"{what} delivered{files} in {_time(e.seconds)}"
+    delivered = count(e.results, "result") + (f" and {count(e.reports, 'report')}" if e.reports else "")
+    files = f" ({count(e.raw_files, 'raw file')})" if e.raw_files else ""
+    return f"{delivered} delivered{files} in {_time(e.seconds)}"
 
 
 def _died(e: events.OwnerCrashed) -> str:
-    back = f"{_count(e.tasks_recovered, 'task')} recovered, {e.tasks_given_up:,} given up"
-    files = f"{_count(e.raw_files_restored, 'raw file')} restored"
-    lost = f", {_count(e.pages_without_result, 'page')} without a result" if e.pages_without_result else ""
+    back = f"{count(e.tasks_recovered, 'task')} recovered, {e.tasks_given_up:,} given up"
+    files = f"{count(e.raw_files_restored, 'raw file')} restored"
+    lost = f", {count(e.pages_without_result, 'page')} without a result" if e.pages_without_result else ""
     return f"{e.owner} crashed with the store open: {back}, {files}{lost}"
 
 
@@ -181,29 +178,29 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     events.ClockSetBack: (
         "warning",
         lambda e: (
-            f"the clock was set back by {_time(e.seconds)}: the delays of {_count(e.tasks, 'task')} and the pauses of "
-            f"{_count(e.platforms, 'platform')} start again"
+            f"the clock was set back by {_time(e.seconds)}: the delays of {count(e.tasks, 'task')} and the pauses of "
+            f"{count(e.platforms, 'platform')} start again"
         ),
     ),
-    events.BackupMade: ("info", lambda e: f"backup made: {e.path} ({_size(e.bytes)})"),
+    events.BackupMade: ("info", lambda e: f"backup created: {e.path} ({_size(e.bytes)})"),
     events.StoreCleaned: (
         "info",
         lambda e: (
-            f"deleted expired rows and files: {_count(e.tasks, 'task')}, {_count(e.results, 'result')}, "
-            f"{_count(e.files, 'file')}, artifacts of {_count(e.artifacts, 'task')}, "
-            f"{_count(e.cache + e.signals + e.metrics + e.sync_log, 'other row')}"
+            f"deleted expired rows and files: {count(e.tasks, 'task')}, {count(e.results, 'result')}, "
+            f"{count(e.files, 'file')}, artifacts of {count(e.artifacts, 'task')}, "
+            f"{count(e.cache + e.signals + e.metrics + e.sync_log, 'other row')}"
         ),
     ),
     events.PeerHung: (
         "error",
-        lambda e: f"process {e.pid} ({e.owner}) has hung for {_time(e.seconds)}: its tasks are taken over",
+        lambda e: f"process {e.pid} ({e.owner}) has not responded for {_time(e.seconds)}: its tasks are taken over",
     ),
-    events.PeerBack: ("info", lambda e: f"process {e.pid} ({e.owner}) is back"),
+    events.PeerBack: ("info", lambda e: f"process {e.pid} ({e.owner}) is responding again"),
     events.ReserveUsed: ("error", lambda e: f"the disk is full: the reserve of {_size(e.bytes)} was released"),
     events.WorkerStarted: ("info", _started),
     events.WorkerIdChanged: (
         "warning",
-        lambda e: f"the worker id of this store changed from {e.old} to {e.new}",
+        lambda e: f"the worker ID of this store changed from {e.old} to {e.new}",
     ),
     events.WorkerDraining: (
         "info",
@@ -211,12 +208,12 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     ),
     events.WorkerStopped: (
         "info",
-        lambda e: f"stopped ({e.reason}); {_count(e.released, 'running task')} went back to the queue",
+        lambda e: f"stopped ({e.reason}); {count(e.released, 'running task')} went back to the queue",
     ),
     events.WorkProgress: ("info", _standing),
     events.TasksReceived: (
         _received_level,
-        lambda e: f"{_count(e.new, 'task')} received; {e.known:,} already known, {e.bad:,} invalid",
+        lambda e: f"{count(e.new, 'task')} received; {e.known:,} already known, {e.bad:,} invalid",
     ),
     events.TaskSkipped: ("warning", lambda e: f"task {e.task_id} was skipped: {e.problem}"),
     events.AttemptEnded: (
@@ -228,7 +225,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     ),
     events.TaskPutOff: (
         "debug",
-        lambda e: f"task {e.task_id} on {e.platform} was put off for {_time(e.seconds)}: {e.reason}",
+        lambda e: f"task {e.task_id} on {e.platform} was deferred for {_time(e.seconds)}: {e.reason}",
     ),
     events.FieldBroken: (
         "warning",
@@ -236,7 +233,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     ),
     events.FleetSelectorsReceived: (
         "debug",
-        lambda e: f"{e.platform}: the fleet ranks {_count(e.selectors, 'selector')}",
+        lambda e: f"{e.platform}: received the fleet's ranking of {count(e.selectors, 'selector')}",
     ),
     events.FieldFixed: ("info", lambda e: f"{e.platform} {e.site}: {e.field} is found again"),
     events.PlatformPaused: ("warning", lambda e: f"{e.platform} is paused for {_time(e.seconds)}: {e.reason}"),
@@ -247,7 +244,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     events.AttemptAbandoned: (
         "error",
         lambda e: (
-            f"the code of {e.platform} did not stop in time (task {e.task_id}); {_count(e.left_behind, 'thread')} "
+            f"code of platform {e.platform} did not stop in time (task {e.task_id}); {count(e.left_behind, 'thread')} "
             "abandoned so far"
         ),
     ),
@@ -257,22 +254,24 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
             f"storage: {e.level}; {_size(e.bytes)} of {_size(e.max_bytes)} used, {_size(e.free_bytes)} free{_inodes(e)}"
         ),
     ),
-    events.StoreLost: ("error", lambda e: f"nothing is saved any more: {e.reason}"),
+    events.StoreLost: ("error", lambda e: f"nothing can be saved: {e.reason}; put it back, or stop this worker"),
     events.StoreFound: ("info", lambda e: f"the store {e.path} is back, and work continues"),
     events.StoreNotWritable: (
         "error",
-        lambda e: f"the store cannot be written: {e.error}; results wait in memory" + (f"; {e.hint}" if e.hint else ""),
+        lambda e: (
+            f"cannot write to the store: {e.error}; results are kept in memory" + (f"; {e.hint}" if e.hint else "")
+        ),
     ),
-    events.StoreWritable: ("info", lambda e: f"the store can be written again, after {_time(e.seconds)}"),
+    events.StoreWritable: ("info", lambda e: f"the store is writable again after {_time(e.seconds)}"),
     events.PressureChanged: (
         lambda e: "info" if e.pressure == "fine" else "warning",
-        lambda e: f"{e.memory_percent:.0f} % of the memory ({_size(e.memory_limit_bytes)}) is used: {e.meaning}",
+        lambda e: f"{e.memory_percent:.0f}% of the memory ({_size(e.memory_limit_bytes)}) is used: {e.meaning}",
     ),
     events.ResourcesSampled: (
         "debug",
         lambda e: (
-            f"CPU {e.cpu_percent:.0f} %, memory {e.memory_percent:.0f} % of {_size(e.memory_limit_bytes)} "
-            f"({e.pressure}), {_count(e.browsers_busy + e.browsers_idle, 'browser')} of {e.browsers_safe:,} at most"
+            f"CPU {e.cpu_percent:.0f}%, memory {e.memory_percent:.0f}% of {_size(e.memory_limit_bytes)} "
+            f"({e.pressure}), {count(e.browsers_busy + e.browsers_idle, 'browser')} of {e.browsers_safe:,} at most"
         ),
     ),
     events.ResultsSynced: ("info", _delivered),
@@ -281,7 +280,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         lambda e: "error" if e.denied else "warning",
         lambda e: (
             f"{e.loop}: the upstream {'rejected our credentials' if e.denied else 'is offline'} ({e.reason}); "
-            f"next try in {_time(e.retry_in_seconds)}" + (f"; {e.remedy}" if e.remedy else "")
+            f"next attempt in {_time(e.retry_in_seconds)}" + (f"; {e.remedy}" if e.remedy else "")
         ),
     ),
     events.UpstreamOnline: ("info", lambda e: f"{e.loop}: the upstream is back after {_time(e.offline_seconds)}"),
@@ -291,7 +290,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     ),
     events.LoopFailed: (
         "error",
-        lambda e: f"{e.loop} failed, {e.in_a_row} in a row: {e.error}; next try in {_time(e.next_in_seconds)}",
+        lambda e: f"{e.loop} failed ({e.in_a_row} in a row): {e.error}; next attempt in {_time(e.next_in_seconds)}",
     ),
     events.BrowserStarted: (
         "info",
@@ -303,18 +302,18 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     events.BrowserDied: ("warning", lambda e: f"browser {e.browser_id} crashed or was stopped: {e.reason}"),
     events.BrowserRetired: (
         "info",
-        lambda e: f"browser {e.browser_id} was retired after {_count(e.tasks, 'task')}: {e.reason}",
+        lambda e: f"browser {e.browser_id} was retired after {count(e.tasks, 'task')}: {e.reason}",
     ),
     events.BrowserOrphansRemoved: (
         lambda e: "warning" if e.processes else "info",
-        lambda e: f"{e.owner or 'a worker'} left browsers behind: {_count(e.processes, 'process')} stopped",
+        lambda e: f"{e.owner or 'a worker'} left browsers behind: {count(e.processes, 'process')} stopped",
     ),
     events.BrowsersUnavailable: (
         "error",
         lambda e: (
             f"no browser can be started: {e.reason}"
             + (f"; {e.hint}" if e.hint else "")
-            + f"; next try in {_time(e.retry_in_seconds)}"
+            + f"; next attempt in {_time(e.retry_in_seconds)}"
         ),
     ),
     events.PagesServed: ("info", lambda e: f"serving health and metrics at {e.address}"),
@@ -323,18 +322,24 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         lambda e: f"the gateway is listening on {e.address}; ledger {e.database}, raw files {e.raw}",
     ),
     events.GatewayStopped: ("info", lambda _: "the gateway has stopped"),
+    events.ConnectionsRefused: (
+        "error",
+        lambda e: (
+            f"refusing connections: {e.connections:,} are open, the most that the limit of {e.max_files:,} open files "
+            "allows; raise the limit ('ulimit -n', LimitNOFILE= of a systemd unit, --ulimit nofile= of a container), "
+            "and put a gateway that other machines can reach behind a reverse proxy that closes idle connections"
+        ),
+    ),
     events.TokensRead: (
         lambda e: "warning" if e.open_to_all else "info",
         lambda e: (
-            f"{_count(len(e.names), f'{e.kind} token')} read from {e.file}: {', '.join(e.names[:_LONGEST_LIST])}"
+            f"{count(len(e.names), f'{e.kind} token')} read from {e.file}: {', '.join(e.names[:_LONGEST_LIST])}"
             + (" (every user of this machine can read the file: run 'chmod 600' on it)" if e.open_to_all else "")
         ),
     ),
     events.TokensNotRead: (
         "error",
-        lambda e: (
-            f"the {e.kind} tokens in {e.file} cannot be read any more; the previous ones remain valid: {e.problem}"
-        ),
+        lambda e: f"the {e.kind} tokens in {e.file} can no longer be read; the previous ones remain valid: {e.problem}",
     ),
     events.WorkerJoined: (
         "info",
@@ -346,16 +351,16 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     ),
     events.LeasesEnded: (
         lambda e: "warning" if e.dead else "info",
-        lambda e: f"{_count(e.queued + e.dead, 'lease')} expired; {_count(e.dead, 'task')} given up",
+        lambda e: f"{count(e.queued + e.dead, 'lease')} expired; {count(e.dead, 'task')} given up",
     ),
-    events.LedgerPruned: ("info", lambda e: f"{_count(e.removed, 'old row')} removed from the ledger"),
+    events.LedgerPruned: ("info", lambda e: f"{count(e.removed, 'old row')} removed from the ledger"),
     events.LedgerLost: ("error", lambda e: f"the ledger is unreachable: {e.reason}"),
     events.LedgerFound: ("info", lambda e: f"the ledger is back after {_time(e.offline_seconds)}"),
     events.RequestPutOff: (
         "warning",
-        lambda e: f"{e.path} was answered with 503: {e.reason}" + (f" (and {e.more:,} more)" if e.more else ""),
+        lambda e: f"{e.path} returned 503: {e.reason}" + (f" (and {e.more:,} more)" if e.more else ""),
     ),
     events.DownloadCut: ("warning", lambda e: f"{e.path} was cut off: {e.reason}"),
-    events.RequestFailed: ("error", lambda e: f"{e.path} was answered with 500: {e.error}"),
+    events.RequestFailed: ("error", lambda e: f"{e.path} returned 500: {e.error}"),
 }
 """The level and the sentence of every event."""

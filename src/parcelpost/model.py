@@ -85,7 +85,7 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
     """When the upstream's lease ends; None for a task without one."""
     lease_id: str = ""
     """The upstream's id of this lease; '' if it gives none."""
-    ask_site: bool = False
+    skip_cache: bool = False
     """Fetch from the site, not from the page cache, because an operator retried it. Only the store sets this."""
 
     @property
@@ -189,6 +189,8 @@ class Broken(Struct, frozen=True, kw_only=True):
     since: datetime | None = None
     found_otherwise: bool = False
     """Another selector still finds it: nothing is lost, but the platform's selectors are out of date."""
+    same_value: str = ""
+    """The value that the field has on many different parcels: it may be a heading rather than a value."""
 
 
 class Done(Struct, frozen=True, kw_only=True, gc=False):
@@ -217,6 +219,8 @@ class Retry(Struct, frozen=True, gc=False):
     """None: the store's own doubling delay."""
     signals: tuple[Signal, ...] = ()
     """Which selectors worked."""
+    partial: Done | None = None
+    """What could be read of an incomplete page: delivered, marked as incomplete, when the retries are used up."""
 
 
 class GiveUp(Struct, frozen=True, gc=False):
@@ -284,24 +288,24 @@ class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     state: str
     county: str
     parcel_id: str
-    data: bytes | None
+    data: bytes | None = None
     """JSON, exactly as stored."""
-    error: str | None
-    execution_time_ms: int
-    html_path: str | None
-    json_path: str | None
-    screenshot_path: str | None
-    log_path: str | None
-    raw_sha256: str | None
-    idempotency_key: str
+    error: str | None = None
+    execution_time_ms: int = 0
+    html_path: str | None = None
+    json_path: str | None = None
+    screenshot_path: str | None = None
+    log_path: str | None = None
+    raw_sha256: str | None = None
+    idempotency_key: str = ""
     scraped_at: datetime
-    sync_attempts: int
-    last_error: str | None
-    raw_synced_at: datetime | None
-    synced_at: datetime | None
-    rejected_at: datetime | None
+    sync_attempts: int = 0
+    last_error: str | None = None
+    raw_synced_at: datetime | None = None
+    synced_at: datetime | None = None
+    rejected_at: datetime | None = None
     created_at: datetime
-    lease_expires_at: datetime | None
+    lease_expires_at: datetime | None = None
     retries: int = 0
     page_shared: bool = False
     """Other results have the same page."""

@@ -1,6 +1,7 @@
-"""One spelling for each state and county: two spellings would be two parcels.
+"""One spelling for each state, county and parcel number: two spellings would be two parcels.
 
-States are the Postal Service's two letters (`CT`), counties are plain words joined by hyphens (`miami-dade`).
+States are the Postal Service's two letters (`CT`), counties are plain words joined by hyphens (`miami-dade`), parcel
+numbers are compared by their letters and digits (`010203`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ STATES = {
 
 _CODES = {name.lower(): code for code, name in STATES.items()}
 _WORDS = re.compile(r"[^a-z0-9]+")
+_PARTS = re.compile(r"[^\W_]+")
+_LONG_NUMBER = 10
 _SAINTS = {"saint": "st", "sainte": "ste"}
 
 
@@ -51,8 +54,8 @@ def state_code(text: str) -> str:
     if plain.lower() in _CODES:
         return _CODES[plain.lower()]
     close = difflib.get_close_matches(plain.lower()[:100], _CODES, n=1)
-    nearest = f"; the nearest is {STATES[_CODES[close[0]]]} ({_CODES[close[0]]})" if close else ""
-    raise InvalidInput(f"there is no state {text!r:.60}{nearest}")
+    nearest = f" (did you mean {STATES[_CODES[close[0]]]} ({_CODES[close[0]]})?)" if close else ""
+    raise InvalidInput(f"unknown state {text!r:.60}{nearest}")
 
 
 def state_or_text(text: str) -> str:
@@ -76,5 +79,15 @@ def county_name(text: str) -> str:
     """Like `county_slug`, but raises InvalidInput for a name without letters; '' stays."""
     slug = county_slug(text)
     if not slug and text.strip():
-        raise InvalidInput(f"{text!r:.60} is not a county's name")
+        raise InvalidInput(f"{text!r:.60} is not a county name")
     return slug
+
+
+def parcel_norm(parcel_id: str) -> str:
+    """Returns a parcel's number as all its spellings share it: `01-02-03-0004a` -> `0102030004A`.
+
+    A short number keeps its parts apart, as they are seldom padded: `1-23` and `12-3` are two parcels.
+    """
+    parts = _PARTS.findall(parcel_id.upper())
+    number = "".join(parts)
+    return number if len(number) >= _LONG_NUMBER else "-".join(parts)

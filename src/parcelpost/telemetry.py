@@ -32,7 +32,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     disk_free_bytes: int = 0
     disk_free_inodes: int = 0
     without_backup_seconds: float = 0.0
-    """Age of the newest backup, or of the store where there is none."""
+    """Age of the newest backup, or of the store if there is none."""
     paused: Collection[str] = ()
     """Platforms."""
 
@@ -190,11 +190,11 @@ class Telemetry:
     def _make_store(self) -> None:
         self._level = self._gauge("store_level", "0: fine, 1: the collector must stop, 2: the executor must stop.")
         self._store_bytes = self._gauge("store_bytes", "Disk space used by the store: database, raw files, journals.")
-        self._store_max_bytes = self._gauge("store_max_bytes", "The store's cap, `storage.max_bytes`.")
-        self._disk_free = self._gauge("disk_free_bytes", "Free space on its disk.")
-        self._free_inodes = self._gauge("disk_free_inodes", "Free inodes on its disk.")
+        self._store_max_bytes = self._gauge("store_max_bytes", "Size limit of the store, `storage.max_bytes`.")
+        self._disk_free = self._gauge("disk_free_bytes", "Free space on the store's disk.")
+        self._free_inodes = self._gauge("disk_free_inodes", "Free inodes on the store's disk.")
         self._without_backup = self._gauge(
-            "without_backup_seconds", "Age of the newest backup, or of the store where there is none."
+            "without_backup_seconds", "Age of the newest backup, or of the store if there is none."
         )
         self._backups = self._counter("backups", "Verified backups made.")
         self._deaths = self._counter("owners_crashed", "Processes that ended without closing the store.")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.acceptance.forked import Forked
 
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 
 FAST = {
     "sync.backoff_min_seconds": "0.1",

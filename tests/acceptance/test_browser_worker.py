@@ -33,7 +33,7 @@ async def test_what_a_script_writes_is_scraped_what_fails_leaves_a_picture_and_w
         await add(tmp_path, [later])
         error, said = await without_browser(tmp_path, county)
     assert "no such program: /no/chromium" in error
-    assert f"Error: tasks of qpublic wait for a browser: {error}. Fix: " in said
+    assert f"Error: tasks of qpublic are waiting for a browser: {error}. Fix: " in said
 
 
 def check_evidence(folder: Path, report: OutboxEntry) -> None:
@@ -53,7 +53,7 @@ async def without_browser(folder: Path, county: Simulated) -> tuple[str, str]:
                 while not (error := (await lpm.list_tasks())[-1].error):
                     await asyncio.sleep(0.05)
                 said = ""
-                while "wait for a browser" not in said:
+                while "are waiting for a browser" not in said:
                     said = await asyncio.to_thread(parcelpost, folder, "status", "--store", "store.db")
             process.send_signal(signal.SIGINT)
             assert await asyncio.to_thread(process.wait, PATIENCE_SECONDS) == 0

@@ -98,8 +98,8 @@ def test_every_record_of_a_list_is_at_the_gateway_once_though_it_ordered_only_th
         ("deedauction", "done", 3),
         ("lien_register", "done", 1),
     }
-    assert {len(one_parcel(upstream, parcel)["history"]) for parcel in found["deedauction"].values()} == {1}
-    assert all(parcel["raw"] for by_number in found.values() for parcel in by_number.values())
+    assert {len(one_parcel(upstream, source)["history"]) for source in found["deedauction"].values()} == {1}
+    assert all(source["raw"] for by_number in found.values() for source in by_number.values())
 
 
 async def test_what_a_scrapy_project_scrapes_goes_into_the_store_and_from_there_to_the_gateway(
@@ -117,21 +117,30 @@ async def test_what_a_scrapy_project_scrapes_goes_into_the_store_and_from_there_
     assert {one.synced_at for one in stored} == {None}
     assert "0 to deliver, 0 rejected" in said
     found = parcels(stage.upstream, "old_vgsi", records=True)
-    assert {number: parcel["owner"] for number, parcel in found.items()} == owners
-    values = {number: int(parcel["record"]["market_value"]) for number, parcel in found.items()}
+    assert {number: source["record"]["owner_names"][0] for number, source in found.items()} == owners
+    values = {number: int(source["record"]["market_value"]) for number, source in found.items()}
     assert values == {str(parcel.number): parcel.market for parcel in WORLD.all()}
-    assert all(parcel["raw"] for parcel in found.values())
+    assert all(source["raw"] for source in found.values())
 
 
 def parcels(upstream: str, platform: str, *, records: bool = False) -> dict[str, Any]:
+    """What this platform shows of each parcel, by number."""
     asked = f"{upstream}/v1/parcels?platform={platform}&limit=1000&records={records}"
-    found = ask(asked)["parcels"]
-    assert len({parcel["parcel_id"] for parcel in found}) == len(found)
-    return {parcel["parcel_id"]: parcel for parcel in found}
+    found = [
+        {**source, "address": parcel["address"]}
+        for parcel in ask(asked)["parcels"]
+        for source in parcel["sources"]
+        if source["platform"] == platform
+    ]
+    assert len({source["parcel_id"] for source in found}) == len(found)
+    return {source["parcel_id"]: source for source in found}
 
 
-def one_parcel(upstream: str, parcel: dict[str, Any]) -> Any:
-    return ask(f"{upstream}{quote(parcel['address'], safe='/%')}")
+def one_parcel(upstream: str, source: dict[str, Any]) -> Any:
+    """That source of the parcel, with its record and history."""
+    told = ask(f"{upstream}{quote(source['address'], safe='/%')}")
+    (same,) = [one for one in told["sources"] if one["platform"] == source["platform"]]
+    return same
 
 
 class Reparsed(NamedTuple):
@@ -174,7 +183,7 @@ def test_what_was_learned_in_a_short_run_is_sent_before_it_ends(reparsed: Repars
 
 
 def test_what_an_improved_parser_reads_is_stored_and_delivered_again(reparsed: Reparsed) -> None:
-    assert reparsed.before["parcel"]["record"]["zoning"] is None
+    assert reparsed.before["record"]["zoning"] is None
     listed = len(list(auction_cases(WORLD, 1)))
     assert (reparsed.counts["pages"], reparsed.counts["changed"], reparsed.counts["unchanged"]) == (4, 3, listed)
     assert (reparsed.counts["added"], reparsed.counts["unreadable"]) == (0, 0)
@@ -183,7 +192,7 @@ def test_what_an_improved_parser_reads_is_stored_and_delivered_again(reparsed: R
 
 def test_the_gateway_has_it_in_place_of_what_was_read_wrongly(reparsed: Reparsed) -> None:
     """Its history is that of the parcel, not that of the parser."""
-    assert reparsed.after["parcel"]["record"]["zoning"] == "RD"
+    assert reparsed.after["record"]["zoning"] == "RD"
     assert [one["changes"] for one in reparsed.after["history"]] == [
         one["changes"] for one in reparsed.before["history"]
     ]

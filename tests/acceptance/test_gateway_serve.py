@@ -106,7 +106,7 @@ def test_tasks_that_no_worker_could_do_are_refused_over_http(tmp_path: Path) -> 
         assert (status, answer["new"], [one["position"] for one in answer["bad"]]) == (200, 3, [1, 3, 6])
         problems = [one["problem"] for one in answer["bad"]]
         assert problems[0].startswith("unknown platform 'leeepa' (did you mean leepa?); known platforms: ")
-        assert problems[1].startswith("leepa has no known site for leee, FL; the closest match is lee, FL; ")
+        assert problems[1].startswith("leepa has no known site for leee, FL (did you mean lee, FL?); ")
         assert problems[2].startswith("leepa needs a county")
         assert all("?any_platform=true to accept it anyway" in problem for problem in problems)
         status, answer = post("/v1/tasks", *bad)
@@ -133,7 +133,7 @@ def test_a_worker_of_this_machine_needs_no_token(tmp_path: Path) -> None:
         with urlopen(f"{address}/v1/parcels?platform=echo") as answer:
             found = json.load(answer)["parcels"]
     assert [parcel["parcel_id"] for parcel in found] == ["1", "2"]
-    assert all(parcel["raw"] for parcel in found)
+    assert all(source["raw"] for parcel in found for source in parcel["sources"])
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
@@ -198,5 +198,5 @@ def test_missing_packages_are_named_with_how_to_get_them(tmp_path: Path) -> None
     assert ran.returncode == 1
     assert ran.stderr.splitlines() == [
         "error: the gateway needs the package starlette, which is not installed",
-        "hint: in the project's clone: pip install '.[gateway]'",
+        "hint: in a clone of the repository, run: pip install '.[gateway]'",
     ]

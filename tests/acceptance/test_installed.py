@@ -48,7 +48,7 @@ def test_init_leads_to_a_worker_in_an_empty_folder(installed: Path, tmp_path: Pa
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert "Written: parcelpost.toml (standalone)." in use(installed, "init", "--yes")
+    assert "Wrote parcelpost.toml (standalone)." in use(installed, "init", "--yes")
     where, *told = use(installed.with_name("python"), "-c", RUN, "run", "--until-empty").splitlines()
     assert Path(where).is_relative_to(installed.parents[1]), "and not this checkout"
     assert told == ["0 completed, 0 failed, 0 expired in this run; 0 to deliver, 0 rejected in the store"]

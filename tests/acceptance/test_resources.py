@@ -10,7 +10,7 @@ from tests.acceptance.fleet import free_port
 from tests.acceptance.processes import FAST, worker
 from tests.hostile import HostileGateway, a_task
 
-STARTS_NOTHING = "is used: no task is started, those that run go on"
+STARTS_NOTHING = "is used: no tasks are started; running ones continue"
 
 
 async def test_a_worker_under_pressure_starts_nothing_and_goes_on_when_it_may(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ async def test_until_empty_works_through_all_that_is_offered_and_ends(tmp_path: 
 
 async def test_until_empty_ends_with_the_reason_when_the_gateway_is_dead_or_does_not_let_us_in(tmp_path: Path) -> None:
     async with HostileGateway() as gateway:
-        for url, reason in ((gateway.url, "answered 401"), ("http://127.0.0.1:1", "ConnectError")):
+        for url, reason in ((gateway.url, "returned 401"), ("http://127.0.0.1:1", "ConnectError")):
             arguments = ("--gateway", url, "--store", "store.db", "--until-empty", "--give-up-after", "0.5")
             async with worker(*arguments, folder=tmp_path, token="wrong") as process:
                 assert await process.ended() == 3
@@ -311,7 +311,7 @@ def test_what_cannot_be_run_is_refused_with_what_to_do(tmp_path: Path, subtests:
         (["--mode", "standalone", "--slots", "many"], "executor.slots"),
         (["--mode", "standalone", "--set", "sync.bach_size=3"], "sync.batch_size"),
         (["--gateway", "ftp://example.org"], "gateway.url"),
-        (["--gateway", "http://gateway.example.org"], "no token is"),
+        (["--gateway", "http://gateway.example.org"], "there is no token"),
         (["--mode", "standalone", "--platforms", "ecko"], "not installed"),
     ):
         with subtests.test(arguments=arguments):
@@ -351,11 +351,45 @@ async def test_a_worker_whose_store_is_moved_away_says_so_saves_nothing_and_goes
     assert "Traceback" not in (tmp_path / "worker.log").read_text()
 
 
+async def test_commands_say_that_the_store_was_moved_away_under_a_worker_and_create_no_second_one(
+    tmp_path: Path,
+) -> None:
+    folder, away = tmp_path / "local_data", tmp_path / "away"
+    adding = ("add", "echo", "1", "--state", "CT", "--county", "hartford", "--store", "local_data/store.db")
+
+    def ran(*words: str) -> str:
+        shown = run_forked(*words, folder=tmp_path, timeout=PATIENCE_SECONDS)
+        return f"{shown.returncode} {shown.stdout}{shown.stderr}"
+
+    arguments = ("--mode", "standalone", "--store", "local_data/store.db")
+    async with worker(*arguments, folder=tmp_path) as process:
+        await process.said('"WorkerStarted"')
+        folder.rename(away)
+        await process.said('"StoreLost"')
+        for words in (adding, ("status", "--store", adding[-1])):
+            shown = await asyncio.to_thread(ran, *words)
+            assert shown.startswith("1 ")
+            assert "open, but its file was moved or deleted" in shown
+            assert "put it back, or stop that process" in shown
+        assert not folder.exists(), "moving it back is as easy as before"
+        moved = await asyncio.to_thread(ran, "status", "--store", "away/store.db")
+        assert f"has this store open as {folder / 'store.db'}: it was moved while that process ran" in moved
+        away.rename(folder)
+        await process.said('"StoreFound"')
+        assert (await asyncio.to_thread(ran, *adding)).startswith("0 ")
+        folder.rename(away)
+        await process.said('"StoreLost"', times=2)
+        process.send_signal(signal.SIGTERM)
+        await process.ended()
+    assert [path.name for path in tmp_path.glob(".*")] == [], "the notice goes with the worker"
+    assert (await asyncio.to_thread(ran, *adding)).startswith("0 ")
+
+
 def test_too_low_a_limit_of_open_files_is_told_with_the_number_that_is_needed(tmp_path: Path) -> None:
     for arguments, needed in ((("run", "--mode", "standalone", "--slots", "4"), 224), (("gateway", "serve"), 128)):
         ran = run_forked(*arguments, folder=tmp_path, open_files=(40, 40), timeout=PATIENCE_SECONDS)
         assert ran.returncode == 2
-        assert f"needs {needed} open files, and the system allows this process only 40" in ran.stderr
+        assert f"needs {needed} open files, but the system allows this process only 40" in ran.stderr
         assert "LimitNOFILE" in ran.stderr
         assert "Traceback" not in ran.stderr
 

@@ -11,7 +11,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from parcelpost.scrapers.browser.chromium import LEAN_SWITCHES, SWITCHES
+from parcelpost.scrapers.browser.chromium import LEAN_SWITCHES, ChromiumMissing, find
+from tests.browser.leasing import RenderingPool
 
 expect.set_options(timeout=60_000)  # its own five seconds say nothing about a page on a busy machine
 
@@ -34,15 +35,12 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def guarded() -> AsyncIterator[Browser]:
-    """As the pool starts it: without a proxy of its own a page sees nobody."""
-    if CHROMIUM is None:
+async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RenderingPool]:
+    """The program's own pool, for all tests of rendering."""
+    if isinstance(find(), ChromiumMissing):
         pytest.skip("Chromium is not installed")
-    async with async_playwright() as playwright:
-        arguments = ["--no-sandbox", *SWITCHES]
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        yield browser
-        await browser.close()
+    async with RenderingPool.on(tmp_path_factory.mktemp("pool") / "store.db") as pool:
+        yield pool
 
 
 class Watched:

@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 
 from parcelpost.clock import SystemClock
 from parcelpost.events import ignore
-from parcelpost.scrapers.browser.base import BrowserOptions
 from parcelpost.scrapers.browser.pool import BrowserPool
+from parcelpost.settings.schema import BrowserSettings
 from parcelpost.storage import LocalPersistenceManager
 
 
@@ -18,7 +18,7 @@ async def main(store: str, pages: int) -> None:
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     async with LocalPersistenceManager.open(store) as lpm, AsyncExitStack() as stack:
-        options = BrowserOptions(most=pages)  # or another one may be starting when it has them
+        options = BrowserSettings(most=pages)  # or another one may be starting when it has them
         opened = BrowserPool.open(options, lpm.browsers, owner=lpm.owner_id, clock=SystemClock(), emit=ignore)
         pool = await stack.enter_async_context(opened)
         for number in range(pages):

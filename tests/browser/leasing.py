@@ -1,81 +1,63 @@
-"""Leases pages of the tests' own Chromium, what is rendered with them, and the artifacts of failed attempts."""
+"""Rendering with the program's own browser pool, and the artifacts of failed attempts."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
-from playwright.async_api import Browser, BrowserContext, Page
 
 from parcelpost.clock import SystemClock
-from parcelpost.events import Event
+from parcelpost.events import Event, ignore
 from parcelpost.model import Target, Task
-from parcelpost.scrapers.browser.base import BrowserOptions, RenderContext
+from parcelpost.scrapers.browser.browser import LeasedPage
+from parcelpost.scrapers.browser.pool import BrowserPool
+from parcelpost.scrapers.browser.renderer import RenderContext
 from parcelpost.scrapers.fetch.cache import CacheStore
 from parcelpost.scrapers.fetch.client import PageFetcher
-from parcelpost.scrapers.fetch.errors import BrowserCrashed
 from parcelpost.scrapers.fetch.session import Session
+from parcelpost.settings.schema import BrowserSettings
+from parcelpost.storage import LocalPersistenceManager
 from tests.scrapers.fetching import HERE
 
-T = TypeVar("T")
+PAGES = 2
+_WAIT_SECONDS = 120.0
 
 
-class Leased(Struct):
-    context: BrowserContext
-    page: Page
-    browser_id: int = 1
-    dies_at: str = ""
-    """A call whose name has this in it finds the browser dead."""
+class RenderingPool(BrowserPool):
+    """Counts its leases."""
 
-    async def call(self, work: Awaitable[T]) -> T:
-        if self.dies_at and self.dies_at in repr(work):
-            getattr(work, "close", lambda: None)()
-            raise BrowserCrashed("killed by the test")
-        return await work
+    leases = 0
+    lpm: LocalPersistenceManager
 
-    def stop(self, reason: str) -> None:
-        self.dies_at = " "
-
-
-class Load(Struct):
-    busy: int = 0
-    waiting: int = 0
-
-
-class Leasing:
-    """Leases any number of pages. `count`: how many."""
-
-    def __init__(self, browser: Browser) -> None:
-        self._browser = browser
-        self.figures = Load()
-        self.closed_for = 0.0
-        self.failure: Exception | None = None
-        self.dies_at = ""
-        self.count = 0
-
-    def opens_in(self) -> float:
-        return self.closed_for
-
+    @classmethod
     @asynccontextmanager
-    async def lease(
-        self, task_id: str, *, timeout: float = 5.0, agent: str = "", **context_options: Any
-    ) -> AsyncIterator[Leased]:
-        if self.failure is not None:
-            raise self.failure
-        self.count += 1
-        if agent:
-            context_options["user_agent"] = f"Chrome/{self._browser.version} {agent}"
-        context = await self._browser.new_context(**context_options)
-        self.figures.busy += 1
-        try:
-            yield Leased(context, await context.new_page(), dies_at=self.dies_at)
-        finally:
-            self.figures.busy -= 1
-            await context.close()
+    async def on(cls, store: Path) -> AsyncIterator[RenderingPool]:
+        settings = BrowserSettings(most=PAGES, idle_seconds=3_600.0, tasks_per_browser=10_000)
+        async with LocalPersistenceManager.open(store) as lpm:
+            opened = cls.open(settings, lpm.browsers, owner=lpm.owner_id, clock=SystemClock(), emit=ignore)
+            async with opened as pool:
+                assert isinstance(pool, cls)
+                pool.lpm = lpm
+                yield pool
+
+    def lease(self, *args: Any, **options: Any) -> AbstractAsyncContextManager[LeasedPage]:  # type: ignore[override]
+        self.leases += 1
+        return super().lease(*args, **options)
+
+    async def busy_pid(self) -> int:
+        """The only browser that has a page out."""
+        (pid,) = [row.pid for row in await self.lpm.browsers.all() if row.status == "busy"]
+        assert pid is not None
+        return pid
+
+    async def all_back(self) -> None:
+        async with asyncio.timeout(_WAIT_SECONDS):
+            while self.figures.busy:
+                await asyncio.sleep(0.01)
 
 
 class Kept(NamedTuple):
@@ -91,9 +73,14 @@ class Artifacts(list[Kept]):
 
 class Renders(NamedTuple):
     fetcher: PageFetcher
-    leasing: Leasing
+    pool: RenderingPool
+    leases_before: int
     artifacts: Artifacts
     events: list[Event]
+
+    @property
+    def leases(self) -> int:
+        return self.pool.leases - self.leases_before
 
     def session(self, task_id: str = "t1", county: str = "adams", profile: str = "") -> Session:
         target = Target(parcel_id="1", state="FL", county=county)
@@ -102,24 +89,26 @@ class Renders(NamedTuple):
 
 @asynccontextmanager
 async def rendering(
-    browser: Browser,
+    pool: RenderingPool,
     *,
     cache: CacheStore | None = None,
     profiles: Path | None = None,
     resolve: Any = None,
+    lease_seconds: float = _WAIT_SECONDS,
     idle_seconds: float = 30.0,
     quiet_seconds: float = 30.0,
     fetch: dict[str, Any] | None = None,
-    **options: Any,
+    **settings: Any,
 ) -> AsyncIterator[Renders]:
     """All pages are back at its end."""
     events: list[Event] = []
-    artifacts, leasing = Artifacts(), Leasing(browser)
+    artifacts = Artifacts()
     browsing = RenderContext(
-        pool=leasing,
-        options=BrowserOptions(**options),
+        pool=pool,
+        settings=BrowserSettings(most=PAGES, **settings),
         profiles=profiles,
         artifacts=artifacts,
+        lease_seconds=lease_seconds,
         quiet_seconds=quiet_seconds,
         idle_seconds=idle_seconds,
     )
@@ -127,5 +116,5 @@ async def rendering(
     async with PageFetcher.open(
         replace(HERE, **(fetch or {})), cache=cache, clock=SystemClock(), emit=events.append, browsing=browsing, **more
     ) as fetcher:
-        yield Renders(fetcher, leasing, artifacts, events)
-    assert leasing.figures.busy == 0
+        yield Renders(fetcher, pool, pool.leases, artifacts, events)
+    await pool.all_back()

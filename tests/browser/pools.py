@@ -20,9 +20,9 @@ from parcelpost.clock import SystemClock
 from parcelpost.events import Event
 from parcelpost.model import BrowserState
 from parcelpost.scrapers.browser import processes
-from parcelpost.scrapers.browser.base import BrowserOptions
 from parcelpost.scrapers.browser.chromium import ChromiumMissing, find
 from parcelpost.scrapers.browser.pool import BrowserPool
+from parcelpost.settings.schema import BrowserSettings
 from parcelpost.storage import LocalPersistenceManager
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ async def a_pool(store: Path, **options: Any) -> AsyncIterator[PoolRig]:
     before = drivers()
     async with LocalPersistenceManager.open(store) as lpm:
         opened = BrowserPool.open(
-            BrowserOptions(**options), lpm.browsers, owner=lpm.owner_id, clock=SystemClock(), emit=events.append
+            BrowserSettings(**options), lpm.browsers, owner=lpm.owner_id, clock=SystemClock(), emit=events.append
         )
         tokens: set[str] = set()
         async with opened as pool:

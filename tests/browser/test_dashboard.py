@@ -58,7 +58,8 @@ async def test_a_full_one_shows_fleet_queue_activity_and_health(browser: Browser
             await expect(page.get_by_role("row", name="attic")).to_contain_text("Offline")
             await expect(page.get_by_role("row", name="cellar")).to_contain_text("Stopped")
             await expect(page.locator(".figures")).to_contain_text("1 stopped, 1 offline")
-            await expect(page.get_by_role("img", name="urgent 0, high 9, normal 140, low 0")).to_be_visible()
+            await expect(page.locator(".findings")).to_contain_text("Workers gave up on 3 tasks. Find the cause")
+            await expect(page.get_by_role("img", name="urgent 0, high 9, normal 140, batch 0")).to_be_visible()
             await expect(page.locator("[data-key='queue mygov_due'] [data-label='Not found']")).to_have_text("3")
             await expect(page.get_by_role("row", name="qpublic").filter(has_text="1 worker")).to_contain_text(
                 "2 selectors"
@@ -120,7 +121,7 @@ async def test_tasks_that_were_not_found_are_listed(browser: Browser, tmp_path: 
             await page.get_by_label("Outcome").select_option("Failed")
             await expect(page.locator(".results")).to_contain_text("no such page")
             await page.get_by_label("Outcome").select_option("Dead")
-            await expect(page.get_by_text("No such tasks.")).to_be_visible()
+            await expect(page.get_by_text("No matching tasks.")).to_be_visible()
 
 
 async def test_a_parcel_is_shown_with_its_liens_its_history_and_its_page(browser: Browser, tmp_path: Path) -> None:
@@ -131,6 +132,8 @@ async def test_a_parcel_is_shown_with_its_liens_its_history_and_its_page(browser
             await page.locator(".results tbody a").first.click()
             await expect(page.get_by_role("heading", level=1)).to_contain_text("Delinquent")
             await expect(page.get_by_role("heading", name="Liens")).to_be_visible()
+            taxes = page.locator(".fields section").filter(has_text="Tax and sale")
+            await expect(taxes).to_contain_text("HERON BAY (01)")
             await expect(page.locator(".history")).to_contain_text("No change in 2 scrapes")
             await expect(page.locator(".changes").first).to_contain_text("HOLLOWAY JUNE →")
             async with page.expect_download() as download:
@@ -141,11 +144,41 @@ async def test_a_parcel_is_shown_with_its_liens_its_history_and_its_page(browser
             await expect(page.locator("select")).to_have_value("true")
 
 
+async def test_a_parcel_of_two_platforms_is_one_row_and_its_page_marks_what_differs(
+    browser: Browser, tmp_path: Path
+) -> None:
+    place = {"state": "CT", "county": "hartford", "parcel_id": "0001-02-0345"}
+    liens = [{"certificate_number": "17", "certificate_year": 2024, "status": "open"}]
+    records: list[dict[str, Any]] = [
+        {**place, "platform": "vgsi", "owner_names": ["ANN LEE"], "year_built": 1961},
+        {**place, "platform": "mygov_due", "owner_names": ["BO LEE"], "year_built": 1961, "liens": liens},
+        {**place, "platform": "lien_register", "parcel_id": "0001020345", "liens": liens},
+    ]
+    async with served(tmp_path) as gateway:
+        now = SystemClock().now()
+        for number, record in enumerate(records):
+            await gateway.ledger.store([an_arrival(record, now, f"t{number}")], "w1", now)
+        async with a_page(browser, f"{gateway.address}/#/liens") as watched:
+            page = watched.page
+            await expect(page.locator(".results tbody tr")).to_have_count(1)
+            await expect(page.locator(".results tbody tr")).to_contain_text("lien_register, mygov_due")
+            await page.goto(f"{gateway.address}/#/parcels")
+            await expect(page.locator(".count")).to_have_text("The latest 1 parcel")
+            await expect(page.locator(".results tbody tr")).to_contain_text("lien_register, mygov_due, vgsi")
+            await page.locator(".results tbody a").first.click()
+            await expect(page.locator(".source h2").filter(has_text="_")).to_have_text(["lien_register", "mygov_due"])
+            owners = page.locator(".pairs > div").filter(has_text="Owner names")
+            await expect(owners).to_have_count(2)
+            await expect(owners.get_by_text("differs")).to_have_count(2)
+            await expect(page.get_by_text("differs")).to_have_count(2)
+            assert await overflow(page) == 0
+
+
 async def test_markup_from_pages_and_workers_stays_text(browser: Browser, tmp_path: Path) -> None:
     record: dict[str, Any] = {
         "platform": SCRIPT,
         "state": "<b>",
-        "county": "&amp;",
+        "county": "amp",
         "parcel_id": f"1/{SCRIPT}",
         "owner_names": [SCRIPT],
         "situs_address": SCRIPT,
@@ -319,11 +352,11 @@ async def test_everything_is_reached_by_keyboard(browser: Browser, tmp_path: Pat
             await expect(page.locator(".tip").first).to_be_visible()
             await page.keyboard.press("Escape")
             await expect(page.locator(".tip").first).to_be_hidden()
-            await page.get_by_role("button", name="Command all workers").focus()
+            await page.get_by_role("button", name="Command for all workers").focus()
             await page.keyboard.press("Enter")
             await expect(page.get_by_role("dialog")).to_be_visible()
             await page.keyboard.press("Escape")
-            await expect(page.get_by_role("button", name="Command all workers")).to_be_focused()
+            await expect(page.get_by_role("button", name="Command for all workers")).to_be_focused()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import sqlite3
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -14,10 +15,10 @@ import pytest
 from parcelpost import events
 from parcelpost.clock import ManualClock
 from parcelpost.model import BrowserState
-from parcelpost.scrapers.browser import processes
-from parcelpost.scrapers.browser.base import BrowserOptions
+from parcelpost.scrapers.browser import pool, processes
 from parcelpost.scrapers.browser.pool import BrowserSlot, why_retire
 from parcelpost.scrapers.fetch.errors import BrowserUnavailable, HostBusy
+from parcelpost.settings.schema import BrowserSettings
 from parcelpost.storage import LocalPersistenceManager
 from tests.browser.pools import (
     PAST_THE_GUARD,
@@ -65,7 +66,6 @@ async def test_a_page_is_leased_in_a_fresh_context_and_its_browser_retired_after
         assert (row.browser_id, row.tasks_completed) == (1, 3)
         assert row.restarted_at is not None
         assert [event.reason for event in rig.emitted(events.BrowserRetired)] == ["it has done 3 tasks"]
-        assert rig.pool.figures.restarts == 1
 
 
 def assert_nothing_is_enabled_again(row: BrowserState) -> None:
@@ -76,7 +76,7 @@ def assert_nothing_is_enabled_again(row: BrowserState) -> None:
 
 def test_a_browser_is_retired_for_its_tasks_its_age_or_its_memory() -> None:
     clock = ManualClock()
-    options = BrowserOptions(tasks_per_browser=3, max_age_seconds=60.0, max_browser_bytes=100 * 1024**2)
+    options = BrowserSettings(tasks_per_browser=3, max_age_seconds=60.0, max_browser_bytes=100 * 1024**2)
     slot = BrowserSlot(None, "me", clock)  # type: ignore[arg-type]
     slot.tasks, slot.memory = 2, 100 * 1024**2
     slot.started_at = clock.monotonic()
@@ -105,14 +105,14 @@ async def test_the_pool_grows_with_demand_and_shrinks_when_fewer_are_safe_or_nob
         await rig.until(lambda row: row.status == "idle")
         rig.pool.allow(0)
         await rig.none_left()
-        with pytest.raises(BrowserUnavailable, match="no memory for a browser"):
+        with pytest.raises(BrowserUnavailable, match="not enough memory for a browser"):
             await rig.use()
         assert rig.pool.opens_in() > 0
-        assert {event.reason for event in rig.emitted(events.BrowserRetired)} == {"fewer are safe now"}
+        assert {event.reason for event in rig.emitted(events.BrowserRetired)} == {"memory allows fewer browsers now"}
     async with a_pool(store, idle_seconds=0.1) as rig:
         await rig.use()
         await rig.none_left()
-        assert {event.reason for event in rig.emitted(events.BrowserRetired)} == {"nobody needed it"}
+        assert {event.reason for event in rig.emitted(events.BrowserRetired)} == {"it was idle"}
 
 
 async def test_who_waits_longest_is_served_first(store: Path) -> None:
@@ -151,8 +151,17 @@ async def test_a_chromium_that_cannot_start_is_reported_with_its_reason_and_trie
             with pytest.raises(BrowserUnavailable, match="starting Chromium failed") as caught:
                 await rig.use()
             assert caught.value.after_seconds > 0
-        assert "starting Chromium failed" in rig.pool.figures.problem
         assert len(rig.emitted(events.BrowsersUnavailable)) == 1
+        await rig.none_left()
+
+
+async def test_what_chromium_says_is_the_reason_it_cannot_start(store: Path, tmp_path: Path) -> None:
+    program = tmp_path / "chromium"
+    program.write_text("#!/bin/sh\necho 'error while loading shared libraries: libnss3.so' >&2\nexit 127\n")
+    program.chmod(0o755)
+    async with a_pool(store, executable=str(program)) as rig:
+        with pytest.raises(BrowserUnavailable, match=r"Chromium cannot start: error while loading .*libnss3\.so"):
+            await rig.use()
         await rig.none_left()
 
 
@@ -164,7 +173,17 @@ async def test_a_browser_that_dies_before_it_was_used_is_not_started_again_at_on
         kill((await rig.until(lambda row: row.status == "idle")).pid)
         await rig.none_left()
         assert rig.pool.opens_in() > 0.0
-        assert [event.reason for event in rig.emitted(events.BrowsersUnavailable)] == ["the browser died"]
+        assert [event.reason for event in rig.emitted(events.BrowsersUnavailable)] == ["the browser crashed"]
+
+
+async def die_without_cleaning_up(worker: asyncio.subprocess.Process, rows: list[BrowserState]) -> None:
+    (driver,) = drivers(worker.pid)
+    worker.send_signal(signal.SIGSTOP)  # or it would clean up after its driver
+    for row in rows:
+        os.kill(row.pid or 0, signal.SIGSTOP)  # or it may end by itself when its driver does
+    kill(driver)
+    worker.kill()
+    await worker.wait()
 
 
 @pytest.mark.timeout(300)
@@ -174,13 +193,7 @@ async def test_the_next_start_ends_what_killed_workers_left_and_nothing_else(sto
         a_leaser(store, 1) as (_, peers),
         a_leaser(store, 1) as (killed, left),
     ):
-        (driver,) = drivers(killed.pid)
-        killed.send_signal(signal.SIGSTOP)  # or it would clean up after its driver
-        for row in left:
-            os.kill(row.pid or 0, signal.SIGSTOP)  # or it may end by itself when its driver does
-        kill(driver)
-        killed.kill()
-        await killed.wait()
+        await die_without_cleaning_up(killed, left)
         async with a_pool(store) as rig:
             assert [pid for row in left for pid in members(row)] == []
             assert [row.browser_id for row in left if Path(row.profile).exists()] == []
@@ -191,6 +204,34 @@ async def test_the_next_start_ends_what_killed_workers_left_and_nothing_else(sto
         assert len(members(peers[0])) > 1
         assert processes.is_running(stranger)
     await gone(lambda: members(peers[0]))
+
+
+async def test_a_running_pool_ends_what_a_killed_peer_left(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody may ever start the peer again."""
+    monkeypatch.setattr(pool, "_ORPHAN_SECONDS", 0.0)
+    async with a_pool(store) as rig, a_leaser(store, 1) as (killed, left):
+        await die_without_cleaning_up(killed, left)
+        await gone(lambda: members(left[0]))
+        async with asyncio.timeout(TIMEOUT):
+            while not rig.emitted(events.BrowserOrphansRemoved):
+                await asyncio.sleep(0.01)
+        assert await rig.lpm.browsers.all() == []
+
+
+async def test_a_health_check_that_fails_is_reported_and_done_again(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_ORPHAN_SECONDS", 0.0)
+    async with a_pool(store, idle_seconds=0.1) as rig, asyncio.timeout(TIMEOUT):
+        with sqlite3.connect(store) as other:
+            other.execute("ALTER TABLE browser_pool_state RENAME TO lost")
+        while not (failures := rig.emitted(events.LoopFailed)):
+            await asyncio.sleep(0.01)
+        assert failures[0].loop == "browsers"
+        with sqlite3.connect(store) as other:
+            other.execute("ALTER TABLE lost RENAME TO browser_pool_state")
+        await rig.use()
+        await rig.none_left()
 
 
 async def test_the_driver_of_a_killed_worker_ends_by_itself(store: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.scrapers.browser import browser, pool
-from parcelpost.scrapers.browser.browser import ChromiumPage
+from parcelpost.scrapers.browser.browser import LeasedPage
 from parcelpost.scrapers.fetch.errors import BrowserCrashed, BrowserUnavailable, HostBusy, RetryLater
 from tests.browser.pools import PAST_THE_GUARD, TIMEOUT, PoolRig, a_pool, gone, kill, members, needs_chromium, renderers
 from tests.website import Asked, Reply, website
@@ -26,6 +27,9 @@ def store(tmp_path: Path) -> Path:
 
 async def strike(rig: PoolRig, victim: str) -> None:
     row = await rig.row()
+    if victim == "largest":
+        assert await rig.pool.stop_largest()
+        return
     victims = {"renderer": renderers(row), "browser": [row.pid or 0], "driver": rig.drivers()}
     for pid in victims[victim]:
         kill(pid)
@@ -39,11 +43,13 @@ async def crash(rig: PoolRig, victim: str, task_id: str = "t1") -> None:
         await waiting
 
 
-async def never_ending(leased: ChromiumPage) -> None:
+async def never_ending(leased: LeasedPage) -> None:
     await leased.call(leased.page.evaluate("new Promise(() => {})"))
 
 
-async def test_who_has_a_page_hears_of_a_crash_and_the_next_one_gets_a_page(store: Path) -> None:
+async def test_who_has_a_page_hears_of_a_crash_and_the_next_one_gets_a_page(
+    store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     reasons = {"renderer": "the page crashed", "browser": "the browser", "driver": "driver|lost"}
     async with a_pool(store, most=1) as rig:
         await rig.use()
@@ -59,6 +65,8 @@ async def test_who_has_a_page_hears_of_a_crash_and_the_next_one_gets_a_page(stor
             if victim != "renderer":
                 assert (after.launches, members(before)) == (before.launches + 1, [])
                 assert not Path(before.profile).exists()
+    gc.collect()
+    assert "never retrieved" not in caplog.text, "tracebacks among the operator's log lines"
 
 
 async def test_crashes_and_hangs_are_noticed_while_nobody_has_a_page(
@@ -100,9 +108,9 @@ async def test_calls_fail_at_once_on_a_lost_page_and_raise_what_the_work_raises_
 
 async def test_a_page_that_crashes_its_browser_every_time_costs_its_task_a_retry(store: Path) -> None:
     async with a_pool(store, most=1) as rig:
-        for _ in range(5):
+        for victim in ("renderer", "browser", "largest", "renderer", "largest"):
             with pytest.raises(BrowserCrashed):
-                await crash(rig, "renderer", "deadly")
+                await crash(rig, victim, "deadly")
         with pytest.raises(RetryLater, match="5 times in a row with this task"):
             await rig.use("deadly")
         await rig.use("deadly")

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser
 
 from parcelpost import __version__
 from parcelpost.clock import SystemClock
 from parcelpost.events import PageFetched
-from parcelpost.scrapers.browser.base import Choose, Click, Fill, WaitFor
+from parcelpost.scrapers.browser.steps import Choose, Click, Fill, WaitFor
 from parcelpost.scrapers.fetch.errors import CannotFetch, HostBusy, PageNotFound, RetryLater, SiteBlocked
 from parcelpost.storage import LocalPersistenceManager
-from tests.browser.leasing import rendering
+from tests.browser.leasing import RenderingPool, rendering
 from tests.website import Asked, Reply, Website, website
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("rendering")]
@@ -38,7 +37,7 @@ async def site() -> AsyncIterator[Website]:
         yield one
 
 
-async def test_a_page_is_read_when_what_is_waited_for_is_there(guarded: Browser, site: Website) -> None:
+async def test_a_page_is_read_when_what_is_waited_for_is_there(guarded: RenderingPool, site: Website) -> None:
     async with rendering(guarded) as one:
         session = one.session()
         page = await session.rendered(f"{site.url}/built", until="#owner")
@@ -54,7 +53,7 @@ async def test_a_page_is_read_when_what_is_waited_for_is_there(guarded: Browser,
     assert (told.method, told.status, told.bytes) == ("RENDER", 200, len(page.body))
 
 
-async def test_what_is_not_blocked_is_loaded(guarded: Browser, site: Website) -> None:
+async def test_what_is_not_blocked_is_loaded(guarded: RenderingPool, site: Website) -> None:
     async with rendering(guarded, block=("font",)) as one:
         session = one.session()
         await session.rendered(f"{site.url}/built", until="#owner")
@@ -63,7 +62,7 @@ async def test_what_is_not_blocked_is_loaded(guarded: Browser, site: Website) ->
 
 
 async def test_a_page_that_is_fresh_in_the_cache_is_not_asked_for(
-    guarded: Browser, site: Website, tmp_path: Path
+    guarded: RenderingPool, site: Website, tmp_path: Path
 ) -> None:
     async with (
         LocalPersistenceManager.open(tmp_path / "store.db", clock=SystemClock()) as lpm,
@@ -76,12 +75,12 @@ async def test_a_page_that_is_fresh_in_the_cache_is_not_asked_for(
         before = len(site.asked)
         assert await one.session().rendered(f"{site.url}/built", until="#owner") == page
         assert len(site.asked) == before
-        assert one.leasing.count == 1
+        assert one.leases == 1
         plain = await one.session().get(f"{site.url}/built")
         assert plain.body == BUILT
 
 
-async def test_a_record_in_a_frame_is_the_page(guarded: Browser, site: Website) -> None:
+async def test_a_record_in_a_frame_is_the_page(guarded: RenderingPool, site: Website) -> None:
     site.page("/outer", b"<html><body>outer<iframe src='/inner'></iframe></body></html>")
     site.page("/inner", b"<html><body><i id='record'>inner</i></body></html>")
     async with rendering(guarded) as one:
@@ -93,7 +92,7 @@ async def test_a_record_in_a_frame_is_the_page(guarded: Browser, site: Website) 
     assert page.url == f"{site.url}/outer"
 
 
-async def test_steps_are_taken_before_a_page_is_read(guarded: Browser, site: Website) -> None:
+async def test_steps_are_taken_before_a_page_is_read(guarded: RenderingPool, site: Website) -> None:
     site.page(
         "/search",
         b"""<html><body><form action="/found"><input name="parcel"><select name="year"><option value="1">2025
@@ -109,7 +108,7 @@ async def test_steps_are_taken_before_a_page_is_read(guarded: Browser, site: Web
     assert page.url.endswith("/found?parcel=7-1&year=2")
 
 
-async def test_a_status_means_what_it_means_without_a_browser(guarded: Browser, site: Website) -> None:
+async def test_a_status_means_what_it_means_without_a_browser(guarded: RenderingPool, site: Website) -> None:
     meanings = {404: PageNotFound, 403: SiteBlocked, 418: CannotFetch, 500: RetryLater, 503: RetryLater}
     async with rendering(guarded) as one:
         for status, failure in meanings.items():
@@ -121,7 +120,7 @@ async def test_a_status_means_what_it_means_without_a_browser(guarded: Browser, 
     assert "/record" not in site.paths, "its scripts do not run"
 
 
-async def test_a_host_that_asks_for_rest_gets_it(guarded: Browser, site: Website) -> None:
+async def test_a_host_that_asks_for_rest_gets_it(guarded: RenderingPool, site: Website) -> None:
     site.page("/", b"<html><body>slowly</body></html>", 429, Retry_After="7")
     async with rendering(guarded) as one:
         session = one.session()
@@ -135,7 +134,7 @@ async def test_a_host_that_asks_for_rest_gets_it(guarded: Browser, site: Website
 
 @pytest.mark.parametrize("status", [200, 403])
 async def test_a_robot_check_is_never_passed_not_by_its_own_script_either(
-    guarded: Browser, site: Website, status: int
+    guarded: RenderingPool, site: Website, status: int
 ) -> None:
     def check(asked: Asked) -> Reply:
         passed = "passed=1" in asked.headers.get("cookie", "")
@@ -164,7 +163,7 @@ _SHOWS_IT = "t => { document.open(); document.write(t); document.close() }"
     ],
     ids=["a large one", "asked for by a script", "in a frame", "made by a script"],
 )
-async def test_a_robot_check_is_known_however_it_comes(guarded: Browser, site: Website, page: bytes) -> None:
+async def test_a_robot_check_is_known_however_it_comes(guarded: RenderingPool, site: Website, page: bytes) -> None:
     def check(asked: Asked) -> Reply:
         passed = "passed=1" in asked.headers.get("cookie", "")
         return Reply(b"<html><body><b id=owner>DOE</b></body></html>" if passed else CHALLENGE)
@@ -181,7 +180,7 @@ async def test_a_robot_check_is_known_however_it_comes(guarded: Browser, site: W
     assert not any("passed=1" in asked.headers.get("cookie", "") for asked in site.asked)
 
 
-async def test_where_only_a_person_gets_on_it_ends(guarded: Browser, site: Website) -> None:
+async def test_where_only_a_person_gets_on_it_ends(guarded: RenderingPool, site: Website) -> None:
     async with rendering(guarded) as one:
         for place, failure in {
             "/Account/Login": SiteBlocked,
@@ -199,7 +198,7 @@ async def test_where_only_a_person_gets_on_it_ends(guarded: Browser, site: Websi
             assert place not in site.paths
 
 
-async def test_a_private_address_is_never_asked(guarded: Browser, site: Website) -> None:
+async def test_a_private_address_is_never_asked(guarded: RenderingPool, site: Website) -> None:
     async def inside(_host: str, _port: int) -> Sequence[str]:
         return ["127.0.0.2"]
 
@@ -218,7 +217,7 @@ async def test_a_private_address_is_never_asked(guarded: Browser, site: Website)
 
 
 async def test_a_robot_check_of_another_site_that_a_page_leads_to_is_none_to_pass(
-    guarded: Browser, site: Website
+    guarded: RenderingPool, site: Website
 ) -> None:
     there = f"http://localhost:{site.port}"  # another site to a browser, in another process
     site.page("/", f"<html><body><script>location.href = '{there}/check'</script></body></html>".encode())
@@ -234,7 +233,9 @@ async def test_a_robot_check_of_another_site_that_a_page_leads_to_is_none_to_pas
     assert site.paths.count("/check") == 1
 
 
-async def test_no_part_of_a_page_reaches_a_private_address_or_goes_by_udp(guarded: Browser, site: Website) -> None:
+async def test_no_part_of_a_page_reaches_a_private_address_or_goes_by_udp(
+    guarded: RenderingPool, site: Website
+) -> None:
     heard: list[bytes] = []
 
     class Heard(asyncio.DatagramProtocol):
@@ -267,7 +268,7 @@ async def test_no_part_of_a_page_reaches_a_private_address_or_goes_by_udp(guarde
     assert heard == []
 
 
-async def test_a_page_that_leads_on_for_ever_is_left(guarded: Browser, site: Website) -> None:
+async def test_a_page_that_leads_on_for_ever_is_left(guarded: RenderingPool, site: Website) -> None:
     site.page("/", b"<html><body><script>location.href = '/?' + Math.random()</script></body></html>")
     async with rendering(guarded, max_navigations=4) as one:
         session = one.session()
@@ -277,7 +278,7 @@ async def test_a_page_that_leads_on_for_ever_is_left(guarded: Browser, site: Web
     assert len(site.asked) <= 4
 
 
-async def test_a_page_that_loads_too_much_is_given_up(guarded: Browser, site: Website) -> None:
+async def test_a_page_that_loads_too_much_is_given_up(guarded: RenderingPool, site: Website) -> None:
     site.page("/", b"<html><body><script src='/large.js'></script></body></html>")
     site.page("/large.js", b"/*" + b"x" * 2_000_000 + b"*/")
     async with rendering(guarded, max_page_bytes=1_000_000) as one:
@@ -287,7 +288,7 @@ async def test_a_page_that_loads_too_much_is_given_up(guarded: Browser, site: We
         await session.end(failed=False)
 
 
-async def test_a_page_that_grows_too_long_is_given_up(guarded: Browser, site: Website) -> None:
+async def test_a_page_that_grows_too_long_is_given_up(guarded: RenderingPool, site: Website) -> None:
     site.page("/", b"<html><body><script>document.write('x'.repeat(300000) + '<b id=y>')</script></body></html>")
     async with rendering(guarded, fetch={"max_page_bytes": 200_000}) as one:
         session = one.session()
@@ -296,7 +297,7 @@ async def test_a_page_that_grows_too_long_is_given_up(guarded: Browser, site: We
         await session.end(failed=False)
 
 
-async def test_a_file_to_be_saved_is_no_page(guarded: Browser, site: Website) -> None:
+async def test_a_file_to_be_saved_is_no_page(guarded: RenderingPool, site: Website) -> None:
     site.page("/", b"data", Content_Disposition="attachment; filename=x.bin", Content_Type="application/x-thing")
     async with rendering(guarded) as one:
         session = one.session()
@@ -305,7 +306,7 @@ async def test_a_file_to_be_saved_is_no_page(guarded: Browser, site: Website) ->
         await session.end(failed=False)
 
 
-async def test_dialogs_and_windows_hold_up_nobody(guarded: Browser, site: Website) -> None:
+async def test_dialogs_and_windows_hold_up_nobody(guarded: RenderingPool, site: Website) -> None:
     site.page(
         "/",
         b"""<html><body><a id="a" href="/file" download></a><script>
@@ -321,7 +322,7 @@ async def test_dialogs_and_windows_hold_up_nobody(guarded: Browser, site: Websit
     assert "dialog alert, dismissed: hello" in one.artifacts[0].log
 
 
-async def test_a_site_that_does_not_answer_is_tried_later(guarded: Browser, site: Website) -> None:
+async def test_a_site_that_does_not_answer_is_tried_later(guarded: RenderingPool, site: Website) -> None:
     async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter, __: Asked) -> None:
         await reader.read()
 
@@ -345,9 +346,9 @@ FLOODS = {
 
 
 async def test_whatever_a_page_does_without_end_is_stopped(
-    guarded: Browser, site: Website, monkeypatch: pytest.MonkeyPatch
+    guarded: RenderingPool, site: Website, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parcelpost.scrapers.browser.page._MAX_MESSAGES", 100)
+    monkeypatch.setattr("parcelpost.scrapers.browser.page_watch._MAX_MESSAGES", 100)
     async with rendering(guarded) as one:
         for kind, script in FLOODS.items():
             site.page("/", f"<html><body><script>{script}</script></body></html>".encode())
@@ -357,7 +358,7 @@ async def test_whatever_a_page_does_without_end_is_stopped(
             await session.end(failed=False)
 
 
-async def test_robots_txt_is_kept_to_wherever_a_page_leads(guarded: Browser, site: Website) -> None:
+async def test_robots_txt_is_kept_to_wherever_a_page_leads(guarded: RenderingPool, site: Website) -> None:
     site.page("/robots.txt", b"User-agent: parcelpost\nDisallow: /private\n", Content_Type="text/plain")
     site.page("/", b"<html><body><script>location.href = '/private/1'</script></body></html>")
     async with rendering(guarded, fetch={"obey_robots": True}) as one:
@@ -369,7 +370,7 @@ async def test_robots_txt_is_kept_to_wherever_a_page_leads(guarded: Browser, sit
     assert sorted(set(site.paths)) == ["/", "/robots.txt"]
 
 
-async def test_a_selector_that_is_none_is_told(guarded: Browser, site: Website) -> None:
+async def test_a_selector_that_is_none_is_told(guarded: RenderingPool, site: Website) -> None:
     async with rendering(guarded) as one:
         session = one.session()
         with pytest.raises(CannotFetch, match="not a CSS selector"):

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser
 
 from parcelpost.clock import SystemClock
-from parcelpost.model import Blocked, Busy, Done, GiveUp, NotFound, Outcome, Page, Retry, Target, Task
-from parcelpost.scrapers.browser.base import Fill
+from parcelpost.model import Blocked, Busy, Done, GiveUp, NotFound, Page, Retry, Target, Task
+from parcelpost.scrapers.browser.renderer import RenderContext
+from parcelpost.scrapers.browser.steps import Fill
 from parcelpost.scrapers.counties import Counties
 from parcelpost.scrapers.county_scraper import CountyScraper
-from parcelpost.scrapers.fetch.errors import BrowserUnavailable, CannotFetch, HostBusy, RetryLater
+from parcelpost.scrapers.fetch.client import PageFetcher
+from parcelpost.scrapers.fetch.errors import BrowserUnavailable, CannotFetch, outcome_of
 from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
-from parcelpost.scrapers.plugins import PluginAdapter
+from parcelpost.scrapers.plugin_adapter import PluginAdapter
 from parcelpost.scrapers.records.record import Record
 from parcelpost.worker.sandbox import Sandbox
-from tests.browser.leasing import Renders, rendering
-from tests.scrapers.fetching import fetching
+from tests.browser.leasing import PAGES, RenderingPool, Renders, rendering
+from tests.browser.pools import a_pool
+from tests.scrapers.fetching import HERE, fetching
 from tests.test_new_platform_page import BROWSER
 from tests.website import Asked, Reply, Website, website
 
@@ -61,12 +66,10 @@ def task(task_id: str = "t1", county: str = "adams") -> Task:
 
 
 async def all_back(one: Renders) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while one.leasing.figures.busy:
-            await asyncio.sleep(0.01)
+    await one.pool.all_back()
 
 
-async def test_only_a_failed_attempt_leaves_what_its_page_looked_like(guarded: Browser, site: Website) -> None:
+async def test_only_a_failed_attempt_leaves_what_its_page_looked_like(guarded: RenderingPool, site: Website) -> None:
     async def fetch(_: Target, __: object, fetcher: Fetcher) -> Page:
         return await fetcher.rendered(f"{site.url}/", until="#loaded", steps=[Fill("#word", "hunter2hunter2")])
 
@@ -85,7 +88,7 @@ async def test_only_a_failed_attempt_leaves_what_its_page_looked_like(guarded: B
             assert secret not in kept.log
 
 
-async def test_what_did_not_appear_is_part_of_the_reason(guarded: Browser, site: Website) -> None:
+async def test_what_did_not_appear_is_part_of_the_reason(guarded: RenderingPool, site: Website) -> None:
     async def fetch(_: Target, __: object, fetcher: Fetcher) -> Page:
         return await fetcher.rendered(f"{site.url}/", until="#owner")
 
@@ -95,7 +98,7 @@ async def test_what_did_not_appear_is_part_of_the_reason(guarded: Browser, site:
     assert "incomplete: '#owner' did not appear" in one.artifacts[0].log
 
 
-async def test_an_attempt_that_is_cancelled_leaves_its_page_too(guarded: Browser, site: Website) -> None:
+async def test_an_attempt_that_is_cancelled_leaves_its_page_too(guarded: RenderingPool, site: Website) -> None:
     site.page(
         "/hang", b"<html><body><h1>on and on</h1><script>setInterval(() => fetch('/'), 50)</script></body></html>"
     )
@@ -116,12 +119,10 @@ async def test_an_attempt_that_is_cancelled_leaves_its_page_too(guarded: Browser
         await sandbox.close()
 
 
-async def test_platform_code_that_hangs_does_not_hold_a_page(guarded: Browser, site: Website) -> None:
+async def test_platform_code_that_hangs_does_not_hold_a_page(guarded: RenderingPool, site: Website) -> None:
     async def fetch(_: Target, __: object, fetcher: Fetcher) -> Page:
         first = await fetcher.rendered(f"{site.url}/", until="h1")
-        async with asyncio.timeout(PATIENCE):
-            while one.leasing.figures.busy:
-                await asyncio.sleep(0.01)
+        await one.pool.all_back()
         second = await fetcher.rendered(f"{site.url}/?again", until="h1")  # on another page
         return Page(body=first.body + second.body)
 
@@ -129,41 +130,47 @@ async def test_platform_code_that_hangs_does_not_hold_a_page(guarded: Browser, s
         assert isinstance(await scraper(one, fetch, Record(parcel_id="1"))(task()), Done)
         await all_back(one)
         assert "taken back" in one.artifacts[0].log
-        assert one.leasing.count == 2
+        assert one.leases == 2
 
 
-async def test_a_browser_that_dies_costs_the_attempt_nothing(guarded: Browser, site: Website) -> None:
+async def test_a_browser_that_dies_costs_the_attempt_nothing(guarded: RenderingPool, site: Website) -> None:
+    async def die(reader: asyncio.StreamReader, _: asyncio.StreamWriter, __: Asked) -> None:
+        os.kill(await guarded.busy_pid(), signal.SIGKILL)
+        await reader.read()
+
     async def fetch(_: Target, __: object, fetcher: Fetcher) -> Page:
-        one.leasing.dies_at = "goto"
-        return await fetcher.rendered(f"{site.url}/")
+        return await fetcher.rendered(f"{site.url}/die")
 
+    site.streams["/die"] = die
     async with rendering(guarded) as one:
-        assert await scraper(one, fetch, Retry("x"))(task()) == Busy("killed by the test", 0.0)
+        outcome = await scraper(one, fetch, Retry("x"))(task())
+        assert isinstance(outcome, Busy)
+        assert (outcome.after_seconds, outcome.lacks_browser) == (0.0, False)
         await all_back(one)
         assert one.artifacts == []
 
 
-@pytest.mark.parametrize(
-    ("failure", "outcome"),
-    [
-        (
-            BrowserUnavailable("Chromium is not installed", 300.0),
-            Busy("Chromium is not installed", 300.0, lacks_browser=True),
-        ),
-        (HostBusy("4 of 4 browsers are busy", 2.0), Busy("4 of 4 browsers are busy", 2.0)),
-        (RetryLater("the browser crashed 5 times"), Retry("the browser crashed 5 times")),
-    ],
-)
-async def test_a_page_that_is_not_lent_is_waited_for(
-    guarded: Browser, site: Website, failure: Exception, outcome: Outcome
-) -> None:
+async def test_a_task_waits_at_no_cost_while_all_browsers_are_busy(guarded: RenderingPool, site: Website) -> None:
     async def fetch(_: Target, __: object, fetcher: Fetcher) -> Page:
         return await fetcher.rendered(f"{site.url}/")
 
-    async with rendering(guarded) as one:
-        one.leasing.failure = failure
-        assert await scraper(one, fetch, Retry("x"))(task()) == outcome
+    async with rendering(guarded, lease_seconds=0.0) as one, AsyncExitStack() as stack:
+        for number in range(PAGES):
+            await stack.enter_async_context(guarded.lease(f"other{number}", timeout=PATIENCE))
+        assert await scraper(one, fetch, Retry("x"))(task()) == Busy("2 of 2 browsers are busy", 0.5)
         assert site.asked == []
+
+
+async def test_a_task_waits_at_no_cost_where_no_browser_can_be_had(site: Website, tmp_path: Path) -> None:
+    async with a_pool(tmp_path / "store.db", executable="/no/such/chromium") as rig:
+        browsing = RenderContext(pool=rig.pool)
+        async with PageFetcher.open(HERE, clock=SystemClock(), browsing=browsing) as fetcher:
+            with pytest.raises(BrowserUnavailable, match="no such program") as caught:
+                await fetcher.session(0.0, task()).rendered(f"{site.url}/")
+    outcome = outcome_of(caught.value)
+    assert isinstance(outcome, Busy)
+    assert outcome.lacks_browser
+    assert site.asked == []
 
 
 async def test_without_browsers_everything_else_works(site: Website) -> None:
@@ -192,7 +199,7 @@ async def _visit(one: Renders, site: Website, county: str = "adams", profile: st
 
 
 async def test_cookies_are_kept_for_the_next_task_of_the_site_where_that_is_asked_for(
-    guarded: Browser, site: Website
+    guarded: RenderingPool, site: Website
 ) -> None:
     _visitors(site)
     async with rendering(guarded) as one:
@@ -202,7 +209,7 @@ async def test_cookies_are_kept_for_the_next_task_of_the_site_where_that_is_aske
         assert await _visit(one, site, county="baker") == b"nobody"
 
 
-async def test_a_saved_profile_is_used(guarded: Browser, site: Website, tmp_path: Path) -> None:
+async def test_a_saved_profile_is_used(guarded: RenderingPool, site: Website, tmp_path: Path) -> None:
     _visitors(site)
     cookie = {"name": "person", "value": "yes", "domain": "127.0.0.1", "path": "/", "expires": -1}
     more = {"httpOnly": False, "secure": False, "sameSite": "Lax"}
@@ -224,7 +231,7 @@ async def test_a_saved_profile_is_used(guarded: Browser, site: Website, tmp_path
 
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_a_parser_that_is_there_already_may_ask_for_a_browser(
-    guarded: Browser, site: Website, is_async: bool
+    guarded: RenderingPool, site: Website, is_async: bool
 ) -> None:
     site.page("/built", b"<html><body><script>document.write('<b>DOE</b>')</script></body></html>")
 
@@ -251,7 +258,7 @@ async def test_a_parser_that_is_there_already_may_ask_for_a_browser(
     assert dict(outcome.data)["owner"] == "DOE"  # type: ignore[arg-type]
 
 
-async def test_the_document_s_example_works(guarded: Browser, site: Website) -> None:
+async def test_the_document_s_example_works(guarded: RenderingPool, site: Website) -> None:
     names: dict[str, Any] = {}
     exec(BROWSER, names)
     site.page("/shell", b"<html><body><script>document.write('<b id=owner>DOE</b>')</script></body></html>")
@@ -265,7 +272,7 @@ async def test_the_document_s_example_works(guarded: Browser, site: Website) -> 
             await session.end(failed=False)
 
 
-async def test_a_parser_that_raises_gives_its_page_back(guarded: Browser, site: Website) -> None:
+async def test_a_parser_that_raises_gives_its_page_back(guarded: RenderingPool, site: Website) -> None:
     def broken(fetch: Any) -> Page:
         fetch.rendered(f"{site.url}/")
         raise ValueError("a bug")
@@ -279,8 +286,8 @@ async def test_a_parser_that_raises_gives_its_page_back(guarded: Browser, site: 
         assert len(one.artifacts) == 1
 
 
-async def test_an_address_that_may_not_be_asked_costs_no_page(guarded: Browser) -> None:
+async def test_an_address_that_may_not_be_asked_costs_no_page(guarded: RenderingPool) -> None:
     async with rendering(guarded) as one:
         with pytest.raises(CannotFetch):
             await one.session().rendered("http://10.0.0.1/")
-        assert one.leasing.count == 0
+        assert one.leases == 0

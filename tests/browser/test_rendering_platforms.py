@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from playwright.async_api import Browser
 
 from parcelpost.clock import SystemClock
 from parcelpost.model import Blocked, Busy, Done, NotFound, Outcome, Target, Task
 from parcelpost.scrapers.counties import Counties, parse_counties
 from parcelpost.scrapers.county_scraper import county_scrapers
-from parcelpost.scrapers.fetch.errors import HostBusy
 from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.simulator import workload
 from parcelpost.simulator.faults import Faults
@@ -22,7 +20,7 @@ from parcelpost.simulator.parcels import World
 from parcelpost.simulator.server import CountyServer, serving
 from parcelpost.simulator.sites import SITES
 from parcelpost.storage import LocalPersistenceManager
-from tests.browser.leasing import Renders, rendering
+from tests.browser.leasing import PAGES, RenderingPool, Renders, rendering
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("rendering")]
 
@@ -52,13 +50,13 @@ class County(NamedTuple):
 
 @asynccontextmanager
 async def a_county(
-    browser: Browser, platform: str, tmp_path: Path, profile: str = "", quiet_seconds: float = 30.0
+    pool: RenderingPool, platform: str, tmp_path: Path, profile: str = "", **how: Any
 ) -> AsyncIterator[County]:
     server = CountyServer(worlds={platform: WORLD}, faults=Faults(3))
     async with (
         LocalPersistenceManager.open(tmp_path / f"{platform}.db") as lpm,
         serving(server) as address,
-        rendering(browser, cache=lpm.cache, profiles=tmp_path, quiet_seconds=quiet_seconds) as one,
+        rendering(pool, cache=lpm.cache, profiles=tmp_path, **how) as one,
     ):
         yield County(platform, one, server.faults, server, address, f'profile = "{profile}"\n' if profile else "")
 
@@ -72,14 +70,14 @@ def facts(outcome: Outcome) -> dict[str, Any]:
 
 @pytest.mark.parametrize("platform", ["grizzly_gis", "qpublic"])
 async def test_a_site_whose_pages_are_written_by_scripts_gives_the_same_records(
-    guarded: Browser, tmp_path: Path, platform: str
+    guarded: RenderingPool, tmp_path: Path, platform: str
 ) -> None:
     async with a_county(guarded, platform, tmp_path) as county:
         plain = facts(await county.scrape(7))
-        assert county.renders.leasing.count == 0, "plain first"
+        assert county.renders.leases == 0, "plain first"
         county.faults.set("script", 1.0)
         assert facts(await county.scrape(8))["parcel_id"] == WORLD.at(8).parcel_id
-        assert county.renders.leasing.count == 1
+        assert county.renders.leases == 1
         before = county.requests
         assert facts(await county.scrape(8))["parcel_id"] == WORLD.at(8).parcel_id
         assert county.requests == before, "a page that is fresh is not asked for again"
@@ -89,7 +87,9 @@ async def test_a_site_whose_pages_are_written_by_scripts_gives_the_same_records(
     assert {**built, "source_url": ""} == {**plain, "source_url": ""}
 
 
-async def test_what_is_not_there_and_what_is_forbidden_stay_what_they_are(guarded: Browser, tmp_path: Path) -> None:
+async def test_what_is_not_there_and_what_is_forbidden_stay_what_they_are(
+    guarded: RenderingPool, tmp_path: Path
+) -> None:
     async with a_county(guarded, "grizzly_gis", tmp_path, quiet_seconds=2.0) as county:
         county.faults.set("script", 1.0)
         assert isinstance(await county.scrape(999), NotFound)
@@ -98,25 +98,24 @@ async def test_what_is_not_there_and_what_is_forbidden_stay_what_they_are(guarde
 
 
 async def test_where_all_browsers_are_busy_the_task_waits_and_its_site_is_passed_over(
-    guarded: Browser, tmp_path: Path
+    guarded: RenderingPool, tmp_path: Path
 ) -> None:
-    async with a_county(guarded, "grizzly_gis", tmp_path) as county:
+    async with a_county(guarded, "grizzly_gis", tmp_path, lease_seconds=0.0) as county, AsyncExitStack() as stack:
         availability = county.renders.fetcher.availability
         assert isinstance(await county.scrape(1), Done)
         county.faults.set("script", 1.0)
-        county.renders.leasing.failure = HostBusy("4 of 4 browsers are busy", 3.0)
-        assert await county.scrape(2) == Busy("4 of 4 browsers are busy", 3.0)
-        assert availability.closed().sites == frozenset()
-        county.renders.leasing.closed_for = 3.0
+        for number in range(PAGES):
+            await stack.enter_async_context(guarded.lease(f"other{number}", timeout=120.0))
+        assert await county.scrape(2) == Busy("2 of 2 browsers are busy", 0.5)
         assert {site.county for site in availability.closed().sites} == {WORLD.county}
-        assert availability.closed().opens_in == [3.0]
+        assert availability.closed().opens_in == [0.5]
         county.faults.set("script", 0.0)
         assert isinstance(await county.scrape(3), Done)
         assert availability.closed().sites == frozenset(), "it needs none any more"
 
 
 @pytest.mark.parametrize("platform", ["grizzly_gis", "qpublic"])
-async def test_a_person_s_profile_gets_past_the_terms(guarded: Browser, tmp_path: Path, platform: str) -> None:
+async def test_a_person_s_profile_gets_past_the_terms(guarded: RenderingPool, tmp_path: Path, platform: str) -> None:
     async with a_county(guarded, platform, tmp_path) as county:
         county.faults.set("terms", 1.0)
         blocked = await county.scrape(7)
@@ -133,7 +132,7 @@ async def _accept(county: County, file: Path) -> None:
     """As a person does it in a window."""
     page_of = SITES[county.platform].address.replace("{parcel}", "1")
     past = {"server": "http://127.0.0.1:9", "bypass": "127.0.0.1"}
-    async with county.renders.leasing.lease("", proxy=past) as leased:
+    async with county.renders.pool.lease("", timeout=120.0, proxy=past) as leased:
         await leased.page.goto(f"{county.address}/{county.platform}{page_of}")
         await leased.page.click("#accept")
         await leased.page.wait_for_url(f"**{page_of.partition('?')[0]}*")

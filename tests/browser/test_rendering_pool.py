@@ -11,9 +11,10 @@ import pytest
 
 from parcelpost.clock import SystemClock
 from parcelpost.model import Target, Task
-from parcelpost.scrapers.browser.base import BrowserOptions, RenderContext
+from parcelpost.scrapers.browser.renderer import RenderContext
 from parcelpost.scrapers.fetch.client import PageFetcher
 from parcelpost.scrapers.fetch.errors import BrowserCrashed, RetryLater
+from parcelpost.settings.schema import BrowserSettings
 from tests.browser.leasing import Artifacts
 from tests.browser.pools import TIMEOUT, a_pool, needs_chromium
 from tests.scrapers.fetching import HERE
@@ -63,7 +64,7 @@ async def test_a_page_that_sends_too_many_messages_is_stopped_and_others_load_be
         browsing = RenderContext(
             pool=rig.pool,
             lease_seconds=TIMEOUT,
-            options=BrowserOptions(page_seconds=10 * TIMEOUT),
+            settings=BrowserSettings(page_seconds=10 * TIMEOUT),
             quiet_seconds=10 * TIMEOUT,
             artifacts=artifacts,
         )
@@ -95,10 +96,10 @@ async def test_scripts_that_do_not_end_go_with_their_browser(tmp_path: Path) -> 
     task = Task(task_id="t1", platform="vgsi", target=Target(parcel_id="1", state="FL", county="adams"))
     async with website() as site, a_pool(tmp_path / "store.db", most=1) as rig:
         site.page("/", b"<html><body><script>while (true) { }</script></body></html>")
-        browsing = RenderContext(pool=rig.pool, lease_seconds=TIMEOUT, options=BrowserOptions(page_seconds=1.0))
+        browsing = RenderContext(pool=rig.pool, lease_seconds=TIMEOUT, settings=BrowserSettings(page_seconds=1.0))
         async with PageFetcher.open(HERE, clock=SystemClock(), browsing=browsing) as fetcher, asyncio.timeout(TIMEOUT):
             session = fetcher.session(0.0, task)
-            with pytest.raises(RetryLater, match="scripts do not end"):
+            with pytest.raises(RetryLater, match="scripts do not finish"):
                 await session.rendered(f"{site.url}/")
             await session.end(failed=True)
             await rig.until(lambda row: row.launches >= 2 and row.status == "idle")

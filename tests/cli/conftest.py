@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from parcelpost.cli.main import main
 from tests.cli.support import Ran, Run, make_full_store, make_store
+from tests.website import Website, website
 
 
 @pytest.fixture
@@ -24,6 +28,24 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         return Ran(end.value.code, out, err)
 
     return run
+
+
+@pytest.fixture
+def served() -> Iterator[Website]:
+    """A website in a thread of its own, so that commands can run in this one."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    opened = website()
+    one = asyncio.run_coroutine_threadsafe(opened.__aenter__(), loop).result()
+    one.page("/robots.txt", b"")
+    try:
+        yield one
+    finally:
+        asyncio.run_coroutine_threadsafe(opened.__aexit__(None, None, None), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 @pytest.fixture(scope="session")

@@ -99,7 +99,7 @@ def test_an_id_that_is_another_parcels_is_refused(tmp_path: Path, run: Run) -> N
         ((*PARCEL, "--extra", "nothing"), "--extra 'nothing' is not KEY=VALUE"),
         ((*PARCEL, "--extra", "=1"), "--extra '=1' is not KEY=VALUE"),
         ((*PARCEL, "--extra", "n:=[1"), "--extra 'n:=[1' is not valid JSON: Input data was truncated"),
-        ((*PARCEL, "--extra", "county=x"), "target.extra holds county, which has its own field"),
+        ((*PARCEL, "--extra", "county=x"), "target.extra contains county, which has its own field"),
         (("ehco", "1", "--state", "CT", "--county", "x"), "unknown platform 'ehco' (did you mean echo?)"),
         (
             ("v" * 600, "1", "--state", "CT", "--county", "x", "--any-platform"),
@@ -127,11 +127,11 @@ def test_a_county_that_the_platform_does_not_know_is_refused_with_the_nearest(tm
     parcel = ("grizzly_gis", "11-2S-15-00010-001", "--state", "FL", "--county", "columbus")
     refused = add(run, store, *parcel)
     assert (refused.code, store.exists()) == (1, False)
-    assert "columbus, FL; the closest match is columbia, FL" in refused.err
+    assert "columbus, FL (did you mean columbia, FL?)" in refused.err
     assert add(run, store, *parcel, "--any-platform").code == 0
     assert add(run, store, *parcel, "--url", "https://example.org/1").code == 0
     refused = add(run, store, "echo", "1", "--state", "Conecticut", "--county", "x")
-    assert refused.err.startswith("error: there is no state 'Conecticut'; the nearest is Connecticut (CT)\nhint: ")
+    assert refused.err.startswith("error: unknown state 'Conecticut' (did you mean Connecticut (CT)?)\nhint: ")
 
 
 def test_a_platform_that_only_other_workers_know_is_taken_on_demand(tmp_path: Path, run: Run) -> None:

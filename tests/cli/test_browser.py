@@ -107,7 +107,7 @@ def test_what_keeps_tasks_from_a_browser_is_told(store: Path, run: Run) -> None:
     assert whats == [
         "tasks that need a browser cannot run: no such program: /no/chromium",
         "browser.most is 0: no browser is started",
-        "tasks of grizzly_gis wait for a browser: it cannot start",
+        "tasks of grizzly_gis are waiting for a browser: it cannot start",
     ]
     assert (found["ok"], found["chromium"], found["room"]["safe"]) == (False, "", 0)
 
@@ -123,7 +123,7 @@ def test_where_nothing_is_found_it_is_told_what_to_install_and_where_was_looked(
         "Error: tasks that need a browser cannot run: no Chromium was found. Fix: install it with '"
     )
     assert "'playwright install chromium'" in ran.out
-    assert re.search(r"^would be safe +\d+ browsers? of at most", ran.out, re.MULTILINE)
+    assert re.search(r"^capacity +\d+ browsers? of at most", ran.out, re.MULTILINE)
     assert f"  Playwright's folder {tmp_path / 'none'}\n" in ran.out
     assert not (tmp_path / "no.db").exists()
 
@@ -132,7 +132,7 @@ def test_a_program_that_is_no_chromium_is_told(store: Path, run: Run, program: s
     ran = run("browser", "doctor", "--store", store, "--set", program, "--set", "browser.sandbox=off")
     assert ran.code == 1
     assert "chromium cannot be used: starting Chromium failed" in ran.out
-    assert "sandbox    off: browser.sandbox is off\n" in ran.out
+    assert "sandbox   off: browser.sandbox is off\n" in ran.out
 
 
 def test_where_the_sandbox_is_the_reason_that_is_what_to_see_to(store: Path, run: Run, program: str) -> None:
@@ -142,7 +142,7 @@ def test_where_the_sandbox_is_the_reason_that_is_what_to_see_to(store: Path, run
     assert ran.code == 1
     assert "its sandbox does not work here. Fix: set browser.sandbox to auto or off.\n" in ran.out
     assert "install-deps" not in ran.out
-    assert "\nsandbox    requested\n" in ran.out
+    assert "\nsandbox   requested\n" in ran.out
 
 
 def test_profiles_are_listed_without_their_secrets(store: Path, run: Run, profile: Path) -> None:

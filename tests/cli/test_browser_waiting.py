@@ -49,7 +49,7 @@ def waiting(tmp_path: Path) -> Path:
 def test_they_are_told_with_the_reason(waiting: Path, run: Run) -> None:
     out = run("status", "--store", waiting).out
     assert (
-        "Error: tasks of grizzly_gis wait for a browser: no Chromium was found. "
+        "Error: tasks of grizzly_gis are waiting for a browser: no Chromium was found. "
         "Fix: run 'parcelpost browser doctor' to see what is missing.\n"
     ) in out
     (found,) = told(run, waiting)
@@ -60,8 +60,8 @@ def test_the_newest_reason_is_told_with_its_own_remedy(waiting: Path, run: Run) 
     waits = put_off(("it cannot start", ""), ("browser.most is 0", "set browser.most to 1 or more"))
     publish_status(waiting, a_status(browser_waits=waits))
     out = run("status", "--store", waiting).out
-    assert "wait for a browser: browser.most is 0. Fix: set browser.most to 1 or more.\n" in out
-    assert out.count("wait for a browser") == 1
+    assert "are waiting for a browser: browser.most is 0. Fix: set browser.most to 1 or more.\n" in out
+    assert out.count("are waiting for a browser") == 1
     assert "doctor" not in out
 
 
@@ -72,7 +72,7 @@ def test_when_all_is_done_nothing_waits(waiting: Path, run: Run) -> None:
 
     asyncio.run(finish())
     assert told(run, waiting) == []
-    assert "wait for a browser" not in run("browser", "status", "--store", waiting).out
+    assert "are waiting for a browser" not in run("browser", "status", "--store", waiting).out
 
 
 def test_what_is_old_is_not_told(waiting: Path, run: Run) -> None:

@@ -101,7 +101,7 @@ def test_show_of_settings_that_cannot_be_used_is_an_error(run: Run) -> None:
     ran = run("config", "show", "--set", "sync.batchsize=5")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.splitlines()[0] == (
-        "error: flag --set: there is not a setting sync.batchsize; the nearest is sync.batch_size"
+        "error: flag --set: unknown setting sync.batchsize (did you mean sync.batch_size?)"
     )
 
 
@@ -118,7 +118,7 @@ def test_check_lists_every_problem_with_what_to_do(folder: Path, run: Run) -> No
     ran = run("config", "check", "--set", "log.level=loud")
     assert ran.code == 1
     assert [line.split(". Fix: ")[0] for line in ran.out.splitlines()] == [
-        "Error: parcelpost.toml:2: there is not a setting sync.batchsize; the nearest is sync.batch_size",
+        "Error: parcelpost.toml:2: unknown setting sync.batchsize (did you mean sync.batch_size?)",
         "Error: parcelpost.toml:3: sync.batch_size must be a whole number from 1 to 1000, not 5000",
         "Error: flag --set: log.level must be one of debug, info, warning, error, not 'loud'",
     ]
@@ -147,7 +147,7 @@ COUNTY = '[[county]]\nplatform = "arcgis"\nstate = "MN"\ncounty = "x"\nsite = "h
 FIELD_MAP = 'has = ["PIN"]\n[fields]\nparcel_id = { text = ["PIN"] }\n'
 WRONG = {
     "": "mode ondemand needs gateway.url, which is not set",
-    "gateway.url=https://gateway.example.org": "gateway.url is set, but no token is",
+    "gateway.url=https://gateway.example.org": "gateway.url is set, but there is no token",
     "gateway.token_file=none": "gateway.token_file none cannot be read",
     "worker.platforms=vgsi,no_such": "worker.platforms names no_such, which is not installed",
     "fetch.counties_file=none": "fetch.counties_file none cannot be read",

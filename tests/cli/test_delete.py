@@ -39,11 +39,11 @@ def test_an_undelivered_record_needs_a_second_yes(full_store: Path, run: Run, mo
     refused = run(*arguments)
     assert refused.code == 1
     assert "Delete 1 result with pages? [y/N]" in refused.err
-    assert "2 records were never delivered. There is no other copy of them. Delete them, too? [y/N]" in (refused.err)
+    assert "2 records were never delivered. There is no other copy of them. Delete them as well? [y/N]" in (refused.err)
     assert rows(full_store) == before
     answering(monkeypatch, "y\n", "y\n")
     done = run(*arguments).out
-    assert done == "3 results deleted. For 2 of them, the upstream will be told that the task failed.\n"
+    assert done == "3 results deleted. For 2 of them, the upstream will be notified that the task failed.\n"
     for task_id in ("saved", "refused"):
         report = run("results", "show", task_id, "--json", "--store", full_store).document
         assert (report["success"], report["data"], report["status"]) == (False, None, "failed")
@@ -55,8 +55,8 @@ def test_a_script_loses_no_record_unless_it_says_so(full_store: Path, run: Run) 
     arguments = ("tasks", "delete", "--all", "--yes", "--store", full_store)
     kept = run(*arguments).out.splitlines()
     assert kept == [
-        "1 task deleted. 2 failed: they are deleted after the upstream has been told.",
-        "Not deleted: 2 never delivered (add --unsynced to delete them), 2 whose end is not reported upstream yet.",
+        "1 task deleted. 2 marked as failed: they will be deleted once the upstream has been notified.",
+        "Not deleted: 2 never delivered (add --unsynced to delete them), 2 not reported upstream yet.",
     ]
     assert delivery(run, full_store, "saved") == "unsynced"
     assert run(*arguments, "--unsynced", "--json").document == {
@@ -74,9 +74,9 @@ def test_a_script_loses_no_record_unless_it_says_so(full_store: Path, run: Run) 
     [
         (("results", "delete", "saved"), "the record of 'saved' was never delivered (add --unsynced to delete it"),
         (("tasks", "delete", "refused"), "the record of 'refused' was never delivered (add --unsynced to delete it"),
-        (("tasks", "delete", "failed"), "the end of 'failed' is not reported upstream yet"),
-        (("results", "delete", "failed"), "the end of 'failed' is not reported upstream yet"),
-        (("results", "delete", "waiting"), "there is no result of a task 'waiting'"),
+        (("tasks", "delete", "failed"), "the outcome of 'failed' has not been reported yet"),
+        (("results", "delete", "failed"), "the outcome of 'failed' has not been reported yet"),
+        (("results", "delete", "waiting"), "there is no result for task 'waiting'"),
         (("tasks", "delete"), "no tasks were selected"),
     ],
 )
@@ -95,7 +95,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(full_store: Path, run: Run,
     planned = run(*arguments, "--dry-run").document
     assert rows(full_store) == before
     words = run(what, "delete", "--all", "--dry-run", "--store", full_store).out
-    assert words.startswith("Nothing was changed. It would ask: Delete ")
+    assert words.startswith("Nothing was changed. The command would ask: Delete ")
     assert run(*arguments, "--yes").document == planned | {"dry_run": False}
 
 
@@ -116,4 +116,4 @@ def test_an_order_that_is_done_again_is_no_failure_to_its_upstream(full_store: P
 def test_a_page_is_written_as_it_was_fetched(full_store: Path, run: Run) -> None:
     assert run("results", "show", "saved", "--page", "--store", full_store).out == "<html>saved</html>" * 50
     none = run("results", "show", "failed", "--page", "--store", full_store)
-    assert none.err.startswith("error: its page is not on this disk\n")
+    assert none.err.startswith("error: its page is not on this machine\n")

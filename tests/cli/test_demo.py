@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import pty
 import re
@@ -19,6 +20,7 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
+from parcelpost.places import county_slug, parcel_norm
 from tests.cli.support import COMMAND, Run
 
 pytestmark = pytest.mark.slow
@@ -66,6 +68,8 @@ class Told(NamedTuple):
     code: int
     statuses: list[int]
     """Of the dashboard's pages, while it was up."""
+    counts: dict[str, int]
+    """Of the overview."""
     children: list[psutil.Process]
     """While it was up."""
 
@@ -81,11 +85,13 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
         for path in ("health", "", "v1/liens"):
             with urlopen(f"{address}{path}") as answer:
                 statuses.append(answer.status)
+        with urlopen(f"{address}v1/overview") as answer:
+            counts = json.load(answer)["counts"]
         children = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGINT)
         rest, err = process.communicate()
     (folder,) = (one for one in temporary.iterdir() if one.is_dir())
-    return Told(folder, read + rest, err, process.returncode, statuses, children)
+    return Told(folder, read + rest, err, process.returncode, statuses, counts, children)
 
 
 @pytest.mark.xdist_group("demo")
@@ -95,7 +101,7 @@ def test_nothing_is_missing_after_both_were_killed(told: Told) -> None:
     assert re.search(r"Killed the gateway \(SIGKILL\)\. It has the results of \d+ tasks; the worker", out)
     assert re.search(r"Killed the worker \(SIGKILL\)\. The results of \d+ tasks? exist only in its store", out)
     assert re.search(r"server error; \d+ tasks? w(as|ere) retried", out)
-    assert re.search(rf"tasks queued, and finished +{TASKS} +{TASKS} +same\n", out)
+    assert re.search(rf"tasks queued, tasks finished +{TASKS} +{TASKS} +same\n", out)
     assert re.search(r"records, each exactly once +(\d+) +\1 +same\n", out)
     assert re.search(r"records with the same content +(\d+) +\1 +same\n", out)
     assert re.search(r"records with the same raw page +(\d+) +\1 +same\n", out)
@@ -118,6 +124,19 @@ def test_the_dashboard_stays_up_until_ctrl_c(told: Told) -> None:
     assert told.statuses == [200, 200, 200]
     assert len(told.children) == 2
     assert not any(child.is_running() for child in told.children)
+
+
+@pytest.mark.xdist_group("demo")
+def test_what_two_platforms_show_of_a_parcel_is_counted_once(told: Told) -> None:
+    parcels, liens = (_rows(told.folder / name) for name in ("parcels.csv", "liens.csv"))
+    keys = {_parcel(row) for row in parcels}
+    certificates = {(*_parcel(row), row["certificate_number"], row["certificate_year"]) for row in liens}
+    assert (told.counts["parcels"], told.counts["liens"]) == (len(keys), len(certificates))
+    assert len(keys) == len(parcels) - int(PARCELS), "grizzly_gis and mygov_due have the same parcels"
+
+
+def _parcel(row: dict[str, str]) -> tuple[str, str, str]:
+    return row["state"], county_slug(row["county"]), parcel_norm(row["parcel_id"])
 
 
 @pytest.mark.parametrize(

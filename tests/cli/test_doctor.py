@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from parcelpost.cli.doctor import report
 from parcelpost.cli.doctor.report import Report
 from parcelpost.cli.health.checks import CheckContext, CheckResult
-from parcelpost.cli.health.environment import compare_clocks
-from parcelpost.cli.health.integrity import check_integrity
+from parcelpost.cli.health.clock import compare_clocks
+from parcelpost.cli.health.store_files import check_integrity
 from parcelpost.clock import SystemClock, iso
 from parcelpost.events import WorkerJoined
 from parcelpost.settings.sources import diagnose
@@ -27,7 +27,7 @@ from parcelpost.worker.backoff import SYNC, Offline
 from parcelpost.worker.identity import GATEWAY_STATE, WORKER_ID_STATE, MetGateway, WorkerId
 from parcelpost.worker.status import SlowUpstream, WorkerStatus, publish
 from tests import traps
-from tests.cli.doctoring import told
+from tests.cli.broken_stores import told
 from tests.cli.support import Run, a_status, change, damage, holder, make_full_store, make_store, publish_status, rows
 from tests.gateway.served import served
 from tests.hostile import HostileGateway, Trap
@@ -57,7 +57,7 @@ def test_all_is_well_where_it_is(here: Path, run: Run) -> None:
     ran = run("doctor", "--strict")
     assert ran.code == 0, ran.out
     assert ran.out.startswith(
-        "No problems found.\n\nstore     ok       local_data/parcelpost.db opens; its schema is version"
+        "No problems found.\n\nstore     ok       local_data/parcelpost.db can be opened; its schema version, "
     )
     for about in ("backup", "outbox", "worker", "settings", "clock", "upstream", "browser"):
         assert f"\n{about} " in ran.out
@@ -89,7 +89,7 @@ def test_a_finding_has_what_to_do_and_a_command_on_a_line_of_its_own(here: Path,
 
 def test_what_the_gateway_said_last_and_that_it_is_slow_is_told(here: Path, run: Run) -> None:
     store = make_store(here / "local_data" / "parcelpost.db")
-    now, said = SystemClock().now(), "POST /internal/results answered 503: the database is down (DB_DOWN)"
+    now, said = SystemClock().now(), "POST /internal/results returned 503: the database is down (DB_DOWN)"
 
     offline = Offline(since=now, until=now, failures=2, reason=said)
     slow = SlowUpstream(since=now - timedelta(hours=7), batch_size=6)
@@ -141,8 +141,8 @@ def test_settings_that_cannot_be_used_are_told_and_the_rest_is_looked_at(here: P
     (here / "parcelpost.toml").write_text('[sync]\nbatchsize = 5\n[storage]\npath = "elsewhere/parcelpost.db"\n')
     ran = run("doctor")
     assert ran.code == 1
-    assert "parcelpost.toml:2: there is not a setting sync.batchsize; the nearest is sync.batch_size" in ran.out
-    assert "ok       elsewhere/parcelpost.db opens" in ran.out
+    assert "parcelpost.toml:2: unknown setting sync.batchsize (did you mean sync.batch_size?)" in ran.out
+    assert "ok       elsewhere/parcelpost.db can be opened" in ran.out
 
 
 def test_it_only_looks_while_a_worker_runs(here: Path, run: Run) -> None:
@@ -259,6 +259,16 @@ async def test_a_store_whose_workers_are_standalone_needs_no_gateway(
         assert (states["settings"], states["upstream"], found.findings) == ("ok", "skipped", [])
 
 
+async def test_a_mode_that_was_set_needs_its_gateway_even_if_a_standalone_worker_ran(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with a_worker(here / "parcelpost.db"):
+        pass
+    monkeypatch.setenv("PARCELPOST_WORKER_MODE", "legacy")
+    found = await examined(here / "parcelpost.db")
+    assert [finding.message for finding in found.findings] == ["mode legacy needs gateway.url, which is not set"]
+
+
 async def test_what_the_store_says_of_a_refusal_is_over_once_we_are_let_in(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,7 +286,7 @@ async def test_what_the_store_says_of_a_refusal_is_over_once_we_are_let_in(
         refused = await examined(here / "parcelpost.db", gateway__url=gateway.url)
     ids = [[one.id for one in found.findings] for found in (working, ended, refused)]
     assert ids == [["upstream.reauthorized"], [], ["upstream.unauthorized"]], "one bad token is one finding"
-    assert "otherwise restart it" in working.findings[0].fix
+    assert "restart the worker if it uses other credentials" in working.findings[0].fix
 
 
 @pytest.mark.parametrize("trap", [traps.silence(), traps.html(), traps.status(503), traps.endless(), traps.drip()])
@@ -308,7 +318,7 @@ async def test_another_gateway_at_the_address_is_told_until_it_is_accepted(
         found = await examined(store, gateway__url=gateway.url)
         (problem,) = found.findings
         assert problem.message == (
-            f"another gateway answers at {address}: one without a ledger id; "
+            f"a different gateway responds at {address}: one without a ledger ID; "
             "this store works with the one with ledger 0123456789abcdef"
         )
         assert "'parcelpost store upstream --accept-gateway'" in problem.fix
@@ -322,8 +332,8 @@ async def test_another_gateway_at_the_address_is_told_until_it_is_accepted(
 
 def test_the_worker_id_of_a_store_can_be_changed_by_hand(here: Path, run: Run) -> None:
     store = make_store(here / "parcelpost.db")
-    assert "worker id  none yet" in run("store", "upstream", "--store", store).out
-    assert "worker id  hartford-2\n" in run("store", "upstream", "--worker-id", "hartford-2", "--store", store).out
+    assert "worker ID  none yet" in run("store", "upstream", "--store", store).out
+    assert "worker ID  hartford-2\n" in run("store", "upstream", "--worker-id", "hartford-2", "--store", store).out
     assert run("store", "upstream", "--store", store, "--json").document["worker_id"] == "hartford-2"
     assert run("store", "upstream", "--worker-id", "two words", "--store", store).code == 1
 

@@ -192,15 +192,15 @@ def test_nothing_is_overwritten(here: Path, run: Run) -> None:
     (here / "b.tar.gz").write_text("mine")
     ran = run("doctor", "--bundle", "b.tar.gz")
     assert ran.code == 1
-    assert "is there already, and is left as it is" in ran.err
+    assert "already exists" in ran.err
     assert (here / "b.tar.gz").read_text() == "mine"
 
 
 def test_it_says_what_is_in_it_and_how_to_look(here: Path, run: Run) -> None:
     out = run("doctor", "--bundle", "b.tar.gz").out
-    assert "Written: b.tar.gz (" in out
+    assert "Wrote b.tar.gz (" in out
     assert "settings.json" in out
-    assert "Look into it before you send it: tar -xzOf b.tar.gz | less" in out
+    assert "Review it before you send it: tar -xzOf b.tar.gz | less" in out
 
 
 def test_it_is_made_of_a_store_that_cannot_be_read(here: Path, run: Run) -> None:

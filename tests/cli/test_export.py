@@ -86,7 +86,7 @@ def test_a_folder_gets_both_tables_and_json_says_where(run: Run, store: Path) ->
 
 def test_stdout_has_the_export_and_stderr_the_rest(run: Run, store: Path) -> None:
     done = run("export", "-", "--format", "csv", "--parcel", "2", "--parcel", "4", "--store", store)
-    left_out = "note: liens, which are in no file: 4; a folder, .xlsx or .gpkg takes both tables"
+    left_out = "note: liens not exported: 4; use a folder, .xlsx or .gpkg for both tables"
     assert (parcels(done.out), said(done.err)) == (["2", "4"], ["2 parcels", left_out])
     done = run("export", "-", "--tables", "liens", "--store", store)
     assert [json.loads(line)["lien"]["certificate_number"] for line in done.out.splitlines()] == ["0042", "0043"] * 4
@@ -156,7 +156,7 @@ def test_a_full_device_is_an_error_after_which_the_same_is_new(run: Run, store: 
                 [COMMAND, *words, *more], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
             )
         told = said(done.stderr)
-        assert (done.returncode, told[0]) == (1, "error: standard output could not be written: No space left on device")
+        assert (done.returncode, told[0]) == (1, "error: cannot write to standard output: No space left on device")
         assert len(told) == 2
         assert ("--new" in told[1]) == bool(more)
     assert len(parcels(run(*words, "--new").out)) == 4
@@ -190,8 +190,8 @@ def test_a_mark_is_for_one_question(run: Run, store: Path) -> None:
         (["a.csv", "--since", "yesterday"], "not a valid date or time: 'yesterday'"),
         (["a.csv", "--for", "acme"], "--for requires --new"),
         (["a.xlsx", "--bom"], "--bom and --unguarded apply only to CSV"),
-        (["a.csv", "--tables", ","], "--tables names no table"),
-        (["a.doc"], "a.doc does not say which format"),
+        (["a.csv", "--tables", ","], "--tables is empty"),
+        (["a.doc"], "cannot tell the format of a.doc"),
         (["map.geojson", "--parcel", "none"], "no stored results match"),
     ],
 )

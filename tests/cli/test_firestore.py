@@ -43,7 +43,7 @@ def test_a_worker_says_which_packages_are_missing(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.splitlines()[-2:] == [
         "error: worker.upstream is firestore, but google-cloud-firestore is not installed",
-        "hint: in the project's clone: pip install '.[firestore]'",
+        "hint: in a clone of the repository, run: pip install '.[firestore]'",
     ]
     assert list(tmp_path.iterdir()) == [], "nothing was made"
 

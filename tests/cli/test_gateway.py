@@ -105,12 +105,12 @@ def test_the_status_says_what_is_wrong_and_what_to_do(ledger: str, run: Run) -> 
     at(ledger, lambda one: one.add_tasks([task("t1"), task("t2")], long_ago()))
     ran = run("gateway", "status", "--database", ledger)
     assert ran.code == 0
-    assert "Error: 2 tasks queued, and no worker is online." in ran.out
+    assert "Error: 2 tasks queued, but no worker is online." in ran.out
     assert "parcelpost gateway requeue --state dead" in ran.out
     assert "2 queued, 0 leased, 0 done, 0 not found, 0 failed, 1 dead" in ran.out
     at(ledger, lambda one: beat(one, "w1", SystemClock().now()))
     found = run("gateway", "status", "--json", "--database", ledger).document
-    assert found["queue"][0]["queued"] == 2
+    assert (found["totals"]["queued"], found["fleet"]["alive"]) == (2, 1)
     assert (found["workers"][0]["alive"], found["workers"][0]["unsynced"]) == (True, 4)
     assert [one["message"] for one in found["findings"]] == ["all leases expired for 1 task"]
 
@@ -125,7 +125,7 @@ def test_tasks_of_a_platform_that_nobody_works_on_need_attention(ledger: str, ru
         )
 
     at(ledger, fill)
-    told = "2 tasks queued for vgsii, and no online worker handles that platform"
+    told = "2 tasks queued for vgsii, but no online worker handles that platform"
     assert f"Warning: {told}." in run("gateway", "status", "--database", ledger).out
     found = run("gateway", "status", "--json", "--database", ledger).document
     assert (found["ok"], [one["message"] for one in found["findings"]]) == (True, [told])
@@ -134,13 +134,14 @@ def test_tasks_of_a_platform_that_nobody_works_on_need_attention(ledger: str, ru
 def test_workers_are_listed(ledger: str, run: Run) -> None:
     at(ledger, lambda one: one.add_tasks([], long_ago()))
     assert "No worker has connected yet" in run("gateway", "workers", "--database", ledger).out
-    at(ledger, lambda one: beat(one, "old", long_ago()))
     now = SystemClock().now()
+    at(ledger, lambda one: beat(one, "ancient", long_ago()))
+    at(ledger, lambda one: beat(one, "old", now - timedelta(days=1)))
     at(ledger, lambda one: beat(one, "new", now))
     at(ledger, lambda one: one.record_heartbeat(WorkerHeartbeat(worker_id="ended", leaving=True), now, now, now))
     lines = run("gateway", "workers", "--database", ledger).out.splitlines()
     states = {line.split()[0]: line.split()[1] for line in lines[1:]}
-    assert states == {"old": "offline", "new": "alive", "ended": "stopped"}
+    assert states == {"ancient": "offline", "old": "offline", "new": "alive", "ended": "stopped"}
     assert "1 alive (0 paused), 1 stopped, 1 offline" in run("gateway", "status", "--database", ledger).out
 
 
@@ -221,7 +222,7 @@ def test_an_order_for_a_platform_that_nobody_works_on_is_told(ledger: str, run: 
         (("command", "pause"), "no worker was selected"),
         (("command", "pause", "--all", "--worker", "w1"), "no worker was selected"),
         (("command", "pause", "--worker", "nobody"), "no such worker: 'nobody'"),
-        (("release", "nobody"), "no token uses worker id 'nobody'"),
+        (("release", "nobody"), "worker ID 'nobody' does not belong to any token"),
         (("requeue",), "no state was given"),
     ],
 )

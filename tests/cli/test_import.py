@@ -238,8 +238,8 @@ def test_a_dry_run_shows_all_and_stores_nothing(tmp_path: Path, store: Path, run
         ("p.csv", "x" * 2_000_000, (), "the line is longer than 1,048,576 bytes", "correct"),
         ("p.csv", b"\x1f\x8bnonsense", (), "is incomplete or damaged", "get a complete copy"),
         ("p.csv", gzip.compress(CSV.encode(), mtime=0)[:-20], (), "is incomplete or damaged", "get a complete copy"),
-        ("p.json", "[]", (), "no row can be read: the file has no rows", "check the file"),
-        ("p.jsonl", "nonsense\n", (), "no row can be read: line 1: not valid JSON", "check the file"),
+        ("p.json", "[]", (), "no rows could be read: the file has no rows", "check the file"),
+        ("p.jsonl", "nonsense\n", (), "no rows could be read: line 1: not valid JSON", "check the file"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_understood_is_an_error_that_says_what_to_do(
@@ -333,9 +333,9 @@ def test_a_county_that_the_platform_does_not_know_is_a_bad_row_and_spellings_are
     ran = import_(run, store, write(tmp_path, "p.csv", PLACES), "--platform", "grizzly_gis")
     assert ran.code == 1
     assert ran.err.splitlines() == [
-        "line 4: grizzly_gis has no known site for columbus, FL; the closest match is columbia, FL",
-        "line 5: there is no state 'ZZ'",
-        "line 7: grizzly_gis needs a county, or the url of the parcel's page",
+        "line 4: grizzly_gis has no known site for columbus, FL (did you mean columbia, FL?)",
+        "line 5: unknown state 'ZZ'",
+        "line 7: grizzly_gis needs a county, or the URL of the parcel's page",
     ]
     places = [(one["target"]["state"], one["target"]["county"]) for one in stored(run, store)]
     assert places == [("FL", "columbia"), ("FL", "columbia"), ("FL", "elsewhere")]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from parcelpost.cli.importer.importer import ChunkResult, ImportCounts, Importer, NumberedTask, StoreSink
-from parcelpost.cli.importer.options import Format, open_reader
-from parcelpost.cli.importer.source import open_source
+from parcelpost.cli.importer.options import Format
+from parcelpost.cli.importer.readers import open_reader, open_source
 from parcelpost.cli.importer.task_rows import Columns
 from parcelpost.clock import SystemClock
 from parcelpost.storage import LocalPersistenceManager, StoreOptions

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parcelpost.cli.importer import readers
-from parcelpost.cli.importer.options import Format, open_reader
-from parcelpost.cli.importer.readers import BadRow, Row
-from parcelpost.cli.importer.source import open_source
+from parcelpost.cli.importer.options import Format
+from parcelpost.cli.importer.readers import BadRow, Row, open_reader, open_source
 
 MIB = 1024**2
 
@@ -109,9 +108,12 @@ def test_bad_entries_of_an_array_harm_none_beside_them(file: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ('[{"a": 1}, {"a": 2', "a closing bracket or quote is missing; nothing after it was read"),
-        ('[{"a": 1}, {"a": "2}]', "a closing bracket or quote is missing; nothing after it was read"),
-        ('[{"a": 1}], {"a": 2}]', "there is an extra closing bracket before it; nothing after it was read"),
+        ('[{"a": 1}, {"a": 2', "a closing bracket or quote is missing; nothing after this point was read"),
+        ('[{"a": 1}, {"a": "2}]', "a closing bracket or quote is missing; nothing after this point was read"),
+        (
+            '[{"a": 1}], {"a": 2}]',
+            "an extra closing bracket comes before this entry; nothing after the bracket was read",
+        ),
     ],
 )
 def test_an_array_without_its_right_end_says_so(file: Path, content: str, reason: str) -> None:

@@ -37,7 +37,7 @@ def written(here: Path, text: str | None = None) -> Settings:
 def test_without_a_word_it_is_a_worker_of_its_own(here: Path, run: Run) -> None:
     ran = run("init", "--yes")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.startswith("Written: parcelpost.toml (standalone).\n\nNext:\n  parcelpost import ")
+    assert ran.out.startswith("Wrote parcelpost.toml (standalone).\n\nNext:\n  parcelpost import ")
     assert written(here).worker.mode == "standalone"
     assert stat.S_IMODE((here / "parcelpost.toml").stat().st_mode) == 0o600
     assert run("config", "check").out == "No problems found.\n"
@@ -93,7 +93,7 @@ def test_every_key_is_in_it_and_at_its_default_without_its_comment_sign(here: Pa
         (("--mode", "ondemand"), "mode ondemand needs a gateway"),
         (("--mode", "sometimes"), "worker.mode must be one of"),
         (("--gateway", "gateway.example.org"), "gateway.url must begin with http:// or https://"),
-        (("--gateway", "https://me:hunter2@example.org"), "gateway.url must not hold a user name or a password"),
+        (("--gateway", "https://me:hunter2@example.org"), "gateway.url must not contain a user name or a password"),
         (("--slots", "many"), "executor.slots must be a whole number"),
         (("--platforms", "vgsy"), "unknown platform 'vgsy' (did you mean vgsi?)"),
         (("--dir", "/proc/1/nowhere"), "is not a writable folder"),

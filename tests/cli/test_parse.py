@@ -108,6 +108,16 @@ def test_a_page_without_a_record_prints_none(folder: Path, run: Run) -> None:
         assert ran.err.startswith("empty.html: error: ")
 
 
+def test_what_could_be_read_of_an_incomplete_file_is_printed_and_is_an_error(folder: Path, run: Run) -> None:
+    (folder / "register.csv").write_bytes(REGISTER + b"3-3,C4,2025\n")
+    ran = run("parse", "register.csv", "--platform", "lien_register", "--state", "CO", "--county", "x")
+    records = [json.loads(line) for line in ran.out.splitlines()]
+    assert [record["certificate_number"] for record in records] == ["C1", "C3"]
+    assert all(record["completeness"].startswith("missing: liens") for record in records)
+    assert ran.code == 1
+    assert "incomplete" in ran.err
+
+
 def test_a_parser_of_the_settings_reads_and_harms_nothing(folder: Path, run: Run) -> None:
     for name in ("Ann", "raise", "exit", "nobody"):
         (folder / f"{name}.html").write_text(f"<b>{name}</b>")

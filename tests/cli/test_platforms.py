@@ -140,12 +140,12 @@ def paused(run: Run, store: Path) -> dict[str, str]:
 def test_a_platform_is_paused_and_goes_on_by_hand(folder: Path, run: Run) -> None:
     store = a_store(folder / "parcelpost.db")
     ran = run("platforms", "resume", "qpublic", "--store", store)
-    assert (ran.code, ran.out) == (0, "qpublic is resumed.\n")
+    assert (ran.code, ran.out) == (0, "Resumed qpublic.\n")
     assert paused(run, store) == {}
     ran = run("platforms", "pause", "vgsi", "--hours", "2", "--reason", "they asked us", "--json", "--store", store)
     assert ran.document["until"] > NOW.isoformat()
-    assert "until it is resumed: by hand" in run("platforms", "pause", "leepa", "--store", store).out
-    assert paused(run, store) == {"vgsi": "they asked us", "leepa": "by hand"}
+    assert "until it is resumed: no reason given" in run("platforms", "pause", "leepa", "--store", store).out
+    assert paused(run, store) == {"vgsi": "they asked us", "leepa": "no reason given"}
 
 
 def test_what_is_not_paused_cannot_go_on_and_what_is_not_there_cannot_be_paused(folder: Path, run: Run) -> None:

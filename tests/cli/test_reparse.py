@@ -37,7 +37,7 @@ def test_a_page_without_a_record_is_listed_and_its_record_kept(store: Path, run:
     before = look(store, RECORDS)
     ran = run("reparse", "--platform", "lien_register", "--store", store)
     assert ran.code == 0
-    assert "1 page without a record now" in ran.out
+    assert "1 page yielded no record" in ran.out
     assert "it has no parcel and certificate columns" in ran.out
     assert look(store, RECORDS) == before
 

@@ -69,7 +69,7 @@ def test_what_stays_as_it_is_is_said(full_store: Path, run: Run) -> None:
         (("sent",), "'sent' is completed (add --completed to scrape it again)"),
         (("saved", "--completed"), "the result of 'saved' has not been delivered yet"),
         (("failed", "nobody", "waiting"), "there is no task 'nobody'; 'waiting' is pending"),
-        (("failed", "--status", "failed"), "task ids cannot be combined with filters or --all"),
+        (("failed", "--status", "failed"), "task IDs cannot be combined with filters or --all"),
         (("--platform", "vgsi", "--all"), "--all cannot be combined with filters"),
         ((), "no tasks were selected"),
     ],
@@ -88,7 +88,7 @@ def test_a_task_that_a_live_worker_holds_is_left_to_it(store: Path, run: Run) ->
             ran = run("tasks", *word, "t0", "--store", store)
             assert ran.code == 1
             assert "error: 't0' is being processed by holder-" in ran.err
-            assert ": wait until it ends, or stop that worker\n" in ran.err
+            assert ": wait until it finishes, or stop that worker\n" in ran.err
         many = run("tasks", "delete", "--all", "--yes", "--json", "--store", store).document
         assert (many["deleted"], many["reported"], many["kept"]) == (0, 2, {"processing": 1})
 
@@ -109,7 +109,7 @@ def test_a_rejected_result_is_named_by_its_task(full_store: Path, run: Run) -> N
     wrong = run("results", "retry", "refused", "saved", "nobody", "--store", full_store)
     assert wrong.code == 1
     assert wrong.err.startswith(
-        "error: the result of 'saved' is already waiting to be sent; there is no result of a task 'nobody'\n"
+        "error: the result of 'saved' is already waiting to be sent; there is no result for task 'nobody'\n"
         "hint: nothing was changed; see 'parcelpost results show TASK_ID"
     )
     done = run("results", "retry", "refused", "--json", "--store", full_store).document
@@ -130,7 +130,7 @@ def test_the_operator_rejects_results_and_sends_them_again(full_store: Path, run
 
 def test_rejected_tasks_end_as_failed_and_are_reported(full_store: Path, run: Run) -> None:
     ran = run("tasks", "reject", "--status", "pending", "--yes", "--reason", "no such county", "--store", full_store)
-    assert ran.out == "2 tasks failed: no such county.\n"
+    assert ran.out == "2 tasks marked as failed: no such county.\n"
     report = run("results", "show", "waiting", "--json", "--store", full_store).document
     assert (report["status"], report["delivery"]) == ("failed", "unsynced")
     assert (report["error"], report["ended_by"]) == ("no such county", "operator")

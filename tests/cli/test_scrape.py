@@ -8,33 +8,19 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.support import COMMAND, Run, run_process
-from tests.website import Asked, Reply, Website, website
+from tests.website import Asked, Reply, Website
 
 
 @pytest.fixture
-def site() -> Iterator[Website]:
-    """In a thread of its own, so that commands can run in this one."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    opened = website()
-    one = asyncio.run_coroutine_threadsafe(opened.__aenter__(), loop).result()
-    answer = {"due": {"PPT": {"bills": [{"account_number": "7", "taxYear": 2025}]}}}
-    one.page("/robots.txt", b"")
-    one.page("/api/v2/due/PPT/7", json.dumps(answer).encode(), Content_Type="application/json")
-    try:
-        yield one
-    finally:
-        asyncio.run_coroutine_threadsafe(opened.__aexit__(None, None, None), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+def site(served: Website) -> Website:
+    answer = {"due": {"PPT": {"bills": [{"account_number": "7", "taxYear": 2025}], "parcels": [], "accounts": []}}}
+    served.page("/api/v2/due/PPT/7", json.dumps(answer).encode(), Content_Type="application/json")
+    return served
 
 
 @pytest.fixture(autouse=True)

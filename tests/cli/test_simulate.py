@@ -57,7 +57,7 @@ def test_it_says_where_its_sites_are_and_ends_cleanly(tmp_path: Path, number: si
     ("arguments", "problem", "hint"),
     [
         (["--platform", "cadastre"], "no simulator for platform 'cadastre'", "available: arcgis, beacon,"),
-        (["--fault", "lightning=0.1"], "there is no fault 'lightning'", "known are slow, 500,"),
+        (["--fault", "lightning=0.1"], "unknown fault 'lightning'", "known faults: slow, 500,"),
         (["--fault", "500=often"], "not a valid fault: '500=often'", "such as 500=0.05"),
         (["--fault", "500"], "not a valid fault: '500'", "such as 500=0.05"),
         (["--fault", "500=1.5"], "the rate of 500 is 1.5", "it must be between 0 and 1"),

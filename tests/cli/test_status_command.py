@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from parcelpost.cli.health.integrity import open_finding
+from parcelpost.cli.health.store_files import open_finding
 from parcelpost.cli.options import StoreContext
 from parcelpost.clock import SystemClock
 from parcelpost.errors import StoreReadOnly
@@ -94,7 +94,7 @@ def test_a_running_worker_that_cannot_write_to_the_store_is_told(store: Path, ru
         out = status(run, store)
         found = json.loads(status(run, store, "--json"))
         assert out.startswith(
-            "Error: worker w1 has not been able to write to the store for 7 h. Fix: see its log and the other findings"
+            "Error: worker w1 has not been able to write to the store for 7 h. Fix: check its log and"
         )
         assert (found["ok"], found["findings"][0]["id"]) == (False, "store.not_writable")
         publish_status(store, a_status(worker, published_at=SystemClock().now() - timedelta(seconds=60)))
@@ -115,7 +115,7 @@ def test_the_first_line_says_that_work_waits_for_a_worker(store: Path, run: Run)
     make_old(store, hours=27)
     out = status(run, store)
     assert out.startswith(
-        "Error: 3 tasks to do, and no worker is running. "
+        "Error: 3 tasks to do, but no worker is running. "
         f"Fix: start one with 'parcelpost run --mode ondemand --gateway URL --store {store}'.\n"
         "Warning: there is no backup yet. Fix: run 'parcelpost store backup"
     )
@@ -198,17 +198,18 @@ def test_the_first_line_says_that_the_gateway_is_away_while_a_worker_tries(tmp_p
         out = status(run, store)
         found = json.loads(status(run, store, "--json"))
     assert out.startswith(
-        "No problems found.\nNote: the gateway has been offline for 5 h: no route to the gateway. Fix: nothing to do: "
+        "No problems found.\n"
+        "Note: the gateway has been offline for 5 h: no route to the gateway. Fix: no action needed: "
     )
     assert (found["ok"], [one["id"] for one in found["findings"]]) == (True, ["upstream.offline"])
 
 
 def test_a_gateway_that_stores_nothing_of_what_it_is_sent_is_a_problem_at_once(tmp_path: Path, run: Run) -> None:
     store = make_store(tmp_path / "parcelpost.db")
-    put(store, away=structs.replace(an_away(), takes_nothing=True, reason="POST /results answered 400: no such column"))
+    put(store, away=structs.replace(an_away(), takes_nothing=True, reason="POST /results returned 400: no such column"))
     out = status(run, store)
     assert out.startswith(
-        "Error: the gateway has responded but stored nothing for 5 h: POST /results answered 400: no such"
+        "Error: the gateway has responded but stored nothing for 5 h: POST /results returned 400: no such"
     )
 
 
@@ -311,7 +312,7 @@ def test_a_store_that_was_moved_while_a_worker_has_it_open_is_an_error(store: Pa
         away.rename(store)
     (finding,) = [one for one in found["findings"] if one["id"] == "store.moved"]
     assert found["ok"] is False
-    assert finding["message"] == f"worker w1 has this store open as {store}: the file was moved while it ran"
+    assert finding["message"] == f"worker w1 has this store open as {store}: it was moved while that process ran"
 
 
 def test_a_worker_that_was_stopped_on_purpose_is_stopped_and_no_problem(store: Path, run: Run) -> None:
@@ -326,7 +327,7 @@ def test_a_worker_that_was_stopped_on_purpose_is_stopped_and_no_problem(store: P
     assert "worker.stopped" in {one["id"] for one in examined["findings"]}
     assert "worker.not_running" not in {one["id"] for one in examined["findings"]}
     publish_status(store, a_status(name="w1-2"))  # a process that has ended without a word
-    assert status(run, store).startswith("Error: 3 tasks to do, and no worker is running.")
+    assert status(run, store).startswith("Error: 3 tasks to do, but no worker is running.")
 
 
 def test_without_a_worker_every_process_of_the_last_run_counts(store: Path, run: Run) -> None:
@@ -395,11 +396,11 @@ def test_a_gateway_that_has_been_away_for_long_is_worth_a_word(store: Path, run:
 
 def test_seconds_belong_to_watch(store: Path, run: Run) -> None:
     ran = run("status", "5", "--store", store)
-    assert (ran.code, ran.err.splitlines()[0]) == (1, "error: SECONDS goes with --watch")
+    assert (ran.code, ran.err.splitlines()[0]) == (1, "error: SECONDS can only be used with --watch")
     assert run("status", "--watch", "0", "--store", store).code == 2
 
 
-@pytest.mark.parametrize(("arguments", "mark"), [((), "tasks to do, and no"), (("--json",), '"ok":false')])
+@pytest.mark.parametrize(("arguments", "mark"), [((), "tasks to do, but no"), (("--json",), '"ok":false')])
 def test_watching_prints_block_after_block_until_ctrl_c(store: Path, arguments: tuple[str, ...], mark: str) -> None:
     command = [COMMAND, "status", "--watch", "0.1", "--store", str(store), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -110,7 +110,7 @@ def test_one_result_with_its_data(full_store: Path, run: Run) -> None:
     assert '  "owner": "Müller, Ann",\n' in out
     page = next(line for line in out.splitlines() if line.startswith("page  ")).split(maxsplit=1)[1]
     assert Path(page).is_file()
-    assert "page is          whole, 43 B\n" in out
+    assert "page state       intact, 43 B\n" in out
     assert out.index("History\n") < out.index("  record stored\n") < out.index("Record\n")
     document = run("results", "show", "saved", "--json", "--store", full_store).document
     assert document["data"] == {"owner": "Müller, Ann", "amount_due": "12.50", "task": "saved"}

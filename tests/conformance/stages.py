@@ -15,9 +15,10 @@ from typing import Any, Protocol
 from google.cloud.firestore_v1 import AsyncClient
 
 from parcelpost.clock import SystemClock
-from parcelpost.gateway.models import OFFLINE_AFTER, ParcelKey
+from parcelpost.gateway.models import OFFLINE_AFTER, SourceKey
 from parcelpost.model import Task
-from parcelpost.raw_store import open_any_raw_store
+from parcelpost.object_store import open_any_raw_store
+from parcelpost.places import parcel_norm
 from parcelpost.settings.schema import FirestoreSettings, GatewaySettings
 from parcelpost.upstream.base import Upstream
 from parcelpost.upstream.firestore.client import open_firestore
@@ -73,11 +74,11 @@ class GatewayStage:
         return ("failed" if row.state == "dead" else str(row.state)), row.error
 
     async def results(self, place: Place) -> dict[str, Any]:
-        versions = await self._gateway.ledger.versions(ParcelKey(*place), 100)
+        versions = await self._gateway.ledger.versions(_source(place), 100)
         return {version.task_id: json.loads(version.data) for version in versions}
 
     async def newest(self, place: Place) -> Any:
-        record = await self._gateway.ledger.record(ParcelKey(*place))
+        record = await self._gateway.ledger.record(_source(place))
         return None if record is None else json.loads(record.data)
 
     async def page(self, sha256: str) -> bytes | None:
@@ -90,6 +91,11 @@ class GatewayStage:
 
     async def end_leases(self) -> None:
         await self._gateway.ledger.expire_leases(_now() + timedelta(days=2), 1_000)
+
+
+def _source(place: Place) -> SourceKey:
+    platform, state, county, parcel_id = place
+    return SourceKey(state, county, parcel_norm(parcel_id), platform, parcel_id)
 
 
 class FirestoreStage:

@@ -198,7 +198,7 @@ def test_an_item_that_cannot_be_stored_is_an_error_and_the_others_go_on(crawls: 
 
 def test_a_field_that_is_none_of_ours_is_refused_at_the_start(crawls: Crawls) -> None:
     assert crawls.said["no such field"] == "did not begin\n"
-    assert "PARCELPOST_FIELDS names parcel" in crawls.log["no such field"]
+    assert "PARCELPOST_FIELDS has unknown keys: parcel" in crawls.log["no such field"]
 
 
 async def test_what_was_confirmed_survives_kill_9(folder: Path, site: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,8 +235,8 @@ def test_a_store_that_fails_closes_the_crawl_and_every_lost_item_is_named(
     monkeypatch.setenv("PARCELPOST_STORAGE_MAX_BYTES", "1KiB")
     ran = crawl(site, SELECT, "PARCELPOST_PATIENCE_SECONDS=0")
     assert ran.stdout == ""
-    assert "The store store.db has failed: the crawl ends here" in ran.stderr
+    assert "The store store.db has failed: stopping the crawl" in ran.stderr
     assert "'finish_reason': 'parcelpost_store_failed'" in ran.stderr
-    lost = ran.stderr.count("StoreFull: store.db has reached its cap")
+    lost = ran.stderr.count("StoreFull: store.db has reached its size limit")
     assert lost >= 1
     assert f"'parcelpost/items_not_stored': {lost}" in ran.stderr

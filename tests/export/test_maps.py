@@ -33,7 +33,7 @@ async def test_a_geopackage_is_a_layer_of_parcels_with_their_liens_beside(tmp_pa
     file = tmp_path / "map.gpkg"
     done = await exported(file, an_entry(), an_entry(NOWHERE, "2"))
     assert done.rows == {"parcels": 2, "liens": 4}
-    assert done.notes == ["parcels without coordinates, which no map shows: 1"]
+    assert done.notes == ["parcels without coordinates, not shown on the map: 1"]
     assert {tuple(one) for one in pyogrio.list_layers(file)} == {("parcels", "Point"), ("liens", None)}
     meta, parcels, geometry = layer(file, "parcels")
     assert (meta["crs"], meta["geometry_type"]) == ("EPSG:4326", "Point")
@@ -55,7 +55,7 @@ async def test_coordinates_of_zero_are_none(tmp_path: Path) -> None:
     """Or every parcel whose place a site does not know lies in the sea off Africa."""
     file = tmp_path / "map.geojson"
     done = await exported(file, an_entry(), an_entry(ANN | {"latitude": 0, "longitude": 0}, "2"))
-    assert "parcels without coordinates, which no map shows: 1" in done.notes
+    assert "parcels without coordinates, not shown on the map: 1" in done.notes
     assert [one["geometry"] is None for one in json.loads(file.read_bytes())["features"]] == [False, True]
 
 
@@ -93,7 +93,7 @@ async def test_geojson_has_a_feature_for_each_parcel(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["map.gpkg", "map.geojson"])
 @pytest.mark.parametrize("where", [{}, {"latitude": 91, "longitude": 0}, {"latitude": "41", "longitude": 1}])
 async def test_a_map_without_coordinates_is_refused(tmp_path: Path, name: str, where: dict[str, Any]) -> None:
-    with pytest.raises(ParcelpostError, match="none of 1 parcels has coordinates") as refused:
+    with pytest.raises(ParcelpostError, match="none of the 1 parcels has coordinates") as refused:
         await exported(tmp_path / name, an_entry(where))
     assert "parcels.xlsx" in refused.value.hint
     assert list(tmp_path.iterdir()) == []

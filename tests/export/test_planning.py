@@ -45,13 +45,13 @@ def test_a_folder_that_is_there_needs_no_slash(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("output", "form", "tables", "problem", "hint"),
     [
-        ("a.xls", None, None, "a.xls does not say which format", ".xlsx"),
-        ("parcels", None, None, "parcels does not say which format", "--format"),
-        ("a.csv", None, ["parcels", "liens"], "a csv file holds one table, not 2", "handover/ --format csv"),
-        ("-", None, ["parcels", "liens"], "stdout holds one table", "handover/"),
-        ("-", Format.EXCEL, None, "xlsx does not go to stdout", "csv and jsonl"),
+        ("a.xls", None, None, "cannot tell the format of a.xls", ".xlsx"),
+        ("parcels", None, None, "cannot tell the format of parcels", "--format"),
+        ("a.csv", None, ["parcels", "liens"], "a csv file can contain only one table, not 2", "handover/ --format csv"),
+        ("-", None, ["parcels", "liens"], "stdout can contain only one table", "handover/"),
+        ("-", Format.EXCEL, None, "xlsx cannot be written to stdout", "csv and jsonl"),
         ("a.xlsx", None, ["leins"], "there is no table 'leins'", "parcels, liens"),
-        ("a.geojson", None, ["liens"], "GeoJSON holds parcels only", "gpkg"),
+        ("a.geojson", None, ["liens"], "GeoJSON can contain only parcels", "gpkg"),
     ],
 )
 def test_what_cannot_be_written_is_said_before_anything_is_done(

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from parcelpost.errors import InvalidInput, RawFileDamaged
-from parcelpost.raw_store import RawStore, open_any_raw_store
+from parcelpost.object_store import RawStore, open_any_raw_store
 from parcelpost.upstream.firestore.client import FirestoreClient
 from parcelpost.upstream.firestore.results import open_record
 from tests.firestore.conftest import ROOT

@@ -48,7 +48,7 @@ async def test_a_batch_of_any_size_goes_in_commits_of_10_mib(server: FirestoreSe
 
 UNFIT = [
     ({"text": "x" * 1_100_000}, "it is too large for a document"),
-    ({"a": [[1, 2], [3]]}, "a list holds another list"),
+    ({"a": [[1, 2], [3]]}, "a list contains another list"),
     ({"a": 2**64}, "a number has more than 64 bits"),
 ]
 
@@ -100,7 +100,7 @@ async def test_a_raw_store_that_cannot_be_written_is_told(open_worker: Open, tmp
 async def test_a_late_result_completes_a_task_that_was_given_up(
     server: FirestoreServer, client: FirestoreClient
 ) -> None:
-    add_tasks(server, "t1", status="failed", error="its lease ended without a report", ended_at=NOW)
+    add_tasks(server, "t1", status="failed", error="its lease expired without a report", ended_at=NOW)
     await client.submit_results([an_entry()])
     assert (task(server, "t1")["status"], task(server, "t1")["error"]) == ("done", None)
 

@@ -8,8 +8,9 @@ from typing import Any
 from msgspec.json import decode, encode
 
 from parcelpost.gateway.ingest import search_fields
-from parcelpost.gateway.models import IngestedResult, ParcelKey, SearchFields
+from parcelpost.gateway.models import IngestedResult, SearchFields, SourceKey
 from parcelpost.model import Priority, Target, Task
+from parcelpost.places import parcel_norm
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
@@ -19,8 +20,8 @@ def task(task_id: str, platform: str = "echo", priority: Priority = Priority.NOR
     return Task(task_id=task_id, platform=platform, target=target, priority=priority)
 
 
-def parcel(parcel_id: str = "P-1", platform: str = "echo", state: str = "FL", county: str = "union") -> ParcelKey:
-    return ParcelKey(platform, state, county, parcel_id)
+def parcel(parcel_id: str = "P-1", platform: str = "echo", state: str = "FL", county: str = "union") -> SourceKey:
+    return SourceKey(state, county, parcel_norm(parcel_id), platform, parcel_id)
 
 
 def facts_in(data: bytes) -> SearchFields:
@@ -28,15 +29,15 @@ def facts_in(data: bytes) -> SearchFields:
 
 
 def arrival(
-    task_id: str, key: ParcelKey | str | None = None, scraped_at: datetime = NOON, *, late: bool = False, **data: Any
+    task_id: str, key: SourceKey | str | None = None, scraped_at: datetime = NOON, *, late: bool = False, **data: Any
 ) -> IngestedResult:
     """Of the parcel that `task` would make, unless one is named."""
-    if not isinstance(key, ParcelKey):
+    if not isinstance(key, SourceKey):
         key = parcel(key or f"P-{task_id}")
     body = encode(data)
     return IngestedResult(
         task_id=task_id,
-        parcel=key,
+        source=key,
         data=body,
         search_fields=facts_in(body),
         scraped_at=scraped_at,

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 
 from parcelpost.gateway.ledger.base import Ledger
-from parcelpost.gateway.models import IngestedResult, ParcelKey, WorkerHeartbeat
+from parcelpost.gateway.models import IngestedResult, WorkerHeartbeat
 from parcelpost.model import Broken, Priority, Signal, Target, Task
-from parcelpost.raw_store import RawStore
-from tests.gateway.factories import facts_in
+from parcelpost.object_store import RawStore
+from tests.gateway.factories import facts_in, parcel
 
 PLATFORMS = ("grizzly_gis", "mygov_due", "qpublic", "vgsi", "lien_register")
-PLACES = (("FL", "harlow"), ("FL", "san_telmo"), ("GA", "alder"), ("CT", "new_wexford"), ("TN", "marrow_creek"))
+PLACES = (("FL", "harlow"), ("FL", "san-telmo"), ("GA", "alder"), ("CT", "new-wexford"), ("TN", "marrow-creek"))
 FIRST = ("Ada", "Bernard", "Clara", "Dmitri", "Esther", "Farid", "Greta", "Hugo", "Ines", "Jonah", "Kiri", "Lionel")
 LAST = ("Abernathy", "Bellweather", "Castellane", "Dunmore", "Everly", "Fairbanks", "Grimaldi", "Holloway", "Ivanov")
 STREETS = ("Larkspur Ln", "Old Mill Rd", "Sycamore Ave", "Heron Bay Dr", "Quarry St", "Magnolia Ct")
@@ -57,6 +57,7 @@ def a_record(dice: random.Random, number: int, state: str, county: str, platform
         "assessed_value": value - 12_500,
         "taxable_value": value - 37_500,
         "homestead": number % 2 == 0,
+        "tax_district": "HERON BAY (01)",
         "tax_year": 2025,
         "tax_amount": round(value * 0.0123, 2),
         "tax_due": due,
@@ -93,7 +94,7 @@ def an_arrival(record: Mapping[str, Any], at: datetime, task_id: str, page: byte
     digest = hashlib.sha256(page).hexdigest() if page else None
     return IngestedResult(
         task_id=task_id,
-        parcel=ParcelKey(record["platform"], record["state"], record["county"], record["parcel_id"]),
+        source=parcel(record["parcel_id"], record["platform"], record["state"], record["county"]),
         data=data,
         search_fields=facts_in(data),
         scraped_at=at,

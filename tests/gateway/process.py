@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 def a_gateway(
     folder: Path,
     environment: Mapping[str, str] | None = None,
+    open_files: tuple[int, int] | None = None,
     **server: object,
 ) -> Iterator[str]:
     """Its address. It is told to stop at the end, and must have ended well."""
@@ -40,6 +41,7 @@ def a_gateway(
             environment={**os.environ, **(environment or {})},
             stdout=theirs,
             stderr=log.fileno(),
+            open_files=open_files,
             run=_serve,
         )
     os.close(theirs)

@@ -15,7 +15,7 @@ from parcelpost.events import Event
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.server import serve
-from parcelpost.raw_store import RawStore, open_raw_store
+from parcelpost.object_store import RawStore, open_raw_store
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import ServerSettings
 

@@ -20,7 +20,7 @@ from parcelpost.gateway.auth import read_tokens
 from parcelpost.gateway.context import Context, Counters
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.model import Target, Task
-from parcelpost.raw_store import open_raw_store
+from parcelpost.object_store import open_raw_store
 from parcelpost.settings.schema import ServerSettings
 
 PAGE = b"<html>" + b"a page " * 200 + b"</html>"

@@ -135,7 +135,7 @@ async def test_no_worker_speaks_for_another_tokens_worker(tmp_path: Path) -> Non
             answer = await client.post(f"/internal/{path}", json=body, headers=BOB)
             assert answer.status_code == 403, path
             said = answer.json()["error"]["message"]
-            assert "worker id w-1 belongs to another token; list the new token under the same name" in said
+            assert "worker ID w-1 belongs to another token; list the new token under the same name" in said
         row = await context.ledger.task("t1")
         assert row is not None and row.state == "leased"
         failed = await client.post("/internal/tasks/t1/fail", headers={**BOB, "X-Worker-ID": "w-2"})

@@ -23,6 +23,7 @@ from tests.gateway.stage import a_result
 TOKEN = "right-token"
 ENVIRONMENT = {"PARCELPOST_WORKER_TOKENS": TOKEN}
 GOOD = {"X-Worker-Token": TOKEN, "X-Worker-ID": "good"}
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
 MOST_BODY = 8 * 1024 * 1024
@@ -261,3 +262,42 @@ async def test_an_answer_that_nobody_reads_ends_with_its_connection(usual: tuple
             writer.write(request)
         await worker.goes_on(20)
         writer.transport.abort()
+
+
+async def test_idle_connections_leave_files_for_the_gateway_and_are_logged_once(tmp_path: Path) -> None:
+    idle: list[socket.socket] = []
+    with a_gateway(tmp_path, open_files=(200, 200)) as address:
+        host, port = urlsplit(address).hostname, urlsplit(address).port
+        try:
+            idle.extend(socket.create_connection((host, port), timeout=10) for _ in range(400))
+            refused = await exchange(address, b"")
+            assert status(refused) == 503
+            assert b"too many open connections" in refused
+            assert "Traceback" not in (tmp_path / "log").read_text()
+        finally:
+            for connection in idle:
+                connection.close()
+        async with asyncio.timeout(30):
+            while status(await exchange(address, HEALTH)) != 200:
+                await asyncio.sleep(0.1)
+    assert (tmp_path / "log").read_text().count("refusing connections: 111 are open") == 1
+
+
+async def test_histories_of_thousands_of_liens_delay_nobody_and_do_not_outlast_a_stop(tmp_path: Path) -> None:
+    """Each takes minutes if liens with the same case number are compared in quadratic time."""
+    path = "/v1/parcels/CT/hartford/P1"
+    with a_gateway(tmp_path, requests_per_second=1_000_000, max_body_bytes=MOST_BODY) as address:
+        async with httpx2.AsyncClient(base_url=address, timeout=60) as client, working(address) as worker:
+            for day, lien_status in ((1, "open"), (2, "sold")):
+                liens = [{"case_number": "C1", "status": lien_status}] * 50_000
+                times = {"scraped_at": f"2026-01-0{day}T00:00:00Z"}
+                result = a_result(f"day-{day}", parcel_id="P1", data={"liens": liens}, **times)
+                assert (await client.post("/internal/results", json=[result])).json()["failed"] == 0
+            reading = [asyncio.create_task(client.get(path)) for _ in range(8)]
+            await worker.goes_on(10)
+            for response in await asyncio.gather(*reading):
+                assert len(response.json()["sources"][0]["history"][0]["changes"]) == 1_001
+        request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+        unfinished = [asyncio.create_task(exchange(address, request)) for _ in range(8)]
+        await asyncio.sleep(0.1)
+    await asyncio.gather(*unfinished)

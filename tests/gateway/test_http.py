@@ -378,7 +378,7 @@ async def test_a_late_result_of_the_right_parcel_is_taken_however_it_is_spelled(
     await context.ledger.expire_leases(context.clock.now(), 10)
     sent = a_result(parcel_id="12 345", state="conn", county="hartford", late=True)
     refused = (await client.post("/internal/results", json=[sent])).json()
-    assert "there is no state 'conn'" in refused["errors"][0]
+    assert "unknown state 'conn'" in refused["errors"][0]
     assert (await client.post("/internal/results", json=[{**sent, "state": "ct"}])).json()["inserted"] == 1
     (row,) = await context.ledger.parcels(ParcelFilter(), None, 10)
     assert (row.parcel.state, row.parcel.county) == ("CT", "hartford")
@@ -398,7 +398,7 @@ async def test_spellings_of_a_place_are_one_parcel(context: Context, client: htt
         assert len((await client.get(f"/v1/parcels?{query}")).json()["parcels"]) == 1
     bad = [a_result("t8", state="ZZ"), a_result("t9", county="---")]
     errors = (await client.post("/internal/results", json=bad)).json()["errors"]
-    assert errors == ["parcel-t8: there is no state 'ZZ'", "parcel-t9: '---' is not a county's name"]
+    assert errors == ["parcel-t8: unknown state 'ZZ'", "parcel-t9: '---' is not a county name"]
 
 
 async def test_a_clock_that_is_ahead_does_not_beat_honest_scrapes(context: Context, client: httpx2.AsyncClient) -> None:
@@ -416,7 +416,7 @@ async def test_a_clock_that_is_ahead_does_not_beat_honest_scrapes(context: Conte
     context.clock.advance(60)
     assert await send("ahead", "2026-01-01T23:00:00Z", "Old") == "duplicate"
     (row,) = await context.ledger.parcels(ParcelFilter(), None, 10)
-    assert (row.owner, row.task_id) == ("New", "honest")
+    assert (row.owner, row.sources[0].task_id) == ("New", "honest")
 
 
 async def test_what_is_kept_and_told_of_a_heartbeat_is_bounded(context: Context, client: httpx2.AsyncClient) -> None:
@@ -520,7 +520,7 @@ async def test_the_documents_page_loads_nothing(client: httpx2.AsyncClient) -> N
 
 
 async def test_an_error_of_ours_is_told_in_the_log_and_not_to_the_client(tmp_path: Path) -> None:
-    """A table that is not there is no state that passes: somebody has dropped it."""
+    """A table that is not there is not a state that passes: somebody has dropped it."""
     events: list[Event] = []
     async with some_context(tmp_path, events=events) as context, a_client(context) as client:
         with closing(sqlite3.connect(tmp_path / "gateway.db")) as db:

@@ -147,7 +147,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     def requeue(self) -> None:
         ended = [one for one in self.tasks.values() if one.state in (TaskState.FAILED, TaskState.DEAD)]
-        assert self.run(self.ledger.requeue(["failed", "dead"], "", self.now)) == len(ended)
+        assert self.run(self.ledger.requeue(["failed", "dead"], "")) == len(ended)
         for one in ended:
             one.state, one.attempts = TaskState.QUEUED, 0
 
@@ -168,7 +168,7 @@ class LedgerMachine(RuleBasedStateMachine):
             versions = self.run(self.ledger.versions(parcel(key), 100))
             assert [(version.scraped_at, version.task_id, version.data) for version in versions] == expected
             found = self.run(self.ledger.record(parcel(key)))
-            newest = [(found.row.scraped_at, found.row.task_id, found.data)] if found else []
+            newest = [(found.source.scraped_at, found.source.task_id, found.data)] if found else []
             assert newest == expected[:1]
 
 

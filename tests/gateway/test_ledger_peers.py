@@ -60,7 +60,7 @@ async def test_what_was_answered_survives_a_kill_and_batches_are_whole(database:
     await one.wait()
     last = max([last, *said])
     rows = await ledger.parcels(ParcelFilter(), None, 1_000_000)
-    batches = {int(row.task_id.split("-")[1]) for row in rows}
+    batches = {int(row.sources[0].task_id.split("-")[1]) for row in rows}
     assert batches >= set(range(last + 1))
     assert len(rows) == 10 * len(batches)
 
@@ -84,7 +84,7 @@ async def test_grants_stores_beats_and_ends_at_once_leave_one_lease_and_one_resu
                 handle.store(shifted, worker, now),
                 handle.expire_leases(now + timedelta(seconds=1), 7),
                 *(handle.end_task(name, worker, error="x", again=True, now=now) for name in mine[:2]),
-                handle.requeue(["dead", "failed"], "", now),
+                handle.requeue(["dead", "failed"], ""),
             )
 
     async with handles[0] as a, handles[1] as b, handles[2] as c, handles[3] as d:
@@ -95,7 +95,7 @@ async def test_grants_stores_beats_and_ends_at_once_leave_one_lease_and_one_resu
         is_open = [lease.ended_at is None for lease in found.leases]
         assert sum(is_open) == (found.state is TaskState.LEASED)
     stored = await ledger.parcels(ParcelFilter(), None, 1_000)
-    assert len(stored) == (await ledger.counts())["results"] == len({row.task_id for row in stored})
+    assert len(stored) == (await ledger.counts())["results"] == len({row.sources[0].task_id for row in stored})
 
 
 async def test_scrapes_of_one_parcel_from_all_sides_end_with_the_newest(database: str, ledger: Ledger) -> None:
@@ -120,17 +120,42 @@ async def test_scrapes_of_one_parcel_from_all_sides_end_with_the_newest(database
     lien_count = 0
     for key in (parcel("P"), parcel("Q")):
         versions = await ledger.versions(key, 1_000)
-        found = await ledger.parcel(key)
+        found = await ledger.parcel(key.parcel)
         assert found is not None
         assert len(versions) == 90
-        assert (found.task_id, found.owner) == (versions[0].task_id, versions[0].task_id)
+        assert (found.sources[0].task_id, found.owner) == (versions[0].task_id, versions[0].task_id)
         lien_count += found.lien_count
     liens = await ledger.liens(ParcelFilter(), None, 100)
     assert len(liens) == lien_count
 
 
+async def test_two_platforms_at_once_from_two_gateways_give_one_parcel(database: str, ledger: Ledger) -> None:
+    """Whoever comes second merges what the first has stored, also while that is not yet committed."""
+    platforms = ("appraiser", "collector", "register")
+    handles = [open_ledger(database, MAX_ATTEMPTS, SystemClock()) for _ in platforms]
+    names = [f"P{number:03}" for number in range(20)]
+
+    async def store(handle: Ledger, platform: str, turn: int) -> None:
+        lien = {"certificate_number": f"{turn}", "certificate_year": 2024, platform: 1}
+        batch = [
+            arrival(f"{platform}-{name}", parcel(f"{turn}-{name}", platform), owner_names=[platform], liens=[lien])
+            for name in names
+        ]
+        assert await handle.store(batch, platform, NOON) == [StoreOutcome.INSERTED] * len(names)
+
+    async with handles[0] as a, handles[1] as b, handles[2] as c:
+        for turn in range(10):
+            pairs = zip((a, b, c), platforms, strict=True)
+            await asyncio.gather(*(store(handle, platform, turn) for handle, platform in pairs))
+    rows = await ledger.parcels(ParcelFilter(), None, 1_000)
+    assert len(rows) == 10 * len(names)
+    assert {(len(row.sources), row.owner, row.lien_count) for row in rows} == {(3, "register", 1)}
+    liens = await ledger.liens(ParcelFilter(), None, 1_000)
+    assert {len(row.sources) for row in liens} == {3}
+
+
 async def test_a_cancelled_caller_harms_nobody(ledger: Ledger, now: datetime) -> None:
-    batches = [[arrival(f"{n}-{m}") for m in range(20)] for n in range(20)]
+    batches = [[arrival(f"{n:02}-{m:02}") for m in range(20)] for n in range(20)]
     calls = [asyncio.ensure_future(ledger.store(batch, "w1", now)) for batch in batches]
     await asyncio.sleep(0)
     for call in calls[::2]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 from datetime import datetime, timedelta
 from itertools import permutations
+from typing import Any
+
+from msgspec.structs import replace
 
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import LeaseEnd, ParcelFilter, ParcelRow, SearchFields, StoreOutcome, TaskState
@@ -20,7 +23,7 @@ INSERTED, UPDATED, KEPT, DUPLICATE = (
 
 
 async def known(ledger: Ledger, parcel_id: str) -> ParcelRow:
-    found = await ledger.parcel(parcel(parcel_id))
+    found = await ledger.parcel(parcel(parcel_id).parcel)
     assert found is not None
     return found
 
@@ -105,7 +108,7 @@ async def test_an_older_scrape_never_takes_a_newer_ones_place(ledger: Ledger, no
     old = arrival("old", "P", NOON - HOUR, owner_names=["Old"], liens=[{}, {}])
     assert await ledger.store([old], "w1", now + HOUR) == [KEPT]
     found = await known(ledger, "P")
-    assert (found.owner, found.task_id, found.lien_count, found.received_at) == ("New", "new", 1, now)
+    assert (found.owner, found.sources[0].task_id, found.lien_count, found.received_at) == ("New", "new", 1, now)
     assert [version.task_id for version in await ledger.versions(parcel("P"), 10)] == ["new", "old"]
     assert [version.task_id for version in await ledger.versions(parcel("P"), 1)] == ["new"]
 
@@ -120,7 +123,7 @@ async def test_whatever_the_order_the_newest_scrape_wins(ledger: Ledger, now: da
             for one in batch:
                 await ledger.store([one], "w1", now)
         found = await known(ledger, f"P{number}")
-        assert (found.owner, found.task_id) == ("c", "c"), "of equals the later task"
+        assert (found.owner, found.sources[0].task_id) == ("c", "c"), "of equals the later task"
         assert len(await ledger.versions(parcel(f"P{number}"), 10)) == 4
 
 
@@ -145,11 +148,11 @@ async def test_data_is_kept_as_sent(ledger: Ledger, now: datetime) -> None:
     data = b'{ "nul": "\\u0000", "big": 1e400, "n": 12345678901234567, "a": 1, "a": 2, "s": "\xc3\xa9" }'
     plain = arrival("a")
     odd = type(plain)(
-        task_id="a", parcel=plain.parcel, data=data, search_fields=SearchFields(), scraped_at=NOON, parse_duration_ms=0,
+        task_id="a", source=plain.source, data=data, search_fields=SearchFields(), scraped_at=NOON, parse_duration_ms=0,
         idempotency_key="k", raw_sha256="ab" * 32, raw_file="x.html.gz",
     )  # fmt: skip
     await ledger.store([odd], "w1", now)
-    (version,) = await ledger.versions(plain.parcel, 1)
+    (version,) = await ledger.versions(plain.source, 1)
     assert (version.data, version.raw_sha256, version.raw_file) == (data, "ab" * 32, "x.html.gz")
 
 
@@ -161,11 +164,127 @@ async def test_liens_are_those_of_the_newest_scrape(ledger: Ledger, now: datetim
     await ledger.store([arrival("b", "P", NOON + HOUR, liens=liens(4))], "w1", now)
     await ledger.store([arrival("c", "P", NOON - HOUR, liens=liens(5, 6))], "w1", now)
     found = await ledger.liens(_all(), None, 10)
-    assert [(row.position, row.lien.amount_cents, row.lien.certificate_number) for row in found] == [(0, 400, "C4")]
+    assert [(row.sources[0].position, row.lien.amount_cents, row.lien.certificate_number) for row in found] == [
+        (0, 400, "C4")
+    ]
     await ledger.store([arrival("b", "P", NOON + 2 * HOUR, liens=liens(7, 8))], "w1", now)
     assert [row.lien.amount_cents for row in await ledger.liens(_all(), None, 10)] == [700, 800]
     await ledger.store([arrival("d", "P", NOON + 3 * HOUR)], "w1", now)
     assert await ledger.liens(_all(), None, 10) == []
+
+
+async def test_three_platforms_give_one_parcel_and_each_field_is_the_newest_that_has_a_value(
+    ledger: Ledger, now: datetime
+) -> None:
+    spellings = [
+        parcel("01-02-000300", "vgsi"),
+        parcel("01.02.000300", "mygov_due"),
+        parcel("0102000300", "lien_register"),
+    ]
+    shown: list[dict[str, Any]] = [
+        {"owner_names": ["Ann"], "situs_address": "1 Elm St", "tax_due": 5, "delinquent": False},
+        {"owner_names": ["Bo"], "tax_due": 0},
+        {"liens": [{"certificate_number": "1"}]},
+    ]
+    for batches in ([[0, 1, 2]], [[2], [1], [0]], [[1, 0], [2]]):
+        county = f"county-{len(batches)}-{len(batches[0])}"
+        for batch in batches:
+            entries = [
+                arrival(f"{county}{n}", replace(spellings[n], county=county), NOON + n * HOUR, **shown[n])
+                for n in batch
+            ]
+            assert await ledger.store(entries, "w1", now + HOUR * batch[0]) == [INSERTED] * len(batch)
+        (found,) = await ledger.parcels(ParcelFilter(county=county), None, 10)
+        assert (found.parcel_id, found.owner, found.situs) == ("0102000300", "Bo", "1 Elm St")
+        assert (found.tax_due_cents, found.delinquent, found.lien_count) == (0, False, 1)
+        assert found.scraped_at == NOON + 2 * HOUR
+        assert [row.source.platform for row in found.sources] == ["lien_register", "mygov_due", "vgsi"]
+    assert (await ledger.counts())["parcels"] == 3, "another county is another parcel"
+
+
+async def test_an_old_scrape_of_one_source_changes_nothing(ledger: Ledger, now: datetime) -> None:
+    lien = {"certificate_number": "1", "status": "open"}
+    await ledger.store([arrival("a", parcel("P", "vgsi"), NOON, owner_names=["Ann"], liens=[lien])], "w1", now)
+    await ledger.store([arrival("b", parcel("P", "qpublic"), NOON - HOUR, situs_address="1 Elm St")], "w1", now)
+    before = await ledger.parcels(_all(), None, 10), await ledger.liens(_all(), None, 10)
+    old: dict[str, Any] = {
+        "owner_names": ["Old"],
+        "tax_due": 5,
+        "delinquent": True,
+        "liens": [{**lien, "tax_year": 2020}, {}],
+    }
+    for platform in ("vgsi", "qpublic"):
+        entry = arrival("old", parcel("P", platform), NOON - 2 * HOUR, **old)
+        assert await ledger.store([entry], "w1", now + HOUR) == [KEPT]
+        assert await ledger.store([entry], "w1", now + HOUR) == [DUPLICATE]
+    assert (await ledger.parcels(_all(), None, 10), await ledger.liens(_all(), None, 10)) == before
+
+
+async def test_a_lien_of_two_sources_is_one_and_goes_when_both_have_dropped_it(ledger: Ledger, now: datetime) -> None:
+    async def store(platform: str, hours: int, *liens: dict[str, object]) -> None:
+        entry = arrival(f"{platform}{hours}", parcel("P", platform), NOON + hours * HOUR, liens=list(liens))
+        await ledger.store([entry], "w1", now + hours * HOUR)
+
+    async def liens() -> list[tuple[object, ...]]:
+        found = await ledger.liens(_all(), None, 10)
+        (row,) = await ledger.parcels(_all(), None, 10)
+        assert row.lien_count == len(found)
+        return [
+            (row.lien.certificate_number, row.lien.status, row.lien.amount_cents, len(row.sources)) for row in found
+        ]
+
+    await store(
+        "due", 0, {"certificate_number": "2024-7", "certificate_year": 2024, "status": "Open", "face_amount": 5}
+    )
+    await store("register", 1, {"certificate_number": "20247", "certificate_year": 2024, "status": "redeemed"})
+    assert await liens() == [("20247", "redeemed", 500, 2)]
+    await store("register", 2, {"certificate_number": "20247", "certificate_year": 2023})
+    assert await liens() == [("20247", None, None, 1), ("2024-7", "open", 500, 1)], "another year is another lien"
+    await store("due", 3)
+    assert await liens() == [("20247", None, None, 1)]
+    await store("register", 4)
+    assert await liens() == []
+
+
+async def test_whatever_comes_in_whatever_order_parcels_and_liens_are_those_of_the_newest_scrapes(
+    ledger: Ledger, now: datetime
+) -> None:
+    chance = random.Random(3)
+    newest: dict[tuple[str, str], tuple[datetime, str, dict[str, Any]]] = {}
+    for turn in range(40):
+        batch = []
+        for entry in range(chance.randrange(1, 6)):
+            name, platform, at = chance.choice("PQ"), chance.choice("abc"), NOON + chance.randrange(30) * HOUR
+            numbers = chance.sample(range(4), chance.randrange(4))
+            data: dict[str, Any] = {
+                "owner_names": chance.choice([[], ["Ann"], ["Bo"]]),
+                "liens": [{"certificate_number": f"{n}", "status": chance.choice(["", "open"])} for n in numbers],
+            }
+            task_id = f"{turn}-{entry}"
+            batch.append(arrival(task_id, parcel(name, platform), at, **data))
+            newest[name, platform] = max(newest.get((name, platform), (NOON, "", {})), (at, task_id, data))
+        await ledger.store(batch, "w1", now)
+        rows = {row.parcel_id: row for row in await ledger.parcels(_all(), None, 10)}
+        liens = await ledger.liens(_all(), None, 100)
+        for name, row in rows.items():
+            by_age = sorted((scrape for (of, _), scrape in newest.items() if of == name), reverse=True)
+            owners = [data["owner_names"][0] for _, _, data in by_age if data["owner_names"]]
+            assert (row.owner, row.scraped_at) == (owners[0] if owners else "", by_age[0][0])
+            shown = [(lien["certificate_number"], lien["status"]) for _, _, data in by_age for lien in data["liens"]]
+            statuses = {number: next((is_ for of, is_ in shown if of == number and is_), None) for number, _ in shown}
+            assert {one.lien.certificate_number: one.lien.status for one in liens if one.parcel_id == name} == statuses
+            assert row.lien_count == len(statuses)
+
+
+async def test_liens_without_a_number_are_never_merged_and_repeated_ones_stay_apart(
+    ledger: Ledger, now: datetime
+) -> None:
+    liens = [{"status": "open"}, {"case_number": "C-1"}, {"certificate_number": "7"}, {"certificate_number": "7"}]
+    for platform in ("due", "register"):
+        await ledger.store([arrival(platform, parcel("P", platform), liens=liens)], "w1", now)
+    found = await ledger.liens(_all(), None, 10)
+    assert sorted(len(row.sources) for row in found) == [1, 1, 2, 2, 2]
+    assert (await ledger.counts())["liens"] == 5
 
 
 async def test_scrapes_within_a_millisecond_are_of_one_moment(ledger: Ledger, now: datetime) -> None:
@@ -183,7 +302,7 @@ async def test_a_large_batch_of_everything(ledger: Ledger, now: datetime) -> Non
     ]
     answers = await ledger.store(batch, "w1", now)
     assert DUPLICATE not in answers
-    assert answers.count(INSERTED) == len({one.parcel for one in batch})
+    assert answers.count(INSERTED) == len({one.source for one in batch})
     assert await ledger.store(batch, "w1", now) == [DUPLICATE] * 1_000
 
 

@@ -175,11 +175,11 @@ async def test_an_operator_queues_ended_tasks_again(ledger: Ledger, now: datetim
         await ledger.expire_leases(now + HOUR, 10)
         await granted(ledger, now)
     await ledger.expire_leases(now + HOUR, 10)
-    assert await ledger.requeue(["failed"], "other", now) == 0
-    assert await ledger.requeue(["failed", "dead", "failed"], "", now) == 2
+    assert await ledger.requeue(["failed"], "other") == 0
+    assert await ledger.requeue(["failed", "dead", "failed"], "") == 2
     assert (await known(ledger, "bad")).attempts == 0
     assert await granted(ledger, now) == ["bad", "dead"]
-    assert await ledger.requeue(["not_found"], "", now) == 1
+    assert await ledger.requeue(["not_found"], "") == 1
     assert await granted(ledger, now) == ["none"]
 
 
@@ -234,13 +234,13 @@ async def test_tasks_that_ended_without_a_record_are_listed_the_last_one_first(l
             name, "w1", error=error, again=False, now=at, not_found=error is not None and name != "failed"
         )
     found = await ledger.ended_tasks("not_found", "", 10)
-    assert [one.row.task.task_id for one in found] == ["e", "d", "c", "b", "a"]
-    assert (found[0].row.state, found[0].row.error, found[0].row.leases) == ("not_found", "no such parcel", ())
+    assert [one.task.task_id for one in found] == ["e", "d", "c", "b", "a"]
+    assert (found[0].state, found[0].error, found[0].leases) == ("not_found", "no such parcel", ())
     page = await ledger.ended_tasks("not_found", "echo", 2)
-    assert [one.row.task.task_id for one in page] == ["d", "c"]
-    ended_at = page[-1].row.ended_at
+    assert [one.task.task_id for one in page] == ["d", "c"]
+    ended_at = page[-1].ended_at
     assert ended_at is not None
     rest = await ledger.ended_tasks("not_found", "echo", 2, (ended_at, page[-1].seq))
-    assert [one.row.task.task_id for one in rest] == ["b", "a"]
-    assert [one.row.task.task_id for one in await ledger.ended_tasks("failed", "", 10)] == ["failed"]
+    assert [one.task.task_id for one in rest] == ["b", "a"]
+    assert [one.task.task_id for one in await ledger.ended_tasks("failed", "", 10)] == ["failed"]
     assert await ledger.ended_tasks("dead", "", 10) == []

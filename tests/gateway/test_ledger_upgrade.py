@@ -15,8 +15,8 @@ from parcelpost.clock import SystemClock
 from parcelpost.gateway.ledger import sql
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.models import StoreOutcome, TaskOutcome, TaskState
+from parcelpost.object_store import open_raw_store
 from parcelpost.protocol.payloads import MetricsSample
-from parcelpost.raw_store import open_raw_store
 from tests.gateway.conftest import MAX_ATTEMPTS
 from tests.gateway.factories import arrival, task
 from tests.gateway.filling import fill
@@ -29,8 +29,10 @@ TABLES = (
     "tasks",
     "leases",
     "parcels",
+    "sources",
     "results",
     "liens",
+    "lien_sources",
     "workers",
     "worker_ids",
     "commands",

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.errors import InvalidSettings, RawStoreUnavailable
-from parcelpost.raw_store import RawStore, open_raw_store, remove_leftovers, safe_name
+from parcelpost.object_store import RawStore, open_raw_store, remove_leftovers, safe_name
 from tests.gateway.stage import PAGE
 
 SHA256 = hashlib.sha256(PAGE).hexdigest()

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.gateway.api.params import parcel_path, parse_parcel_path
+from parcelpost.gateway.api.params import parse_parcel_path
 from parcelpost.gateway.app import make_app
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.models import ParcelKey
@@ -136,14 +136,14 @@ async def test_the_latest_come_first_and_page_by_page(context: Context, client: 
     assert (len(seen), newest, oldest) == (10, set("hij"), set("abcdefg"))
     found = await all_pages(client, "/v1/liens/latest", limit=7)
     expected = [(one["parcel_id"], position) for one in seen for position in range(5)]
-    assert [(one["parcel_id"], one["position"]) for one in found] == expected
+    assert [(one["parcel_id"], one["sources"][0]["position"]) for one in found] == expected
 
 
-async def all_pages(client: httpx2.AsyncClient, path: str, limit: int) -> list[dict[str, Any]]:
+async def all_pages(client: httpx2.AsyncClient, path: str, limit: int, **query: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     cursor: str | None = ""
     while cursor is not None:
-        told = await client.get(path, params={"limit": str(limit), "cursor": cursor})
+        told = await client.get(path, params={"limit": str(limit), "cursor": cursor, **query})
         assert told.status_code == 200, told.text
         answer = told.json()
         (kind,) = answer.keys() - {"next"}
@@ -185,54 +185,127 @@ async def test_a_bad_parameter_is_named(subtests: pytest.Subtests, client: httpx
                 assert f"{named}:" in answer.json()["error"]["message"]
 
 
-KEYS = [
-    ParcelKey("vgsi", "CT", "hartford", "1"),
-    ParcelKey("vgsi", "", "", "12/34 5%2F6?x#y"),
-    ParcelKey("vgsi", "-", "~", "~a"),
-    ParcelKey("a/b", ".", "..", "../../etc"),
-    ParcelKey("vgsi", "CT", "raw", "raw"),
-    ParcelKey("vgsi", "CT", "hartford", "1/raw"),
-    ParcelKey("vgsi", "CT", "São José", "🏠 & <b>"),
-    ParcelKey("vgsi", "CT", "hartford", "+1=2;'\"\\"),
-]
+NUMBERS = ["1", "12/34 5%2F6?x#y", "~a", "../../etc", "raw", "2/raw", "🏠 & <b>", "+3=4;'\"\\", "=5", "-6"]
 
 
 async def test_every_parcel_has_an_address_of_its_own(
     subtests: pytest.Subtests, context: Context, client: httpx2.AsyncClient
 ) -> None:
-    for key in KEYS:
-        with subtests.test(key=key):
-            record = {"platform": key.platform, "state": key.state, "county": key.county, "parcel_id": key.parcel_id}
-            await store(context, record, page=b"a page")
-            await keep_page(context.raw_store, b"a page")
-            assert parse_parcel_path(parcel_path(key).encode()) == (key, False)
-            everything = (await client.get("/v1/parcels")).json()["parcels"]
-            (listed,) = (one for one in everything if record.items() <= one.items())
-            answer = await client.get(listed["address"])
-            assert answer.status_code == 200, answer.text
-            assert answer.json()["parcel"]["record"] == record
-            assert gzip.decompress((await client.get(listed["raw"])).content) == b"a page"
+    await keep_page(context.raw_store, b"a page")
+    for place in ({"state": "CT", "county": "hartford"}, {"state": "", "county": ""}, {"state": "CT", "county": "raw"}):
+        for number in NUMBERS:
+            with subtests.test(place=place, number=number):
+                record = {"platform": "a/b", "parcel_id": number, **place}
+                await store(context, record, page=b"a page")
+                everything = (await client.get("/v1/parcels?limit=1000")).json()["parcels"]
+                (listed,) = (one for one in everything if {"parcel_id": number, **place}.items() <= one.items())
+                answer = await client.get(listed["address"])
+                assert answer.status_code == 200, answer.text
+                assert answer.json()["sources"][0]["record"] == record
+                (source,) = listed["sources"]
+                assert gzip.decompress((await client.get(source["raw"])).content) == b"a page"
 
 
-def test_slashes_that_were_not_encoded_belong_to_the_number() -> None:
-    assert parse_parcel_path(b"/v1/parcels/vgsi/CT/x/12/34") == (ParcelKey("vgsi", "CT", "x", "12/34"), False)
-    assert parse_parcel_path(b"/v1/parcels/vgsi/CT/x/12/34/raw") == (ParcelKey("vgsi", "CT", "x", "12/34"), True)
-    assert parse_parcel_path(b"/v1/parcels/vgsi/CT/x") is None
-    assert parse_parcel_path(b"/v1/parcels/vgsi/CT/x/%00") is None
-    assert parse_parcel_path(b"/v1/parcels/vgsi/CT/x/%ff") is None
+async def test_a_parcel_without_a_number_has_an_address_too(context: Context, client: httpx2.AsyncClient) -> None:
+    """Its list has only cases: another platform's case with that number is of another parcel."""
+    case = {"parcel_id": None, "case_number": "2024/7", "liens": [{"case_number": "2024/7", "status": "open"}]}
+    batch = [
+        a_result(name, platform=name, parcel_id="2024/7", data={**case, "owner_names": [name]})
+        for name in ("deedauction", "realauction")
+    ]
+    batch.append(a_result("dashes", parcel_id="---", data={"owner_names": ["dashes"]}))
+    batch.append(a_result("number", parcel_id="2024-7", data={"owner_names": ["number"]}))
+    assert (await client.post("/internal/results", json=batch)).json()["inserted"] == 4
+    parcels = (await client.get("/v1/parcels")).json()["parcels"]
+    assert sorted(one["owner"] for one in parcels) == ["dashes", "deedauction", "number", "realauction"]
+    for one in parcels:
+        assert (await client.get(one["address"])).json()["parcel"] == one
+    assert len((await client.get("/v1/liens")).json()["liens"]) == 2
 
 
-async def test_one_parcel_comes_with_what_changed(context: Context, client: httpx2.AsyncClient) -> None:
+def test_a_path_names_a_parcel_however_its_number_and_place_are_written() -> None:
+    key = ParcelKey("CT", "new-haven", "1234567890A")
+    for path in (
+        b"CT/new-haven/12-34567890-A",
+        b"ct/New%20Haven%20County/12/34567890a",
+        b"Connecticut/new-haven/12%2F34567890%20a",
+    ):
+        assert parse_parcel_path(b"/v1/parcels/" + path) == (key, False)
+        assert parse_parcel_path(b"/v1/parcels/" + path + b"/raw") == (key, True)
+    short = [parse_parcel_path(f"/v1/parcels/CT/x/{number}".encode()) for number in ("1-23", "1.23", "12-3")]
+    assert short[0] == short[1] != short[2], "its parts are not padded, so they are kept apart"
+    assert parse_parcel_path(b"/v1/parcels/CT/x") is None
+    assert parse_parcel_path(b"/v1/parcels/CT/x/%00") is None
+    assert parse_parcel_path(b"/v1/parcels/CT/x/%ff") is None
+
+
+async def test_each_source_comes_with_what_changed(context: Context, client: httpx2.AsyncClient) -> None:
     await store(context, {"parcel_id": "1", "tax_due": 10.10}, {"parcel_id": "1", "tax_due": 12.5, "scraped_at": "x"})
-    answer = await client.get("/v1/parcels/vgsi/CT/hartford/1")
-    told = answer.json()
-    assert [scrape["changes"] for scrape in told["history"]] == [
+    answer = await client.get("/v1/parcels/CT/hartford/1")
+    (source,) = answer.json()["sources"]
+    assert [scrape["changes"] for scrape in source["history"]] == [
         [{"field": "tax_due", "before": 10.10, "after": 12.5}],
         [],
     ]
     assert '"before":10.1' in answer.text
-    assert (told["history"][1]["first"], told["more_history"]) == (True, False)
-    assert told["parcel"]["tax_due"] == 12.5
+    assert (source["history"][1]["first"], source["more_history"]) == (True, False)
+    assert answer.json()["parcel"]["tax_due"] == 12.5
+
+
+async def test_a_parcel_of_three_platforms_is_one_with_three_sources(
+    context: Context, client: httpx2.AsyncClient
+) -> None:
+    lien = {"certificate_number": "2024-17", "certificate_year": 2024}
+    shown = {**lien, "status": "open", "face_amount": 5.10}
+    for page in (b"appraiser", b"register"):
+        await keep_page(context.raw_store, page)
+    await store(
+        context, {"parcel_id": "01-02-000300", "owner_names": ["ANN"], "situs_address": "1 Elm St"}, page=b"appraiser"
+    )
+    await store(context, {"parcel_id": "0102000300", "platform": "mygov_due", "tax_due": 7, "liens": [lien]})
+    await store(
+        context,
+        {"parcel_id": "01 02 000300", "platform": "lien_register", "liens": [shown]},
+        page=b"register",
+    )
+    (listed,) = (await client.get("/v1/parcels")).json()["parcels"]
+    assert (listed["owner"], listed["situs"], listed["tax_due"], listed["lien_count"]) == ("ANN", "1 Elm St", 7, 1)
+    assert {(one["platform"], one["parcel_id"]) for one in listed["sources"]} == {
+        ("vgsi", "01-02-000300"),
+        ("mygov_due", "0102000300"),
+        ("lien_register", "01 02 000300"),
+    }
+    for query in ("platform=vgsi", "platform=mygov_due&q=0102", "platform=vgsi&owner=ann", "q=01-02", "q=elm"):
+        assert len((await client.get(f"/v1/parcels?{query}")).json()["parcels"]) == 1, query
+    assert (await client.get("/v1/parcels?platform=mygov_due&owner=ann")).json()["parcels"] == []
+
+    (found,) = (await client.get("/v1/liens?records=true")).json()["liens"]
+    assert {one["platform"] for one in found["sources"]} == {"mygov_due", "lien_register"}
+    assert (found["status"], found["amount"], found["lien"]) == (
+        "open",
+        5.10,
+        {**lien, "status": "open", "face_amount": 5.10},
+    )
+
+    detail = (await client.get(listed["address"])).json()
+    assert {one["platform"]: one["record"]["parcel_id"] for one in detail["sources"]} == {
+        "vgsi": "01-02-000300",
+        "mygov_due": "0102000300",
+        "lien_register": "01 02 000300",
+    }
+    for platform, page in (("vgsi", b"appraiser"), ("lien_register", b"register")):
+        raw = await client.get(f"{listed['address']}/raw?platform={platform}")
+        assert gzip.decompress(raw.content) == page
+    assert (await client.get(f"{listed['address']}/raw?platform=mygov_due")).status_code == 404
+
+    assert len((await client.get("/v1/export/parcels.jsonl")).text.splitlines()) == 3
+    assert len((await client.get("/v1/export/parcels.jsonl?platform=vgsi")).text.splitlines()) == 1
+    (line,) = (await client.get("/v1/export/liens.jsonl")).text.splitlines()
+    assert json.loads(line)["lien"] == found["lien"]
+    records = await all_pages(client, "/v1/parcels", limit=2, records="true")
+    platforms = [source["record"]["platform"] for one in records for source in one["sources"]]
+    assert platforms == ["lien_register", "mygov_due", "vgsi"]
+    assert (await client.get("/v1/overview")).json()["counts"] == {"parcels": 1, "liens": 1, "results": 3}
 
 
 async def test_a_page_is_a_download_that_no_browser_renders(context: Context, client: httpx2.AsyncClient) -> None:
@@ -240,17 +313,17 @@ async def test_a_page_is_a_download_that_no_browser_renders(context: Context, cl
     digest = await keep_page(context.raw_store, page)
     other = await keep_page(context.raw_store, b"of another parcel")
     await store(context, {"parcel_id": "1"}, page=page)
-    path = "/v1/parcels/vgsi/CT/hartford/1/raw"
+    path = "/v1/parcels/CT/hartford/1/raw"
     answer = await client.get(path)
     assert answer.headers["content-type"] == "application/octet-stream"
-    assert answer.headers["content-disposition"] == 'attachment; filename="vgsi_1.gz"'
+    assert answer.headers["content-disposition"] == 'attachment; filename="1.gz"'
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "sandbox" in answer.headers["content-security-policy"]
     assert gzip.decompress(answer.content) == page
     assert (await client.get(f"{path}?sha256={digest}")).status_code == 200
     assert (await client.get(f"{path}?sha256={other}")).status_code == 404
     assert (await client.get(f"{path}?sha256=../../gateway.db")).status_code == 404
-    assert (await client.get("/v1/parcels/vgsi/CT/hartford/2/raw")).status_code == 404
+    assert (await client.get("/v1/parcels/CT/hartford/2/raw")).status_code == 404
 
 
 async def test_an_export_holds_every_row_once_in_either_form(
@@ -494,7 +567,7 @@ async def test_failed_tasks_are_queued_again(context: Context, client: httpx2.As
     assert (await client.post("/v1/tasks/requeue", json={"states": ["done"]})).status_code == 422
 
 
-READS = ["/v1/parcels", "/v1/parcels/a/b/c/d", "/v1/parcels/a/b/c/d/raw", "/v1/liens", "/v1/overview", "/v1/workers"]
+READS = ["/v1/parcels", "/v1/parcels/a/b/c", "/v1/parcels/a/b/c/raw", "/v1/liens", "/v1/overview", "/v1/workers"]
 READS += [
     "/v1/queue",
     "/v1/tasks/a",

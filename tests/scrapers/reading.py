@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from parcelpost.model import Done, Outcome, Page, Target
+from parcelpost.model import Done, Outcome, Page, Retry, Target
 from parcelpost.scrapers.platforms import county_platform
 
 
@@ -18,10 +18,18 @@ def outcome(platform: str, page: str | dict[str, Any], state: str = "FL", asked:
 
 
 def record(platform: str, page: str | dict[str, Any], state: str = "FL") -> dict[str, Any]:
+    """The record, also of a page that lacks sections: hand-made pages have those that a test is about."""
     found = outcome(platform, page, state)
+    if isinstance(found, Retry) and found.partial is not None:
+        found = found.partial
     assert isinstance(found, Done), found
     assert isinstance(found.data, dict)
     return found.data
+
+
+def is_read(found: Outcome) -> bool:
+    """Whether the page gave a record, if only a partial one."""
+    return isinstance(found, Done) or (isinstance(found, Retry) and found.partial is not None)
 
 
 def qpublic(**modules: str) -> str:

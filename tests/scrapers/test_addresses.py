@@ -48,12 +48,49 @@ def test_a_zip_in_a_line_of_its_own_belongs_to_the_city() -> None:
     assert (place.city, place.zip) == ("MARIGOLD", "32099")
 
 
-def test_a_foreign_address_has_no_state_and_its_lines_are_all_kept() -> None:
-    lines = ["BLOOM CLARA", "12 ELM ST", "TORONTO ON M5V 2T6", "CANADA"]
+@pytest.mark.parametrize(
+    ("last", "place"),
+    [
+        (["TORONTO ON M5V 2T6", "CANADA"], ("TORONTO", "ON", "M5V 2T6", "CANADA")),
+        (["TORONTO, ON M5V2T6 CANADA"], ("TORONTO", "ON", "M5V2T6", "CANADA")),
+        (["TORONTO ON M5V 2T6"], ("TORONTO", "ON", "M5V 2T6", "CANADA")),
+        (["LONDON SW1A 1AA", "UNITED KINGDOM"], ("LONDON", None, "SW1A 1AA", "UNITED KINGDOM")),
+        (["10115 BERLIN", "GERMANY"], ("BERLIN", None, "10115", "GERMANY")),
+        (["SYDNEY NSW 2000", "AUSTRALIA"], ("SYDNEY", "NSW", "2000", "AUSTRALIA")),
+    ],
+)
+def test_a_foreign_city_is_not_left_in_the_lines(last: list[str], place: tuple[str | None, ...]) -> None:
+    names, mailing, found = owners_and_mailing(["BLOOM CLARA", "12 ELM ST", *last])
+    assert (names, mailing) == (["BLOOM CLARA"], ["12 ELM ST"])
+    assert found is not None
+    assert (found.city, found.state, found.zip, found.country) == place
+
+
+def test_a_foreign_address_of_another_form_keeps_its_lines() -> None:
+    lines = ["BLOOM CLARA", "CALLE 12", "BOGOTA", "COLOMBIA"]
     names, mailing, place = owners_and_mailing(lines)
-    assert (names, place, country_of(lines)) == (["BLOOM CLARA"], None, "CANADA")
-    assert mailing == ["12 ELM ST", "TORONTO ON M5V 2T6", "CANADA"]
+    assert (names, place, country_of(lines)) == (["BLOOM CLARA"], None, "COLOMBIA")
+    assert mailing == ["CALLE 12", "BOGOTA", "COLOMBIA"]
     assert country_of(["12 ELM ST", PLACE]) is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "names"),
+    [
+        (["BLOOM CLARA", "TRUSTEE"], ["BLOOM CLARA TRUSTEE"]),
+        (["BLOOM CLARA", "REVOCABLE TRUST"], ["BLOOM CLARA REVOCABLE TRUST"]),
+        (["FIRST CHURCH", "OF RAIFORD"], ["FIRST CHURCH OF RAIFORD"]),
+        (["FAMILY TRUST"], ["FAMILY TRUST"]),
+        (["BLOOM CLARA TRUST", "CARVER LOUIS AS TRUSTEE"], ["BLOOM CLARA TRUST", "CARVER LOUIS AS TRUSTEE"]),
+    ],
+)
+def test_a_part_of_a_name_is_no_second_owner(lines: list[str], names: list[str]) -> None:
+    assert owners_and_mailing([*lines, "12 ELM ST", PLACE])[0] == names
+
+
+def test_a_cemetery_is_no_city() -> None:
+    names, mailing, place = owners_and_mailing(["EVERGREEN CEMETERY, FL"])
+    assert (names, mailing, place) == (["EVERGREEN CEMETERY, FL"], [], None)
 
 
 def test_lines_that_are_known_to_be_names_are_names() -> None:
@@ -85,8 +122,8 @@ def test_who_takes_the_mail_and_where_it_goes(subtests: pytest.Subtests) -> None
         (
             ["BLOOM HANS", "HAUPTSTRASSE 12", "10115 BERLIN", "GERMANY"],
             ["BLOOM HANS"],
-            ["HAUPTSTRASSE 12", "10115 BERLIN", "GERMANY"],
-            None,
+            ["HAUPTSTRASSE 12"],
+            "BERLIN",
         ),
         (["BLOOM CLARA", "9 ELM ST", "OSLO", "FL", "33333"], ["BLOOM CLARA"], ["9 ELM ST"], "OSLO"),
         (["BLOOM CLARA", "9 ELM ST", "OSLO, FL", "33333-1234"], ["BLOOM CLARA"], ["9 ELM ST"], "OSLO"),

@@ -12,11 +12,11 @@ import pytest
 from parcelpost.clock import SystemClock
 from parcelpost.events import BrowsersUnavailable, Event
 from parcelpost.scrapers.browser import chromium
-from parcelpost.scrapers.browser.base import BrowserOptions
 from parcelpost.scrapers.browser.browser import BrowserCallFailed, PlaywrightDriver
 from parcelpost.scrapers.browser.chromium import ChromiumFound, ChromiumMissing
 from parcelpost.scrapers.browser.pool import BrowserPool
 from parcelpost.scrapers.fetch.errors import BrowserUnavailable
+from parcelpost.settings.schema import BrowserSettings
 from parcelpost.storage import LocalPersistenceManager
 
 
@@ -50,27 +50,22 @@ def test_the_named_one_goes_first_then_playwrights_newest_then_the_systems(tmp_p
     shell = program(tmp_path / "own" / "chromium_headless_shell-1234" / "chrome-linux" / "headless_shell")
     assert chromium.find() == ChromiumFound(path=shell, source="playwright")
     named = program(tmp_path / "elsewhere" / "mine")
-    assert chromium.find(BrowserOptions(executable=named)) == ChromiumFound(path=named, source="settings")
-    assert chromium.find(BrowserOptions(executable="chromium")) == ChromiumFound(path=system, source="settings")
+    assert chromium.find(BrowserSettings(executable=named)) == ChromiumFound(path=named, source="settings")
+    assert chromium.find(BrowserSettings(executable="chromium")) == ChromiumFound(path=system, source="settings")
 
 
 def test_a_name_that_is_no_program_is_told() -> None:
-    found = chromium.find(BrowserOptions(executable="/no/such/chromium"))
+    found = chromium.find(BrowserSettings(executable="/no/such/chromium"))
     assert isinstance(found, ChromiumMissing)
     assert found.reason == "no such program: /no/such/chromium"
 
 
-async def test_the_version_is_what_the_program_says(tmp_path: Path) -> None:
-    assert await chromium.version(program(tmp_path / "bin" / "chromium")) == "Chromium 140.0.1.2"
-    assert await chromium.version(str(tmp_path / "none")) == ""
-
-
 def test_the_sandbox_is_as_the_settings_say_and_root_has_none(tmp_path: Path) -> None:
     path = program(tmp_path / "bin" / "chromium")
-    assert chromium.sandbox(BrowserOptions(sandbox="on"), path).is_on
-    off = chromium.sandbox(BrowserOptions(sandbox="off"), path)
+    assert chromium.sandbox(BrowserSettings(sandbox="on"), path).is_on
+    off = chromium.sandbox(BrowserSettings(sandbox="off"), path)
     assert (off.is_on, off.reason) == (False, "browser.sandbox is off")
-    by_itself = chromium.sandbox(BrowserOptions(), path)
+    by_itself = chromium.sandbox(BrowserSettings(), path)
     assert by_itself.is_on != bool(by_itself.reason)
     if os.geteuid() == 0:
         assert not by_itself.is_on
@@ -83,7 +78,7 @@ async def test_without_playwright_the_pool_says_what_to_install(
     told: list[Event] = []
     async with LocalPersistenceManager.open(tmp_path / "store.db") as lpm:
         opened = BrowserPool.open(
-            BrowserOptions(), lpm.browsers, owner=lpm.owner_id, clock=SystemClock(), emit=told.append
+            BrowserSettings(), lpm.browsers, owner=lpm.owner_id, clock=SystemClock(), emit=told.append
         )
         async with opened as pool:
             for _ in range(2):
@@ -93,7 +88,6 @@ async def test_without_playwright_the_pool_says_what_to_install(
                     async with pool.lease("t1"):
                         pass
                 assert caught.value.after_seconds > 30
-            assert "Playwright is not installed" in pool.figures.problem
             assert pool.opens_in() > 30
     (event,) = told
     assert isinstance(event, BrowsersUnavailable)
@@ -102,13 +96,12 @@ async def test_without_playwright_the_pool_says_what_to_install(
 async def test_a_pool_of_none_starts_none(tmp_path: Path) -> None:
     async with LocalPersistenceManager.open(tmp_path / "store.db") as lpm:
         opened = BrowserPool.open(
-            BrowserOptions(most=0), lpm.browsers, owner=lpm.owner_id, clock=SystemClock(), emit=lambda _: None
+            BrowserSettings(most=0), lpm.browsers, owner=lpm.owner_id, clock=SystemClock(), emit=lambda _: None
         )
         async with opened as pool:
             with pytest.raises(BrowserUnavailable, match=r"browser\.most is 0"):
                 async with pool.lease("t1"):
                     pass
-            assert pool.figures.problem == "browser.most is 0"
 
 
 def test_every_module_can_be_imported_without_playwright() -> None:

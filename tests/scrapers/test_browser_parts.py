@@ -11,10 +11,10 @@ import pytest
 from parcelpost.errors import InvalidSettings
 from parcelpost.model import Page, Site
 from parcelpost.scrapers.browser import processes
-from parcelpost.scrapers.browser.base import BlockedKind, Fill
-from parcelpost.scrapers.browser.page import Navigation, PageLog, is_blocked, is_tracker
+from parcelpost.scrapers.browser.page_watch import Navigation, PageLog, is_blocked, is_tracker
 from parcelpost.scrapers.browser.profiles import CookieJars, is_profile_name, load_profile
-from parcelpost.scrapers.browser.rendering import RenderRequest
+from parcelpost.scrapers.browser.renderer import RenderRequest
+from parcelpost.scrapers.browser.steps import Fill
 from parcelpost.scrapers.counties import parse_counties
 from parcelpost.scrapers.fetch.errors import BrowserUnavailable, CannotFetch, RetryLater, SiteBlocked
 from parcelpost.scrapers.fetch.guard import Guard
@@ -39,7 +39,7 @@ def test_trackers_are_known_with_their_subdomains() -> None:
 
 
 def test_what_is_not_looked_at_is_blocked() -> None:
-    everything: tuple[BlockedKind, ...] = ("image", "font", "media", "tracker")
+    everything = ("image", "font", "media", "tracker")
     assert is_blocked("https://c.example.org/a.png", "image", "c.example.org", everything)
     assert not is_blocked("https://c.example.org/a.png", "image", "c.example.org", everything[1:])
     assert not is_blocked("https://c.example.org/a.js", "script", "c.example.org", everything)

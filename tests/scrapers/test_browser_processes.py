@@ -15,14 +15,14 @@ import pytest
 from parcelpost.clock import SystemClock
 from parcelpost.events import BrowserOrphansRemoved, Event
 from parcelpost.model import BrowserState
-from parcelpost.scrapers.browser import pool, processes
+from parcelpost.scrapers.browser import processes
 from parcelpost.scrapers.browser.processes import MARKER_SWITCH
 from parcelpost.storage import LocalPersistenceManager
 
-_CHILD = (
-    "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', 'child'])"
-)
-_LEADER = f"{_CHILD}; print(flush=True); time.sleep(600)"
+# Each has memory of its own; the child says when both are ready.
+_MEMORY = "import subprocess, sys, time; memory = b'x' * 20_000_000"
+_CHILD = f"{_MEMORY}; print(flush=True); time.sleep(600)"
+_LEADER = f"{_MEMORY}; subprocess.Popen([sys.executable, '-c', {_CHILD!r}, 'child']); time.sleep(600)"
 
 
 @contextmanager
@@ -41,11 +41,11 @@ def a_group(marker: str) -> Iterator[int]:
 async def test_orphans_are_found_by_their_marker_whether_or_not_their_process_was_recorded(tmp_path: Path) -> None:
     emitted: list[Event] = []
     now = SystemClock().now()
-    with a_group("abc-1") as orphan, a_group("xyz-1") as other:
-        assert processes.find_browsers("abc") == [orphan]
+    with a_group("lost-1") as orphan, a_group("xyz-1") as other:
+        assert processes.find_browsers("lost") == [orphan]
         assert len(processes.members(orphan)) == 2
         async with LocalPersistenceManager.open(tmp_path / "store.db") as lpm:
-            for number, (marker, pid) in enumerate((("abc-1", None), ("of-nobody", other), ("", other)), 1):
+            for number, (marker, pid) in enumerate((("lost-1", None), ("of-nobody", other), ("", other)), 1):
                 state = BrowserState(
                     browser_id=number,
                     status="busy",
@@ -56,7 +56,7 @@ async def test_orphans_are_found_by_their_marker_whether_or_not_their_process_wa
                     marker=marker,
                 )
                 await lpm.browsers.put(state)
-            await pool.remove_orphans(lpm.browsers, SystemClock(), emitted.append)
+            await processes.remove_orphans(lpm.browsers, SystemClock(), emitted.append)
             assert await lpm.browsers.all() == []
         assert emitted == [BrowserOrphansRemoved(owner="worker-1-01234567", processes=2)]
         assert processes.members(orphan) == []
@@ -75,7 +75,7 @@ def test_memory_is_counted_over_all_processes() -> None:
     with a_group("abc") as leader:
         members = processes.members(leader)
         each = [processes.memory([member]) for member in members]
-        assert len(each) > 1 and all(each)
+        assert len(each) == 2 and min(each) > 20_000_000
         # What is shared is counted in parts, which change as other processes come and go.
         assert processes.memory(members) == pytest.approx(sum(each), rel=0.3)
     assert processes.memory([leader]) == 0

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -16,6 +17,7 @@ from parcelpost.scrapers.county_scraper import county_scrapers
 from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.storage.lpm import LocalPersistenceManager
 from tests.scrapers.fetching import fetching
+from tests.scrapers.test_incomplete_pages import auction
 from tests.website import Asked, Reply, Website
 
 CLOCK = ManualClock()
@@ -169,7 +171,7 @@ async def test_rows_that_come_twice_are_asked_for_again(site: Website, scraping:
     _answering(site, "/rest/0/query", query)
     outcome = await scraping("arcgis", "", entry={"site": f"{site.url}/rest/0"}, extra={"where": "1=1"})
     assert isinstance(outcome, Retry)
-    assert "came twice" in outcome.reason
+    assert "returned twice" in outcome.reason
 
 
 async def test_a_table_that_knows_no_offset_is_given_up(site: Website, scraping: Scraping) -> None:
@@ -229,11 +231,31 @@ async def test_qpublic_is_addressed_by_the_four_ids_and_a_check_is_blocked(site:
 
 
 async def test_mygov_due_sends_the_public_token(site: Website, scraping: Scraping) -> None:
-    answer = {"due": {"PPT": {"bills": [{"account_number": "A 1", "taxYear": 2025}]}}}
+    answer = {"due": {"PPT": {"bills": [{"account_number": "A 1", "taxYear": 2025}], "parcels": [], "accounts": []}}}
     site.page("/api/v2/due/PPT/A%201", json.dumps(answer).encode(), Content_Type="application/json")
     outcome = await scraping("mygov_due", "A 1", entry={"ids": {"token": "public"}})
     assert isinstance(outcome, Done), outcome
     assert site.asked[0].headers["authorization"] == "Basic public"
+
+
+async def test_a_list_is_followed_to_its_last_page(site: Website, scraping: Scraping) -> None:
+    site.page("/auction/110", auction("51", "52", page=1, pages=2).encode())
+    site.pages["/table/filter"] = lambda asked: Reply(
+        auction("53", page=int(parse_qs(asked.body.decode())["page"][0]), pages=2).encode()
+    )
+    outcome = await scraping("deedauction", "", url=f"{site.url}/auction/110")
+    assert isinstance(outcome, Done), outcome
+    records: Any = (outcome.data, *outcome.additional_records)
+    assert [one["case_number"] for one in records] == ["51", "52", "53"]
+    assert [asked.path for asked in site.asked] == ["/auction/110", "/table/filter"]
+
+
+async def test_a_list_whose_next_page_does_not_come_is_no_list(site: Website, scraping: Scraping) -> None:
+    site.page("/auction/110", auction("51", "52", page=1, pages=2).encode())
+    site.page("/table/filter", auction("51", "52", page=1, pages=2).encode())
+    outcome = await scraping("deedauction", "", url=f"{site.url}/auction/110")
+    assert isinstance(outcome, Retry)
+    assert "page 2 of 2" in outcome.reason
 
 
 async def test_vgsi_is_addressed_by_town_and_number(site: Website, scraping: Scraping) -> None:
@@ -242,7 +264,7 @@ async def test_vgsi_is_addressed_by_town_and_number(site: Website, scraping: Scr
 
 
 async def test_a_record_says_where_and_when_it_is_from(site: Website, scraping: Scraping) -> None:
-    answer = {"due": {"PPT": {"bills": [{"account_number": "7", "taxYear": 2025}]}}}
+    answer = {"due": {"PPT": {"bills": [{"account_number": "7", "taxYear": 2025}], "parcels": [], "accounts": []}}}
     site.page("/api/v2/due/PPT/7", json.dumps(answer).encode(), Content_Type="application/json")
     outcome = await scraping("mygov_due", "7", entry={})
     assert isinstance(outcome, Done)

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from parcelpost.model import Blocked, NotFound, Outcome, Retry, Task
-from parcelpost.scrapers.plugins import PluginAdapter
+from parcelpost.scrapers.plugin_adapter import PluginAdapter
 from parcelpost.worker.sandbox import Sandbox
 from tests.storage.factories import a_task
 
@@ -46,13 +46,13 @@ def wrapped(status: int, headers: dict[str, str]) -> None:
 
 RAISES = [by_requests, by_httpx, by_urllib, wrapped]
 MEANINGS: list[tuple[int, dict[str, str], Outcome]] = [
-    (404, {}, NotFound("the site answered 404")),
-    (410, {}, NotFound("the site answered 410")),
-    (403, {}, Blocked("the site answered 403")),
-    (429, {"Retry-After": "120"}, Blocked("the site answered 429", 120.0)),
-    (500, {}, Retry("the site answered 500")),
-    (503, {"Retry-After": "7"}, Retry("the site answered 503", 7.0)),
-    (503, {"Retry-After": "Fri, 31 Dec 2027 23:59:59 GMT"}, Retry("the site answered 503")),
+    (404, {}, NotFound("the site returned 404")),
+    (410, {}, NotFound("the site returned 410")),
+    (403, {}, Blocked("the site returned 403")),
+    (429, {"Retry-After": "120"}, Blocked("the site returned 429", 120.0)),
+    (500, {}, Retry("the site returned 500")),
+    (503, {"Retry-After": "7"}, Retry("the site returned 503", 7.0)),
+    (503, {"Retry-After": "Fri, 31 Dec 2027 23:59:59 GMT"}, Retry("the site returned 503")),
 ]
 
 
@@ -79,7 +79,7 @@ async def test_it_is_so_for_an_async_function() -> None:
     async def scrape(task: Task) -> None:
         by_httpx(404, {})
 
-    assert await staged(scrape) == NotFound("the site answered 404")
+    assert await staged(scrape) == NotFound("the site returned 404")
 
 
 class Odd(Exception):

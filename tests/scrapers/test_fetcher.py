@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from parcelpost.clock import ManualClock
+from parcelpost.files_and_sockets import tcp_server
 from parcelpost.model import Blocked, GiveUp, NotFound, Page, Retry
 from parcelpost.scrapers.fetch.errors import CannotFetch, PageNotFound, RetryLater, SiteBlocked, outcome_of
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.system import tcp_server
 from tests.scrapers.fetching import fetching
-from tests.storage.factories import a_result, a_task
+from tests.storage.factories import a_result, a_task, requeue
 from tests.website import Asked, Reply, Website
 
 CHALLENGE = b"<html><head><title>Just a moment...</title></head><body></body></html>"
@@ -305,7 +305,7 @@ async def test_a_task_that_an_operator_retries_asks_the_site(site: Website, lpm:
     assert await scraped() == 1
     await lpm.add_task(a_task("t2"))
     assert await scraped() == 0, "another task has the page from the cache"
-    assert await lpm.requeue(["t1"], completed=True) == 1
+    assert await requeue(lpm, ["t1"], completed=True) == 1
     assert await scraped() == 1
 
 

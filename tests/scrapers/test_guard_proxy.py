@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
+from parcelpost.files_and_sockets import tcp_server
 from parcelpost.scrapers.browser.proxy import GuardProxy, ProxyLease
 from parcelpost.scrapers.fetch.errors import CannotFetch, RetryLater
 from parcelpost.scrapers.fetch.guard import Guard, Resolve, resolve
-from parcelpost.system import tcp_server
 from tests.website import Asked, Reply, Website
 
 HERE = ("127.0.0.1",)

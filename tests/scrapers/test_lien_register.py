@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from parcelpost.gateway.ingest import search_fields
 from parcelpost.model import Done, NotFound, Retry
 from tests.scrapers.reading import outcome
 
@@ -19,7 +21,29 @@ def liens(*lines: str) -> list[dict[str, Any]]:
     return [{"parcel_id": one["parcel_id"], **one["liens"][0]} for one in records]
 
 
-def test_lines_that_share_a_certificate_and_a_parcel_stay_liens_of_their_own() -> None:
+def test_a_later_tax_is_a_payment_on_its_certificate_and_costs_are_kept() -> None:
+    heading = f"{HEADING},INTEREST,TREASURERDEEDFEE"
+    sold, paid = liens(heading, "77,400,11/14/07,N,,2006,100,12.5,0", "77,400,08/07/08,Y,,2007,90,3,350")
+    assert (sold["subsequent_tax"], sold["certificate_sale_date"], sold["interest_amount"]) == (
+        False,
+        "2007-11-14",
+        12.5,
+    )
+    assert (paid["subsequent_tax"], paid["certificate_sale_date"], paid["fees"]) == (True, "2007-11-14", 350)
+    record = {"liens": [sold, paid]}
+    listed = search_fields(record, msgspec.json.encode(record)).liens
+    assert [lien.tax_year for lien in listed] == [2006], "it is not a lien of its own"
+
+
+@pytest.mark.parametrize("odd", ["78,401,11/14/07,N,,2006", "78,401,N,11/14/07,,2006,90", ",401,11/14/07,N,,2006,90"])
+def test_a_line_that_does_not_fit_its_headings_makes_the_register_incomplete(odd: str) -> None:
+    found = outcome("lien_register", "\n".join([HEADING, "77,400,11/14/07,N,,2006,100", odd, ""]))
+    assert isinstance(found, Retry)
+    assert found.partial is not None
+    assert found.partial.additional_records == ()
+
+
+def test_lines_that_share_a_certificate_and_a_parcel_stay_separate() -> None:
     found = liens(
         HEADING,
         "77,400,11/14/07,N,,2006,100.10",

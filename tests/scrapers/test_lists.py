@@ -16,11 +16,14 @@ def records(platform: str, page: str | dict[str, Any]) -> list[dict[str, Any]]:
     return [dict(one) for one in (found.data, *found.additional_records)]  # type: ignore[arg-type]
 
 
+FOOTER = "<footer>All rights reserved</footer>"
+
+
 def pioneer(**cells: str) -> str:
     row = "".join(
         f'<td aria-describedby="TaxDeed_{name}" title="{text}">{text[:9]}</td>' for name, text in cells.items()
     )
-    return f"<html><body><table><tr>{row}</tr></table></body></html>"
+    return f"<html><body><table><tr>{row}</tr></table><div>View 1 - 1 of 1</div>{FOOTER}</body></html>"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +51,7 @@ def test_columns_of_a_deed_list_have_other_names() -> None:
 
 def auction(*rows: str, title: str = '<span class="subtitle">9/17/2025 Tax Deed Sale</span>') -> str:
     heads = "<tr><td></td><td>Tax Deed #</td><td>Opening Bid</td><td>Best Bid</td><td>Close</td><td>Status</td></tr>"
-    return f'<html><body>{title}<table id="results">{heads}{"".join(rows)}</table></body></html>'
+    return f'<html><body>{title}<table id="results">{heads}{"".join(rows)}</table>{FOOTER}</body></html>'
 
 
 def item(number: int, case: str, bid: str, status: str, details: str = "") -> str:
@@ -106,7 +109,9 @@ def test_the_link_names_the_parcel_where_no_cell_does() -> None:
 
 
 def test_empty_lists_are_not_found_and_other_pages_come_again() -> None:
-    assert isinstance(outcome("govease", '<table id="auctionTable"></table>'), NotFound)
+    assert isinstance(
+        outcome("govease", '<table id="auctionTable"><tr><td>No data available</td></tr></table>'), NotFound
+    )
     assert isinstance(outcome("deedauction", auction()), NotFound)
     for platform in ("govease", "deedauction", "pioneer_taxdeed"):
         assert isinstance(outcome(platform, "<html><body>Please sign in</body></html>"), Retry)

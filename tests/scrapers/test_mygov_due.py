@@ -22,7 +22,7 @@ def bill(year: int, amount: float | None, *charges: dict[str, Any], **more: Any)
 
 
 def answer(*bills: dict[str, Any], parcels: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    return {"due": {"PPT": {"bills": list(bills), "parcels": parcels or []}}, "status": 1}
+    return {"due": {"PPT": {"bills": list(bills), "parcels": parcels or [], "accounts": []}}, "status": 1}
 
 
 def test_a_year_that_is_billed_in_parts_is_summed() -> None:

@@ -49,15 +49,15 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({}, "needs [fields] with a parcel_id"),
     ({"fields": {"owner_names": {"texts": ["A"]}}}, "needs [fields] with a parcel_id"),
     ({"fields": 7}, "needs [fields] with a parcel_id"),
-    ({"has": "PIN", "fields": PARCEL}, 'needs a list of columns as has, for example has = ["PIN", "OWNER"]'),
-    ({"has": ["PIN", 7], "fields": PARCEL}, 'needs a list of columns as has, for example has = ["PIN", "OWNER"]'),
+    ({"has": "PIN", "fields": PARCEL}, 'needs a list of columns in has, for example has = ["PIN", "OWNER"]'),
+    ({"has": ["PIN", 7], "fields": PARCEL}, 'needs a list of columns in has, for example has = ["PIN", "OWNER"]'),
     ({"fields": PARCEL, "columns": {}}, "has the unknown key 'columns'; allowed are has, kind, fields, lien"),
-    ({"fields": PARCEL, "kind": "auction"}, "needs kind parcel or lien, not 'auction'"),
+    ({"fields": PARCEL, "kind": "auction"}, "needs kind to be parcel or lien, not 'auction'"),
     ({"fields": PARCEL, "kind": "lien"}, 'needs [lien] and kind = "lien" both, or neither'),
     ({"fields": PARCEL, "lien": {"status": {"text": ["S"]}}}, 'needs [lien] and kind = "lien" both, or neither'),
     (
         {"fields": {**PARCEL, "owner_name": {"text": ["A"]}}},
-        "has 'owner_name', which is not a field of a record that can be mapped; the nearest is owner_names",
+        "has 'owner_name', which is not a field of a record that can be mapped (did you mean owner_names?)",
     ),
     (
         {"fields": {**PARCEL, "parser_version": {"text": ["A"]}}},
@@ -65,7 +65,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"fields": {**PARCEL, "sales": {"texts": ["A"]}}},
-        "has 'sales', which is not a field of a record that can be mapped; the nearest is state",
+        "has 'sales', which is not a field of a record that can be mapped (did you mean state?)",
     ),
     (
         {"fields": {**PARCEL, "market_value": {"text": ["A"]}}},

@@ -15,7 +15,7 @@ import msgspec
 import pydantic
 import pytest
 
-from parcelpost.scrapers.plugins import to_json
+from parcelpost.scrapers.plugin_adapter import to_json
 
 
 @dataclass

@@ -14,7 +14,7 @@ import pytest
 
 from parcelpost.clock import Clock, ManualClock
 from parcelpost.model import Blocked, Done, GiveUp, Json, NotFound, Outcome, Page, Retry, Target, Task
-from parcelpost.scrapers.plugins import PluginAdapter
+from parcelpost.scrapers.plugin_adapter import PluginAdapter
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.worker.sandbox import Sandbox
 from tests.scrapers.fetching import fetching

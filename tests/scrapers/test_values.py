@@ -198,3 +198,18 @@ def test_places_in_odd_writing(line: str, place: tuple[str, str, str]) -> None:
     found = values.city_state_zip(line)
     assert found is not None
     assert (found.city, found.state, found.zip) == place
+
+
+def test_a_party_comes_without_the_comma_of_a_missing_name() -> None:
+    shown = ("SCOTT CORP      ,", "BLOOM, CLARA", "UNKNOWN", " , ", None)
+    assert [values.party(text) for text in shown] == ["SCOTT CORP", "BLOOM, CLARA", None, None, None]
+
+
+def test_a_short_code_has_a_digit_and_stands_alone_or_before_its_meaning() -> None:
+    shown = ("05", "05 (Multi-Parcel Sale) - show", "A1", "Q", "QU", "0512", "05-06", "see 05", "", None)
+    assert [values.short_code(text) for text in shown] == ["05", "05", "A1", *[None] * 7]
+
+
+def test_a_millage_is_a_rate_per_thousand() -> None:
+    shown = ("19.2923", "0", "$0", "2,184,000", "-1", "19.2923 mills", None)
+    assert [values.millage(text) for text in shown] == [Decimal("19.2923"), *[None] * 6]

@@ -33,7 +33,7 @@ def test_each_is_known_by_its_name_and_its_line(loading: Callable[..., Loaded]) 
         ("[field_maps]\nmine = 3", "parcelpost.toml:2: field_maps.mine must be a section of its own"),
         (
             '[field_maps."a b"]\nhas = []',
-            "parcelpost.toml: a field map's name must be letters, digits, '_', '-' and '.', at most 100, not 'a b'",
+            "parcelpost.toml: a field map's name must be at most 100 letters, digits, '_', '-' and '.', not 'a b'",
         ),
     ],
 )

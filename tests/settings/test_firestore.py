@@ -18,11 +18,11 @@ WRONG = [
     ("firestore.root", "a//b/c", "path of a document"),
     ("firestore.root", "a/..", "path of a document"),
     ("firestore.root", "a/__b__", "path of a document"),
-    ("firestore.project", "My Project", "a project's id"),
-    ("firestore.database", "a/b", "must be a database's id"),
-    ("firestore.raw", "s3://key:secret@bucket", "must not hold a user name or a password"),
-    ("firestore.raw", "https://host/raw?sig=secret", "must not hold a query"),
-    ("firestore.raw", "memory:///", "must outlive the worker"),
+    ("firestore.project", "My Project", "a project ID"),
+    ("firestore.database", "a/b", "must be a database ID"),
+    ("firestore.raw", "s3://key:secret@bucket", "must not contain a user name or a password"),
+    ("firestore.raw", "https://host/raw?sig=secret", "must not contain a query"),
+    ("firestore.raw", "memory:///", "must be durable storage"),
 ]
 
 

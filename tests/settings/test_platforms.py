@@ -38,15 +38,15 @@ def test_each_platform_is_named_by_its_place(loading: Load) -> None:
     [
         (
             '[platforms.a]\nscrap = "m:f"\nscrape = "m:f"',
-            "parcelpost.toml:2: there is not a setting platforms.a.scrap; the nearest is platforms.a.scrape",
+            "parcelpost.toml:2: unknown setting platforms.a.scrap (did you mean platforms.a.scrape?)",
         ),
         (
             '[platforms.a]\nscrape = "m.f"',
-            "parcelpost.toml:2: platforms.a.scrape must be a place, as my_package.my_module:my_name",
+            "parcelpost.toml:2: platforms.a.scrape must be an import path such as my_package.my_module:my_name",
         ),
         (
             "[platforms.a]\nscrape = 7",
-            "parcelpost.toml:2: platforms.a.scrape must be a place, as my_package.my_module:my_name",
+            "parcelpost.toml:2: platforms.a.scrape must be an import path such as my_package.my_module:my_name",
         ),
         (
             '[platforms.a]\nclass = "m:C"\nparse = "m:f"',
@@ -54,13 +54,13 @@ def test_each_platform_is_named_by_its_place(loading: Load) -> None:
         ),
         (
             '[platforms.a]\nparse = "m:f"',
-            "parcelpost.toml:1: platforms.a names neither a function (scrape) nor a class",
+            "parcelpost.toml:1: platforms.a sets neither scrape (a function) nor class",
         ),
         ("platforms = 3", "parcelpost.toml:1: platforms is a section, not a setting"),
         ("[platforms]\na = 3", "parcelpost.toml:2: platforms.a must be a section of its own"),
         (
             '[platforms."a b"]\nscrape = "m:f"',
-            "parcelpost.toml: a platform's name must be letters, digits, '_', '-' and '.', at most 100, not 'a b'",
+            "parcelpost.toml: a platform's name must be at most 100 letters, digits, '_', '-' and '.', not 'a b'",
         ),
     ],
 )

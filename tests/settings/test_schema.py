@@ -103,9 +103,9 @@ def test_the_right_form_is_told_in_words(subtests: pytest.Subtests) -> None:
         ("storage.keep_tasks_days", "days, more than 0 and at most 36500"),
         ("executor.max_task_age_hours", "hours, at least 0 and at most 87600"),
         ("storage.synchronous", "one of FULL, NORMAL"),
-        ("storage.max_bytes", "a size: bytes, or with a unit as in 512MiB or 2GB"),
-        ("worker.platforms", "a list of names, comma separated"),
-        ("browser.block", "a list of font, image, media, tracker, or of none of them"),
+        ("storage.max_bytes", "a size in bytes, or with a unit such as 512MiB or 2GB"),
+        ("worker.platforms", "a comma-separated list of names"),
+        ("browser.block", "a list of any of font, image, media, tracker, or an empty list"),
         ("janitor.backup_at", "a time of day from 00:00 to 23:59"),
         ("worker.id", "text without control characters"),
     ]:

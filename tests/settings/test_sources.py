@@ -116,7 +116,7 @@ def test_an_unknown_variable_is_a_warning_that_names_the_nearest_and_not_its_val
     loaded = loading(environment={"PARCELPOST_SYNC_BATCHSIZE": "s3cret", "UNRELATED": "x"})
     (warning,) = loaded.warnings
     assert "PARCELPOST_SYNC_BATCHSIZE" in warning
-    assert warning.endswith("the nearest is PARCELPOST_SYNC_BATCH_SIZE")
+    assert warning.endswith("(did you mean PARCELPOST_SYNC_BATCH_SIZE?)")
     assert "s3cret" not in warning
 
 
@@ -138,18 +138,18 @@ def test_an_empty_variable_counts_as_not_set(loading: Load) -> None:
     ],
 )
 def test_an_unknown_key_is_an_error_that_names_the_nearest(refused: Refused, given: str, nearest: str) -> None:
-    assert refused(flags={given: "5"}) == f"flag --set: there is not a setting {given}; the nearest is {nearest}"
+    assert refused(flags={given: "5"}) == f"flag --set: unknown setting {given} (did you mean {nearest}?)"
 
 
 @pytest.mark.parametrize("given", ["nosection", "zzz", "some.thing"])
 def test_where_nothing_is_near_nothing_is_suggested(refused: Refused, loading: Load, given: str) -> None:
-    assert refused(flags={given: "5"}) == f"flag --set: there is not a setting {given}"
+    assert refused(flags={given: "5"}) == f"flag --set: unknown setting {given}"
     (warning,) = loading(environment={"PARCELPOST_ZZZ": "5"}).warnings
     assert warning == "the environment variable PARCELPOST_ZZZ is not a setting"
 
 
 def test_an_unknown_key_that_is_like_no_other_is_an_error_too(refused: Refused) -> None:
-    assert refused(flags={"x" * 500: "5"}) == f"flag --set: there is not a setting {'x' * 80}..."
+    assert refused(flags={"x" * 500: "5"}) == f"flag --set: unknown setting {'x' * 80}..."
 
 
 @pytest.mark.parametrize("name", ["gateway.token", "gateway.password", "token", "worker.api_key", "gateway.Secret"])

@@ -66,15 +66,18 @@ def test_an_endless_file_is_an_error(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"[sync]\nbatch_size = \n", "parcelpost.toml:2: not TOML: Invalid value"),
-        (b"[sync]\n\nbatch_size 5\n", "parcelpost.toml:3: not TOML: Expected '=' after a key in a key/value pair"),
-        (b"[sync]\n[sync]\n", "parcelpost.toml:2: not TOML: Cannot declare ('sync',) twice"),
-        (b"[janitor]\nbackup_at = 02:00\n", "parcelpost.toml:2: not TOML: "),
+        (b"[sync]\nbatch_size = \n", "parcelpost.toml:2: not valid TOML: Invalid value"),
+        (
+            b"[sync]\n\nbatch_size 5\n",
+            "parcelpost.toml:3: not valid TOML: Expected '=' after a key in a key/value pair",
+        ),
+        (b"[sync]\n[sync]\n", "parcelpost.toml:2: not valid TOML: Cannot declare ('sync',) twice"),
+        (b"[janitor]\nbackup_at = 02:00\n", "parcelpost.toml:2: not valid TOML: "),
         (b"[sync]\nbatch_size = 5", ""),
-        (b"[sync]\nbatch_size =", "parcelpost.toml:2: not TOML: Invalid value"),
+        (b"[sync]\nbatch_size =", "parcelpost.toml:2: not valid TOML: Invalid value"),
         (b"a = 1\nb = '\xff'\n", "parcelpost.toml:2: not UTF-8"),
-        (b"a = " + b"[" * 50_000, "parcelpost.toml: not TOML: too deeply nested"),
-        (b"a = " + b"9" * 5_000, "parcelpost.toml: not TOML: Exceeds the limit"),
+        (b"a = " + b"[" * 50_000, "parcelpost.toml: not valid TOML: too deeply nested"),
+        (b"a = " + b"9" * 5_000, "parcelpost.toml: not valid TOML: Exceeds the limit"),
         (b"\xef\xbb\xbf[sync]\r\nbatch_size = 7\r\n", ""),
         (b"", ""),
         (b"[sync]\n", ""),
@@ -113,15 +116,15 @@ def problems() -> list[str]:
 
 def test_a_section_that_is_no_section_is_told_so(refused: Refused) -> None:
     assert refused("sync = 5\n") == "parcelpost.toml:1: sync is a section, not a setting"
-    assert refused("[snyc]\n").startswith("parcelpost.toml:1: there is not a setting snyc")
+    assert refused("[snyc]\n").startswith("parcelpost.toml:1: unknown setting snyc")
     assert refused("[[sync]]\nbatch_size = 5\n").endswith("sync is a section, not a setting")
 
 
 def test_every_key_of_an_unknown_section_is_named_with_its_line(folder: Path) -> None:
     (folder / "parcelpost.toml").write_text("[snyc]\nbatch_size = 5\nraw_uploads = 1\n")
     assert problems() == [
-        "parcelpost.toml:2: there is not a setting snyc.batch_size; the nearest is sync.batch_size",
-        "parcelpost.toml:3: there is not a setting snyc.raw_uploads; the nearest is sync.raw_uploads",
+        "parcelpost.toml:2: unknown setting snyc.batch_size (did you mean sync.batch_size?)",
+        "parcelpost.toml:3: unknown setting snyc.raw_uploads (did you mean sync.raw_uploads?)",
     ]
 
 

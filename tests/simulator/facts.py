@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from parcelpost.simulator.parcels import AUCTION_DAY, AuctionCase, Parcel
-from parcelpost.simulator.sites import SITES, leepa, mygov_due
+from parcelpost.simulator.sites import SITES, leepa, mygov_due, qpublic
 
 Facts = dict[str, Any]
 
@@ -23,7 +23,13 @@ def of_case(platform: str, case: AuctionCase) -> Facts:
         return facts | {"parcel_id": None, "case_number": case.number, "auction_date": AUCTION_DAY.isoformat()}
     if platform == "govease":
         code = case.parcel.use_code
-        return facts | {"owner_names": [case.parcel.owners[0]], "land_use_code": code, **_situs(case.parcel)}
+        district = {"tax_district": "001-001"}
+        return facts | {
+            "owner_names": [case.parcel.owners[0]],
+            "land_use_code": code,
+            **district,
+            **_situs(case.parcel),
+        }
     if platform == "realauction":
         number = case.certificate.number
         return facts | {"case_number": case.number, "certificate_number": number, **_situs(case.parcel, "city", "zip")}
@@ -34,6 +40,8 @@ def of_case(platform: str, case: AuctionCase) -> Facts:
         "auction_date": AUCTION_DAY.isoformat(),
         "owner_names": list(dict.fromkeys(case.parcel.owners)),
         "is_otc": True,
+        "high_bid": case.high_cents / 100,
+        "surplus": 1_000,
     }
 
 
@@ -65,6 +73,15 @@ def _grizzly(parcel: Parcel) -> Facts:
         "taxable_value_school": parcel.taxable_school,
         "sec_twp_rng": parcel.section,
         "building_count": len(parcel.buildings),
+        "alternate_id": str(parcel.number),
+        "data_date": "2024-07-25",
+        "tax_district": "3",
+        "homestead": bool(parcel.exemptions),
+        "classified_land_value": 0,
+        "classified_use_value": 0,
+        "assessment_cap_value": parcel.cap,
+        "sales.reason_code": ["05" if one.is_of_several else "01" for one in parcel.sales],
+        "sales.multi_parcel": [one.is_of_several or None for one in parcel.sales],
     }
 
 
@@ -83,6 +100,13 @@ def _qpublic(parcel: Parcel) -> Facts:
         "sec_twp_rng": parcel.section,
         "homestead": bool(parcel.exemptions),
         "building_count": len(parcel.buildings),
+        "data_date": "2024-08-07",
+        "tax_district": "UNINCORPORATED (01)",
+        "millage_rate": 19.2923,
+        "assessment_cap_value": parcel.cap,
+        "permit_count": len(parcel.buildings),
+        "sales.reason_code": ["01" for _ in parcel.sales],
+        "sales.grantor": [qpublic.GRANTOR for _ in parcel.sales],
     }
 
 
@@ -107,6 +131,8 @@ def _vgsi(parcel: Parcel) -> Facts:
         "valuations.year": [parcel.year - 1, parcel.year - 2] * 2,
         "valuations.market_value": [parcel.market, parcel.market, None, None],
         "valuations.assessed_value": [None, None, parcel.assessed, parcel.assessed],
+        "map_block_lot": f"{parcel.number}/ 1/ / /",
+        "sales.grantee": [parcel.owners[0] for _ in parcel.sales],
     }
 
 
@@ -123,6 +149,16 @@ def _leepa(parcel: Parcel) -> Facts:
         "land_use_desc": parcel.use,
         "latitude": float(leepa.latitude(parcel.number)),
         "longitude": float(leepa.longitude(parcel.number)),
+        "data_date": "2025-04-10",
+        "ownership_type": "Sole Owner",
+        "block": "1",
+        "lot": str(parcel.number),
+        "tax_district": "CITY OF MARIGOLD / 057",
+        "exemptions": None if parcel.exempt else [],
+        "homestead": None if parcel.exempt else False,
+        "permit_count": len(parcel.buildings),
+        "sales.reason_code": ["06" for _ in parcel.sales],
+        "sales.multi_parcel": [one.is_of_several or None for one in parcel.sales],
     }
 
 
@@ -138,6 +174,10 @@ def _collier(parcel: Parcel) -> Facts:
         "taxable_value_school": parcel.taxable_school,
         "tax_amount": parcel.tax_cents / 100,
         "subdivision": "INVENTED ESTATES",
+        "alternate_id": "112000 8 54A16",
+        "tax_district": "4",
+        "exemptions": ["Homestead", "Additional Homestead"] if parcel.exempt else [],
+        "permit_count": len(parcel.buildings),
     }
 
 
@@ -158,6 +198,9 @@ def _mygov(parcel: Parcel) -> Facts:
         "tax_due": len(late) * parcel.tax_cents / 100,
         "delinquent": bool(late),
         "delinquent_years": sorted(one.tax_year for one in late),
+        "tax_bills.flags": [
+            ["LITIGATION"] if any(one.tax_year == year for one in late) else [] for year in mygov_due.years(parcel)
+        ],
         "tax_bills.tax_year": mygov_due.years(parcel),
         "liens.certificate_number": [one.number for one in parcel.certificates],
         "liens.face_amount": [one.face_cents / 100 for one in parcel.certificates],
@@ -184,6 +227,13 @@ def _miamidade(parcel: Parcel) -> Facts:
         "taxable_value_school": parcel.taxable_school,
         "homestead": bool(parcel.exempt),
         "mailing_country": "USA",
+        "ownership_type": "Sole Owner",
+        "assessment_cap_value": parcel.cap if parcel.exempt else None,
+        "exemptions": ["Homestead"] if parcel.exempt else [],
+        "sales.reason_code": ["02" if one.is_of_several else "00" for one in parcel.sales],
+        "sales.multi_parcel": [one.is_of_several or None for one in parcel.sales],
+        "sales.grantor": ["BLOOM CLARA; BLOOM LOUIS" for _ in parcel.sales],
+        "sales.grantee": ["TWO OAKS TRUST" for _ in parcel.sales],
     }
 
 
@@ -205,6 +255,9 @@ def _broward(parcel: Parcel) -> Facts:
         "homestead": bool(parcel.exempt),
         "year_built": first.year if first else None,
         "building_area_sqft": sum(one.living_sqft for one in parcel.buildings) if first else None,
+        "tax_district": "0312",
+        "millage_rate": 18.8172,
+        "valuations.tax_amount": [None, *[parcel.tax_cents / 100] * 2],
     }
 
 

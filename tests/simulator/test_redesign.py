@@ -58,9 +58,9 @@ def test_a_redesign_costs_hardly_a_record_and_the_ways_that_fail_are_named(platf
 
 
 RENAMED: dict[str, tuple[tuple[bytes, ...], set[str]]] = {
-    "collier_pa": ((b"SaleDate", b"Book-Page", b"Amount<"), {"sales"}),
+    "collier_pa": ((b"SaleDate", b"Book-Page", b"Amount<"), {"sales.date"}),
     "grizzly_gis": ((b"Sale Price", b"Book/Page"), {"sales.price", "sales.book_page"}),
-    "leepa": ((b"Sale Price", b"Type<", b"Clerk", b"Vacant/"), {"sales"}),
+    "leepa": ((b"Sale Price", b"Type<", b"Notes", b"Clerk", b"Vacant/"), {"sales", "permits.type"}),
     "qpublic": ((b"Sales<",), {"sales"}),
     "vgsi": (
         (b"Valuation Year", b"Total<"),

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from parcelpost.clock import ManualClock
-from parcelpost.model import Claim, Json, OutboxEntry, Page, Priority, Result, Source, Target, Task, TaskInfo
+from parcelpost.model import (
+    Claim,
+    Json,
+    OutboxEntry,
+    Page,
+    Priority,
+    Result,
+    Source,
+    Target,
+    Task,
+    TaskInfo,
+    TaskStatus,
+)
 from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage.admin import Flags, Selection
 
 NOW = ManualClock().now()
 """When every test begins."""
@@ -105,3 +118,17 @@ def look(store: Path, query: str, *values: object) -> list[tuple[Any, ...]]:
 def everything(store: Path) -> list[tuple[Any, ...]]:
     """All tasks and all results, whole."""
     return [*look(store, "SELECT * FROM tasks ORDER BY seq"), *look(store, "SELECT * FROM results ORDER BY seq")]
+
+
+async def requeue(
+    lpm: LocalPersistenceManager,
+    task_ids: Sequence[str] | None = None,
+    *,
+    status: TaskStatus | None = None,
+    platform: str | None = None,
+    completed: bool = False,
+) -> int:
+    """As an operator retries tasks. Returns how many."""
+    ids, statuses = None if task_ids is None else tuple(task_ids), () if status is None else (status,)
+    which = Selection(task_ids=ids, statuses=statuses, platform=platform)
+    return (await lpm.admin.retry_tasks(which, Flags(include_completed=completed))).total()

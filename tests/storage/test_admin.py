@@ -20,6 +20,7 @@ from tests.storage.factories import (
     deliver,
     everything,
     look,
+    requeue,
     save_one,
     the_result,
     the_task,
@@ -130,7 +131,7 @@ async def test_a_local_order_goes_whatever_it_is(lpm: LocalPersistenceManager, s
 async def test_the_delivered_record_of_an_order_that_is_done_again_stays(lpm: LocalPersistenceManager) -> None:
     entry = await save_one(lpm)
     await deliver(lpm, entry.result_id)
-    await lpm.requeue(["t1"], completed=True)
+    await requeue(lpm, ["t1"], completed=True)
     assert await lpm.admin.delete_tasks(ALL) == {PlannedAction.FAIL_AND_KEEP: 1}
     assert (await the_result(lpm)).result_id == entry.result_id
     assert (await the_task(lpm)).status is TaskStatus.FAILED

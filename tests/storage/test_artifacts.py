@@ -14,7 +14,7 @@ from parcelpost.errors import InvalidInput, StoreError
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from parcelpost.storage.artifacts import MAX_LOG_BYTES, MAX_SCREENSHOT_BYTES
-from tests.storage.factories import a_result, a_task, claim_one, deliver, look, the_result
+from tests.storage.factories import a_result, a_task, claim_one, deliver, look, requeue, the_result
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 100
 JPEG = b"\xff\xd8\xff\xe0" + b"x" * 100
@@ -91,7 +91,7 @@ async def test_also_of_a_requeued_task_whose_evidence_is_an_earlier_process_s(st
         await lpm.artifacts.put("t1", PNG, "")
         await lpm.give_up(claim, "no")
     async with LocalPersistenceManager.open(store, clock=clock) as lpm:
-        await lpm.requeue()
+        await requeue(lpm)
         (claim,) = await lpm.claim()
         await lpm.save_result(claim, a_result())
     assert files(store) == []

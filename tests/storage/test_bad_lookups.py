@@ -10,7 +10,7 @@ import pytest
 from parcelpost.errors import InvalidInput
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.admin import Selection
-from tests.storage.factories import everything, save_one
+from tests.storage.factories import everything, requeue, save_one
 
 NOT_TEXT = b"parcel \xff".decode(errors="surrogateescape")
 
@@ -20,16 +20,13 @@ ASK: dict[str, Callable[[LocalPersistenceManager], Awaitable[object]]] = {
     "get_result": lambda lpm: lpm.get_result(NOT_TEXT),
     "list_results": lambda lpm: lpm.list_results(Selection(platform=NOT_TEXT)),
     "claim": lambda lpm: lpm.claim(platforms=[NOT_TEXT]),
-    "requeue": lambda lpm: lpm.requeue([NOT_TEXT]),
+    "requeue": lambda lpm: requeue(lpm, [NOT_TEXT]),
     "mark_synced": lambda lpm: lpm.mark_synced([NOT_TEXT]),
     "mark_raw_synced": lambda lpm: lpm.mark_raw_synced([NOT_TEXT]),
     "mark_rejected": lambda lpm: lpm.mark_rejected([NOT_TEXT], "no"),
-    "reset_rejected": lambda lpm: lpm.reset_rejected([NOT_TEXT]),
     "resume_platform": lambda lpm: lpm.resume_platform(NOT_TEXT),
     "cache.get": lambda lpm: lpm.cache.get(NOT_TEXT),
-    "cache.refresh": lambda lpm: lpm.cache.refresh(NOT_TEXT),
     "cache.delete": lambda lpm: lpm.cache.delete(NOT_TEXT),
-    "signals.aggregate": lambda lpm: lpm.signals.aggregate(NOT_TEXT),
     "signals.mark_synced": lambda lpm: lpm.signals.mark_synced([NOT_TEXT]),
     "sync_log.recent": lambda lpm: lpm.sync_log.recent(direction=NOT_TEXT),
 }

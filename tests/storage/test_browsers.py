@@ -70,7 +70,7 @@ async def test_the_pool_is_known_after_a_restart(store: Path, clock: ManualClock
 
 
 async def test_a_time_without_a_zone_is_refused(lpm: LocalPersistenceManager) -> None:
-    with pytest.raises(InvalidInput, match="no zone"):
+    with pytest.raises(InvalidInput, match="no time zone"):
         await lpm.browsers.put(replace(BROWSER, last_health_check=datetime(2026, 1, 1)))  # noqa: DTZ001 - the point
     assert await lpm.browsers.all() == []
 

@@ -13,7 +13,7 @@ from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.model import OutboxEntry
 from parcelpost.storage import LocalPersistenceManager, export_queries
 from parcelpost.storage.export_queries import ExportCursor, ExportFilter, Selected, select
-from tests.storage.factories import NOW, a_result, a_task, claim_one, deliver, save_one
+from tests.storage.factories import NOW, a_result, a_task, claim_one, deliver, requeue, save_one
 
 
 async def found(lpm: LocalPersistenceManager, **wanted: Any) -> list[str]:
@@ -94,7 +94,7 @@ async def test_a_result_that_takes_the_place_of_another_is_new(
     async with select(lpm._db, ExportFilter(), clock) as selection:
         mark = selection.cursor
     await deliver(lpm, entry.result_id)
-    await lpm.requeue(["again"], completed=True)
+    await requeue(lpm, ["again"], completed=True)
     clock.advance(60)
     (claim,) = await lpm.claim()
     await lpm.save_result(claim, a_result({"of": "another"}))

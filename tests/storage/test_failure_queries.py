@@ -8,7 +8,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.queries import Ends
-from tests.storage.factories import NOW, a_task, save_one
+from tests.storage.factories import NOW, a_task, requeue, save_one
 
 
 async def fail(lpm: LocalPersistenceManager, task_id: str, reason: str, platform: str = "vgsi") -> None:
@@ -55,7 +55,7 @@ async def test_what_is_long_ago_requeued_or_expired_does_not_count(
     await fail(lpm, "old", "no")
     clock.advance(3600)
     await fail(lpm, "again", "no")
-    await lpm.requeue(status=TaskStatus.FAILED, platform="vgsi")
+    await requeue(lpm, status=TaskStatus.FAILED, platform="vgsi")
     (claim, _) = await lpm.claim(2)
     await lpm.give_up(claim, "no")
     await lpm.add_task(a_task("late", lease_expires_at=NOW - timedelta(hours=1)))

@@ -129,4 +129,4 @@ async def test_the_check_finds_a_result_without_its_task(lpm: LocalPersistenceMa
         db.execute("DELETE FROM tasks")
         db.commit()
     (problem,) = (await lpm.maintenance.health(check=True)).problems or []
-    assert "results row 1 names a missing tasks" in problem
+    assert "results row 1 refers to a missing tasks" in problem

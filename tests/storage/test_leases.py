@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from parcelpost.clock import ManualClock
 from parcelpost.model import Lease
 from parcelpost.storage.lpm import LocalPersistenceManager
-from tests.storage.factories import NOW, a_result, a_task, claim_one, the_task
+from tests.storage.factories import NOW, a_result, a_task, claim_one, requeue, the_task
 
 MINUTE = timedelta(minutes=1)
 SOON, LATER = NOW + 10 * MINUTE, NOW + 20 * MINUTE
@@ -82,7 +82,7 @@ async def test_a_task_that_is_granted_once_more_has_the_new_leases_name(
     assert await lpm.expire_tasks() == 1
     (end,) = await lpm.get_unsynced_results()
     assert end.lease_id == "b"
-    assert await lpm.requeue(["t1"]) == 1
+    assert await requeue(lpm, ["t1"]) == 1
     assert (await the_task(lpm, "t1")).task.lease_id == "", "it is done for its own sake"
 
 

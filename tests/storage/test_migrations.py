@@ -78,7 +78,7 @@ def test_a_newer_schema_is_refused(db: sqlite3.Connection, folder: Path) -> None
     (folder / "0002_cities.sql").write_text(SECOND)
     apply(db, folder)
     (folder / "0002_cities.sql").unlink()
-    with pytest.raises(StoreTooNew, match="schema version 2, this program knows 1"):
+    with pytest.raises(StoreTooNew, match="schema version 2, this program supports versions up to 1"):
         apply(db, folder)
 
 

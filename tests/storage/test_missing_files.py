@@ -12,6 +12,7 @@ import pytest
 
 from parcelpost.errors import StoreGone
 from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage.locks import owners_of_moved
 from tests.storage.factories import a_result, a_task, claim_one, look, save_one
 
 LOSSES: dict[str, Callable[[Path], object]] = {
@@ -111,7 +112,7 @@ async def test_no_new_store_takes_the_place_of_one_that_was_moved_away(store: Pa
     lost = tmp_path / "lost.db"
     lost_wal = Path(shutil.copy(tmp_path / "killed.db-wal", tmp_path / "lost.db-wal"))
     assert look(killed, "SELECT task_id FROM results ORDER BY seq") == [("before",), ("after",)]
-    with pytest.raises(StoreGone, match=r"lost\.db-wal beside it holds part of one"):
+    with pytest.raises(StoreGone, match=r"lost\.db-wal next to it contains part of one"):
         async with LocalPersistenceManager.open(lost):
             pass
     assert (lost.exists(), lost_wal.read_bytes()) == (False, left)
@@ -130,7 +131,8 @@ async def test_a_store_made_where_one_was_moved_away_is_another_one(tmp_path: Pa
             await save_one(new, "after", page)
             with pytest.raises(StoreGone, match="replaced by another file"):
                 await moved.save_result(claim, a_result(body=b"<p>of the old one</p>"))
-            assert "replaced by another file" in moved.missing
+            assert "replaced by another file" in moved.watch_files()
+            assert [owner.pid for owner in owners_of_moved(store)] == [os.getpid()], "`status` says so"
             assert not moved.leader_locks.take("sync"), "it is the new store's"
             assert new.leader_locks.take("sync")
             assert [entry.task_id for entry in await new.get_unsynced_results(10)] == ["after"]

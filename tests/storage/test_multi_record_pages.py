@@ -14,7 +14,7 @@ from parcelpost.model import Claim, Json, OutboxEntry, Page, PageRecord, Result,
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.results import MAX_RECORDS, child_id, page_records
 from tests.storage.crash.agreement import assert_whole
-from tests.storage.factories import NOW, a_task, claim_one, deliver, everything, look, the_result, the_task
+from tests.storage.factories import NOW, a_task, claim_one, deliver, everything, look, requeue, the_result, the_task
 
 PAGE = b"<html>a list</html>"
 
@@ -47,7 +47,7 @@ async def save_list(
 
 
 async def claim_again(lpm: LocalPersistenceManager, task_id: str = "list") -> Claim:
-    assert await lpm.requeue([task_id], completed=True) == 1
+    assert await requeue(lpm, [task_id], completed=True) == 1
     (claim,) = await lpm.claim()
     return claim
 
@@ -137,10 +137,10 @@ async def test_the_same_page_again_gives_the_same_results_under_the_same_keys(lp
 async def test_a_task_starts_anew_only_when_all_its_records_are_delivered(lpm: LocalPersistenceManager) -> None:
     first, second, third = await save_list(lpm, parcels(3))
     await deliver(lpm, first.result_id, third.result_id)
-    assert await lpm.requeue(["list"], completed=True) == 0
+    assert await requeue(lpm, ["list"], completed=True) == 0
     await deliver(lpm, second.result_id)
-    assert await lpm.requeue([second.task_id], completed=True) == 0
-    assert await lpm.requeue(status=TaskStatus.COMPLETED, completed=True) == 1
+    assert await requeue(lpm, [second.task_id], completed=True) == 0
+    assert await requeue(lpm, status=TaskStatus.COMPLETED, completed=True) == 1
 
 
 async def test_a_second_scrape_that_finds_one_record_leaves_nothing_of_the_first(
@@ -189,3 +189,13 @@ async def test_lists_and_single_records_are_saved_side_by_side(lpm: LocalPersist
     await asyncio.gather(*(lpm.save_result(claim, several(parcels(1 + claim.seq % 3))) for claim in claims))
     assert_whole(store)
     assert (await lpm.queue_depth()).completed == 40
+
+
+def test_rows_of_one_parcel_keep_what_each_could_not_read() -> None:
+    rows = [
+        {"record_kind": "lien", "parcel_id": "1-1", "liens": [{"certificate_number": "7"}], "unreadable": []},
+        {"record_kind": "lien", "parcel_id": "1-1", "liens": [{}], "unreadable": ["liens.holder_name"]},
+    ]
+    (merged,) = page_records(rows)
+    assert isinstance(merged.data, dict)
+    assert merged.data["unreadable"] == ["liens.holder_name"]

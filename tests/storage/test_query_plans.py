@@ -160,7 +160,12 @@ def cache_put(db: sqlite3.Connection) -> None:
 REJECTED = Selection(delivery=Delivery.REJECTED)
 UNSYNCED = Selection(delivery=Delivery.UNSYNCED)
 
+
 # (what it is, how the code does it, the indexes it must use)
+def _older(db: sqlite3.Connection, table: str, key: str, column: str) -> int:
+    return retention._delete_older(db, table, key, column, LATER)
+
+
 HOT: list[tuple[str, Run, set[str]]] = [
     ("claim in priority order", claim, {"tasks_ready", "tasks_delayed", "tasks_leased"}),
     ("claim beside a site", claim_beside, {"tasks_ready", "tasks_sites"}),
@@ -168,7 +173,6 @@ HOT: list[tuple[str, Run, set[str]]] = [
     ("end a task", lambda db: tasks.end_with_report(db, 1, "x", "failed", LATER, "no"), {"INTEGER PRIMARY KEY"}),
     ("retry a task", lambda db: tasks.retry(db, 1, "x", LATER, LATER, "no"), {"INTEGER PRIMARY KEY"}),
     ("release tasks", lambda db: tasks.release(db, [(1, "x")], LATER, None), {"INTEGER PRIMARY KEY"}),
-    ("heartbeat", lambda db: tasks.heartbeat(db, [(1, "x")], LATER, None), {"INTEGER PRIMARY KEY"}),
     ("release all of an owner", lambda db: tasks.release_owned(db, "x", LATER), {"tasks_held"}),
     ("who holds claims", tasks.owners, {"tasks_held"}),
     ("recover the dead", lambda db: tasks.recover(db, ["x"], NOW, 5), {"tasks_held"}),
@@ -206,9 +210,8 @@ HOT: list[tuple[str, Run, set[str]]] = [
     ("mark rejected", lambda db: outbox.mark_rejected(db, ["r"], "", LATER), {"sqlite_autoindex_results_1"}),
     ("count an attempt", lambda db: outbox.count_attempt(db, ["r"], ""), {"sqlite_autoindex_results_1"}),
     ("note a refusal", lambda db: outbox.note_refusal(db, ["r"], ""), {"sqlite_autoindex_results_1"}),
-    ("tasks to answer", lambda db: tasks.to_answer(db, 50), {"tasks_to_answer"}),
-    ("mark answered", lambda db: tasks.mark_answered(db, [1]), {"INTEGER PRIMARY KEY"}),
-    ("reset rejected", lambda db: outbox.reset_rejected(db, None), {"results_rejected"}),
+    ("tasks to report again", lambda db: tasks.to_report_again(db, 50), {"tasks_to_report_again"}),
+    ("mark reported again", lambda db: tasks.mark_reported_again(db, [1]), {"INTEGER PRIMARY KEY"}),
     ("files named by a result", lambda db: outbox.named_by_a_result(db, ["x"]),
      {"results_page_owner", "results_page_shared"}),
     ("what a task brought before", lambda db: outbox.remove_earlier(db, "x"),
@@ -222,16 +225,16 @@ HOT: list[tuple[str, Run, set[str]]] = [
      {"results_synced", "results_page_shared"}),
     ("clean ended tasks", lambda db: retention._ended_tasks(db, LATER, ("", 0)),
      {"tasks_ended", "sqlite_autoindex_results_2"}),
-    ("clean expired cache", lambda db: retention._expired_cache(db, LATER), {"cache_expires"}),
-    ("clean old metrics", lambda db: retention._old_metrics(db, LATER), {"agent_metrics_timestamp"}),
-    ("clean old sync log", lambda db: retention._old_sync_log(db, LATER), {"sync_log_created"}),
-    ("clean old signals", lambda db: retention._old_signals(db, LATER), {"signals_created"}),
+    ("clean expired cache", lambda db: _older(db, "cache", "cache_key", "expires_at"), {"cache_expires"}),
+    ("clean old metrics", lambda db: _older(db, "agent_metrics", "metric_id", "timestamp"),
+     {"agent_metrics_timestamp"}),
+    ("clean old sync log", lambda db: _older(db, "sync_log", "seq", "created_at"), {"sync_log_created"}),
+    ("clean old signals", lambda db: _older(db, "learning_signals", "seq", "created_at"), {"signals_created"}),
     ("recent syncs", lambda db: history._recent_rounds(db, 50, None, False), set()),
     ("metrics since", lambda db: history._since(db, iso(NOW), 10), {"agent_metrics_timestamp"}),
     ("metrics window", lambda db: history._window(db, iso(NOW)), {"tasks_ended"}),
     ("unsynced signals", lambda db: signals._unsynced(db, 50), {"signals_unsynced"}),
     ("mark signals", lambda db: signals._mark_synced(db, ["x"], LATER), {"sqlite_autoindex_learning_signals_1"}),
-    ("sum up signals", lambda db: signals._aggregate(db, "vgsi", ""), {"signals_by_selector"}),
     ("last change", backup.last_change, {"tasks_ended", "results_synced"}),
     ("sizes", health._sizes, set()),
     ("how the sites do", queries.sites, {"tasks_ended", "tasks_delayed"}),

@@ -25,7 +25,7 @@ async def test_what_a_dead_owner_held_is_pending_again(lpm: LocalPersistenceMana
     """I9"""
     async with LocalPersistenceManager.open(store, worker="doomed") as doomed:
         claim = await claim_one(doomed)
-        await doomed.assign_browser(claim, 2)
+        await doomed.browsers.assign("t1", 2)
         forget_lock(store, "doomed")
         assert await lpm.recover_abandoned() == 1
         back = await the_task(lpm)
@@ -127,18 +127,3 @@ async def test_any_worker_name_will_do(store: Path, clock: ManualClock, name: st
         async with LocalPersistenceManager.open(store, clock=clock, worker=name):
             assert (await the_task(lpm)).status is TaskStatus.PROCESSING
     assert list(live_folder(store).glob("*.lock")) == []
-
-
-async def test_a_claim_without_a_sign_of_life_comes_back_though_its_process_lives(
-    lpm: LocalPersistenceManager, clock: ManualClock
-) -> None:
-    """I4, I9: its slot is gone, its process is not; a claim with a heartbeat is left alone."""
-    await lpm.add_tasks(a_task(name) for name in ("silent", "alive"))
-    silent, alive = await lpm.claim(2)
-    clock.advance(600)
-    assert await lpm.heartbeat([alive]) == []
-    assert await lpm.recover_abandoned() == 0
-    assert await lpm.recover_abandoned(silence=timedelta(minutes=5)) == 1
-    assert await lpm.finish(silent) is False
-    assert [claim.task.task_id for claim in await lpm.claim(2)] == ["silent"]
-    assert await lpm.finish(alive) is True

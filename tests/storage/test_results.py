@@ -117,13 +117,13 @@ async def test_rejected_results_are_reset_by_hand(lpm: LocalPersistenceManager) 
     entries = await _three(lpm)
     await lpm.count_attempt([entry.result_id for entry in entries], "503")
     await lpm.mark_rejected([entry.result_id for entry in entries], "unknown county")
-    assert await lpm.reset_rejected([entries[1].result_id, "unknown"]) == 1
+    assert (await lpm.admin.retry_results(Selection(task_ids=("t1", "unknown")))).total() == 1
     assert ids(await lpm.get_unsynced_results()) == ["t1"]
     assert (await the_result(lpm, "t1")).sync_attempts == 0
-    assert await lpm.reset_rejected([]) == 0
-    assert await lpm.reset_rejected() == 2
+    assert (await lpm.admin.retry_results(Selection(task_ids=()))).total() == 0
+    assert (await lpm.admin.retry_results(Selection())).total() == 2
     assert ids(await lpm.get_unsynced_results()) == ["t0", "t1", "t2"]
-    assert await lpm.reset_rejected() == 0
+    assert (await lpm.admin.retry_results(Selection())).total() == 0
 
 
 async def test_a_late_receipt_counts_for_a_rejected_result_too(lpm: LocalPersistenceManager) -> None:

@@ -16,7 +16,18 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import Page, Result, Source, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.factories import NOW, a_result, a_task, claim_one, everything, look, save_one, the_result, the_task
+from tests.storage.factories import (
+    NOW,
+    a_result,
+    a_task,
+    claim_one,
+    everything,
+    look,
+    requeue,
+    save_one,
+    the_result,
+    the_task,
+)
 
 
 async def test_a_result_and_the_end_of_its_task_are_stored_together(
@@ -68,7 +79,7 @@ async def test_the_same_content_of_two_tasks_has_two_keys_and_of_one_task_one(lp
     second = await save_one(lpm, "t2")
     assert first.idempotency_key != second.idempotency_key
     await lpm.mark_synced([first.result_id])
-    await lpm.requeue(["t1"], completed=True)
+    await requeue(lpm, ["t1"], completed=True)
     (claim,) = await lpm.claim()
     await lpm.save_result(claim, a_result())
     again = await the_result(lpm, "t1")

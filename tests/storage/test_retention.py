@@ -19,7 +19,18 @@ from parcelpost.model import Signal, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, backup
 from parcelpost.storage.history import Sample, SyncRound
 from parcelpost.storage.raw_files import raw_folder
-from tests.storage.factories import NOW, a_result, a_task, claim_one, deliver, look, save_one, the_result, the_task
+from tests.storage.factories import (
+    NOW,
+    a_result,
+    a_task,
+    claim_one,
+    deliver,
+    look,
+    requeue,
+    save_one,
+    the_result,
+    the_task,
+)
 
 DAY = 86_400
 NOTHING = StoreCleaned(tasks=0, results=0, cache=0, signals=0, metrics=0, sync_log=0, files=0, artifacts=0)
@@ -90,7 +101,7 @@ async def test_a_delivered_task_that_was_requeued_is_not_cleaned_away(
 ) -> None:
     """I1"""
     await deliver(lpm, (await save_one(lpm)).result_id)
-    await lpm.requeue(completed=True)
+    await requeue(lpm, completed=True)
     clock.advance(30 * DAY)
     cleaned = await lpm.maintenance.clean()
     assert (cleaned.results, cleaned.tasks) == (1, 0)

@@ -20,6 +20,7 @@ from tests.storage.factories import (
     deliver,
     everything,
     look,
+    requeue,
     save_one,
     the_result,
     the_task,
@@ -38,7 +39,7 @@ async def test_a_failed_task_starts_anew(lpm: LocalPersistenceManager, clock: Ma
     if reported:
         await deliver(lpm, report)
     clock.advance(60)
-    assert await lpm.requeue(["t1"]) == 1
+    assert await requeue(lpm, ["t1"]) == 1
     anew = await the_task(lpm)
     assert (anew.status, anew.retries, anew.recoveries, anew.error) == (TaskStatus.PENDING, 0, 0, None)
     assert (anew.started_at, anew.completed_at, anew.created_at) == (None, None, NOW)
@@ -57,7 +58,7 @@ async def test_a_requeued_task_that_fails_again_is_reported_again(
     report = await the_result(lpm) if await _failed(lpm) else None
     assert report is not None
     await deliver(lpm, report.result_id)
-    await lpm.requeue(["t1"])
+    await requeue(lpm, ["t1"])
     clock.advance(60)
     (claim,) = await lpm.claim()
     assert await lpm.give_up(claim, "still no such parcel")
@@ -70,7 +71,7 @@ async def test_an_expired_task_starts_anew_without_its_lease(lpm: LocalPersisten
     await lpm.add_task(a_task(lease_expires_at=NOW + timedelta(seconds=1)))
     clock.advance(1)
     await lpm.expire_tasks()
-    assert await lpm.requeue(["t1"]) == 1
+    assert await requeue(lpm, ["t1"]) == 1
     assert (await the_task(lpm)).task.lease_expires_at is None
     assert len(await lpm.claim()) == 1
 
@@ -81,21 +82,21 @@ async def test_a_completed_task_starts_anew_only_on_demand_and_once_delivered(
     """I2: what is not delivered keeps its place."""
     entry = await save_one(lpm)
     before = everything(store)
-    assert await lpm.requeue() == 0
-    assert await lpm.requeue(completed=True) == 0
-    assert await lpm.requeue(["t1"], status=TaskStatus.COMPLETED, completed=True) == 0
+    assert await requeue(lpm) == 0
+    assert await requeue(lpm, completed=True) == 0
+    assert await requeue(lpm, ["t1"], status=TaskStatus.COMPLETED, completed=True) == 0
     assert everything(store) == before
     await deliver(lpm, entry.result_id)
-    assert await lpm.requeue(["t1"]) == 0
-    assert await lpm.requeue(status=TaskStatus.COMPLETED) == 0
-    assert await lpm.requeue(completed=True) == 1
+    assert await requeue(lpm, ["t1"]) == 0
+    assert await requeue(lpm, status=TaskStatus.COMPLETED) == 0
+    assert await requeue(lpm, completed=True) == 1
     assert (await the_task(lpm)).status is TaskStatus.PENDING
 
 
 async def test_a_rejected_result_keeps_its_place_too(lpm: LocalPersistenceManager) -> None:
     entry = await save_one(lpm)
     await lpm.mark_rejected([entry.result_id], "unknown county")
-    assert await lpm.requeue(completed=True) == 0
+    assert await requeue(lpm, completed=True) == 0
 
 
 async def test_the_new_result_takes_the_place_of_the_delivered_one_with_its_files(
@@ -103,7 +104,7 @@ async def test_the_new_result_takes_the_place_of_the_delivered_one_with_its_file
 ) -> None:
     old = await save_one(lpm, "t1", a_result({"n": 1}, body=b"<p>1</p>"))
     await deliver(lpm, old.result_id)
-    await lpm.requeue(["t1"], completed=True)
+    await requeue(lpm, ["t1"], completed=True)
     assert (await the_result(lpm)).result_id == old.result_id
     (claim,) = await lpm.claim()
     assert await lpm.save_result(claim, a_result({"n": 2}, body=b"<p>2</p>"))
@@ -118,7 +119,7 @@ async def test_the_new_result_takes_the_place_of_the_delivered_one_with_its_file
 async def test_a_delivered_record_stays_when_the_requeued_task_fails(lpm: LocalPersistenceManager) -> None:
     old = await save_one(lpm)
     await deliver(lpm, old.result_id)
-    await lpm.requeue(completed=True)
+    await requeue(lpm, completed=True)
     (claim,) = await lpm.claim()
     assert await lpm.give_up(claim, "site is down")
     assert (await the_task(lpm)).status is TaskStatus.FAILED
@@ -129,7 +130,7 @@ async def test_a_delivered_record_stays_when_the_requeued_task_fails(lpm: LocalP
 async def test_a_task_finished_without_a_record_can_be_scraped_anew(lpm: LocalPersistenceManager) -> None:
     await lpm.finish(await claim_one(lpm))
     await deliver(lpm, (await the_result(lpm)).result_id)
-    assert await lpm.requeue(["t1"], completed=True) == 1
+    assert await requeue(lpm, ["t1"], completed=True) == 1
     (claim,) = await lpm.claim()
     assert await lpm.save_result(claim, a_result({"n": 1}))
     assert (await the_result(lpm)).data == b'{"n":1}'
@@ -141,10 +142,10 @@ async def test_tasks_are_requeued_by_status_and_platform(lpm: LocalPersistenceMa
         await lpm.add_task(a_task(f"e{platform}", platform=platform, lease_expires_at=NOW + timedelta(seconds=9)))
     clock.advance(9)
     await lpm.expire_tasks()
-    assert await lpm.requeue(["fa", "fb"], platform="b") == 1
-    assert await lpm.requeue(status=TaskStatus.EXPIRED, platform="a") == 1
-    assert await lpm.requeue(status=TaskStatus.FAILED) == 1
-    assert await lpm.requeue() == 1
+    assert await requeue(lpm, ["fa", "fb"], platform="b") == 1
+    assert await requeue(lpm, status=TaskStatus.EXPIRED, platform="a") == 1
+    assert await requeue(lpm, status=TaskStatus.FAILED) == 1
+    assert await requeue(lpm) == 1
     assert (await lpm.queue_depth()).pending == 4
 
 
@@ -152,19 +153,19 @@ async def test_what_is_pending_or_under_way_is_not_requeued(lpm: LocalPersistenc
     await claim_one(lpm, "held")
     await lpm.add_task(a_task("pending"))
     before = everything(store)
-    assert await lpm.requeue() == 0
-    assert await lpm.requeue(["held", "pending", "unknown"], completed=True) == 0
+    assert await requeue(lpm) == 0
+    assert await requeue(lpm, ["held", "pending", "unknown"], completed=True) == 0
     assert everything(store) == before
 
 
 async def test_a_task_named_twice_is_requeued_once(lpm: LocalPersistenceManager) -> None:
     await _failed(lpm)
-    assert await lpm.requeue(["t1", "t1"]) == 1
+    assert await requeue(lpm, ["t1", "t1"]) == 1
 
 
 async def test_no_names_requeue_nothing(lpm: LocalPersistenceManager) -> None:
     await _failed(lpm)
-    assert await lpm.requeue([]) == 0
+    assert await requeue(lpm, []) == 0
 
 
 async def test_of_results_saved_at_once_the_replacing_one_disturbs_no_other(
@@ -172,7 +173,7 @@ async def test_of_results_saved_at_once_the_replacing_one_disturbs_no_other(
 ) -> None:
     old = await save_one(lpm, "old")
     await deliver(lpm, old.result_id)
-    await lpm.requeue(completed=True)
+    await requeue(lpm, completed=True)
     await lpm.add_tasks(a_task(f"t{n}") for n in range(20))
     claims = await lpm.claim(21)
     saved = await asyncio.gather(*(lpm.save_result(claim, a_result({"n": claim.seq})) for claim in claims))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -57,39 +56,6 @@ async def test_a_signal_is_told_once(lpm: LocalPersistenceManager, clock: Manual
     assert await lpm.signals.mark_synced([first.signal_id]) == 0
     assert [entry.signal.selector for entry in await lpm.signals.unsynced()] == ["#c"]
     assert look(store, "SELECT synced_at FROM learning_signals WHERE synced = 1") == [("2026-01-01T00:00:05.000Z",)] * 2
-
-
-async def test_the_best_selector_of_a_field_comes_first(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
-    await lpm.signals.append(a_signal("#old", success=n < 1, execution_time_ms=10 * n) for n in range(4))
-    clock.advance(60)
-    await lpm.signals.append(a_signal("#new", success=True, execution_time_ms=None) for _ in range(2))
-    await lpm.signals.append([a_signal("#acres", field="acres"), a_signal("#x", platform="other", success=False)])
-    found = await lpm.signals.aggregate()
-    assert [(stats.platform, stats.field, stats.selector) for stats in found] == [
-        ("other", "owner", "#x"),
-        ("vgsi", "acres", "#acres"),
-        ("vgsi", "owner", "#new"),
-        ("vgsi", "owner", "#old"),
-    ]
-    old = found[3]
-    assert (old.tries, old.successes, old.average_ms, old.last_tried_at) == (4, 1, 15.0, NOW)
-    assert found[2].average_ms is None
-    assert found[2].last_tried_at == NOW + timedelta(seconds=60)
-
-
-async def test_the_same_selector_of_two_types_is_two_selectors(lpm: LocalPersistenceManager) -> None:
-    await lpm.signals.append([a_signal("owner"), a_signal("owner", selector_type="label")])
-    assert len(await lpm.signals.aggregate()) == 2
-
-
-async def test_sums_are_made_per_platform_and_since_a_moment(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
-    await lpm.signals.append([a_signal("#a"), a_signal("#b", platform="other")])
-    clock.advance(60)
-    await lpm.signals.append([a_signal("#a", success=False)])
-    assert [stats.selector for stats in await lpm.signals.aggregate("other")] == ["#b"]
-    (recent,) = await lpm.signals.aggregate(since=NOW + timedelta(seconds=1))
-    assert (recent.selector, recent.tries, recent.successes) == ("#a", 1, 0)
-    assert await lpm.signals.aggregate("unknown") == []
 
 
 BAD: dict[str, dict[str, Any]] = {

@@ -126,11 +126,12 @@ async def test_a_released_task_costs_no_retry_and_may_be_delayed(
 
 async def test_a_browser_is_assigned_to_a_claim_and_leaves_with_it(lpm: LocalPersistenceManager) -> None:
     claim = await claim_one(lpm)
-    assert await lpm.assign_browser(claim, 3) is True
+    await lpm.browsers.assign("t1", 3)
     assert (await the_task(lpm)).assigned_browser == 3
     await lpm.release(claim)
     assert (await the_task(lpm)).assigned_browser is None
-    assert await lpm.assign_browser(claim, 4) is False
+    await lpm.browsers.assign("t1", 4)
+    assert (await the_task(lpm)).assigned_browser is None
 
 
 End = Callable[[LocalPersistenceManager, Claim], Awaitable[object]]
@@ -142,7 +143,6 @@ ENDS: dict[str, End] = {
     "retry_later": lambda lpm, claim: lpm.retry_later(claim, "late"),
     "release": lambda lpm, claim: lpm.release(claim),
     "release with a delay": lambda lpm, claim: lpm.release(claim, MINUTE),
-    "assign_browser": lambda lpm, claim: lpm.assign_browser(claim, 7),
 }
 
 
@@ -163,27 +163,6 @@ async def test_a_stale_claim_changes_nothing(
     assert len(look(store, "SELECT * FROM results")) == (first in ("save_result", "finish", "give_up"))
 
 
-async def test_a_heartbeat_touches_the_claims_and_names_the_lost_ones(
-    lpm: LocalPersistenceManager, clock: ManualClock
-) -> None:
-    kept, released, finished = [await claim_one(lpm, f"t{n}") for n in range(3)]
-    await lpm.release(released, MINUTE)
-    await lpm.finish(finished)
-    clock.advance(5)
-    assert await lpm.heartbeat([kept, released, finished]) == [released, finished]
-    assert (await the_task(lpm, "t0")).updated_at == NOW + timedelta(seconds=5)
-    assert (await the_task(lpm, "t1")).updated_at == NOW
-    assert await lpm.heartbeat([]) == []
-
-
-async def test_a_heartbeat_tells_the_old_claim_of_a_task_from_the_new(lpm: LocalPersistenceManager) -> None:
-    old = await claim_one(lpm)
-    await lpm.release(old)
-    (new,) = await lpm.claim()
-    assert await lpm.heartbeat([old, new]) == [old]
-    assert await lpm.heartbeat([new, old]) == [old]
-
-
 async def test_leases_are_extended_for_all_that_was_granted_since(
     lpm: LocalPersistenceManager, clock: ManualClock
 ) -> None:
@@ -201,16 +180,3 @@ async def test_leases_are_extended_for_all_that_was_granted_since(
     clock.advance(20 * 60)
     assert await lpm.expire_tasks() == 2
     assert [claim.task.task_id for claim in await lpm.claim(9)] == ["waits", "own", "longer"]
-
-
-async def test_a_heartbeat_extends_the_lease_of_what_is_still_held(lpm: LocalPersistenceManager) -> None:
-    lease = NOW + timedelta(hours=1)
-    kept = await claim_one(lpm, a_task("kept", lease_expires_at=lease))
-    lost = await claim_one(lpm, a_task("lost", lease_expires_at=lease))
-    await lpm.give_up(lost, "gone")
-    assert await lpm.heartbeat([kept, lost]) == [lost]
-    assert (await the_task(lpm, "kept")).task.lease_expires_at == lease
-    later = lease + timedelta(hours=1)
-    assert await lpm.heartbeat([kept, lost], lease_expires_at=later) == [lost]
-    assert (await the_task(lpm, "kept")).task.lease_expires_at == later
-    assert (await the_task(lpm, "lost")).task.lease_expires_at == lease

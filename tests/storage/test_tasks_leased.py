@@ -10,6 +10,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import PageRecord, Target, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage.admin import Selection
 from tests.storage.factories import NOW, a_result, a_task, claim_one, the_result, the_task
 
 SHORT, LONG = NOW + timedelta(minutes=1), NOW + timedelta(hours=1)
@@ -117,8 +118,8 @@ async def test_one_that_its_upstream_waits_to_hear_of_outlives_its_result(
     for _ in range(2):
         await lpm.maintenance.clean()
     assert await lpm.get_result("t1") is None
-    ((info, _),) = await lpm.tasks_to_answer()
-    await lpm.mark_answered([info.seq])
+    ((info, _),) = await lpm.tasks_to_report_again()
+    await lpm.mark_reported_again([info.seq])
     await lpm.maintenance.clean()
     assert await lpm.get_task("t1") is None
 
@@ -127,7 +128,7 @@ async def test_one_that_was_not_found_and_is_handed_out_again_is_answered_too(lp
     await lpm.finish(await claim_one(lpm, a_task()), "no such parcel")
     await lpm.mark_synced([(await the_result(lpm)).result_id])
     await lpm.add_tasks([a_task()], leased=True)
-    assert [(info.status, why) for info, why in await lpm.tasks_to_answer()] == [(TaskStatus.NOT_FOUND, None)]
+    assert [(info.status, why) for info, why in await lpm.tasks_to_report_again()] == [(TaskStatus.NOT_FOUND, None)]
 
 
 async def test_one_whose_record_was_rejected_is_answered_with_the_reason_and_not_done_again(
@@ -143,14 +144,14 @@ async def test_one_whose_record_was_rejected_is_answered_with_the_reason_and_not
         anew = a_task(lease_expires_at=LONG, lease_id=lease_id)
         assert (await lpm.add_tasks([anew], leased=True)).new == 0
         if result is second:
-            assert await lpm.tasks_to_answer() == [], "the other record is on its way"
+            assert await lpm.tasks_to_report_again() == [], "the other record is on its way"
             continue
-        ((info, why),) = await lpm.tasks_to_answer()
+        ((info, why),) = await lpm.tasks_to_report_again()
         assert (why, info.task.lease_id, info.status) == (reason, lease_id, TaskStatus.COMPLETED)
-    await lpm.reset_rejected([first.result_id])
-    assert await lpm.tasks_to_answer() == [], "a person sends it again, and that answers"
+    await lpm.admin.retry_results(Selection(task_ids=(first.task_id,)))
+    assert await lpm.tasks_to_report_again() == [], "a person sends it again, and that answers"
     await lpm.mark_synced([first.result_id])
-    assert [why for _, why in await lpm.tasks_to_answer()] == ["no such field"]
+    assert [why for _, why in await lpm.tasks_to_report_again()] == ["no such field"]
 
 
 async def test_one_that_failed_and_whose_report_was_rejected_is_done_again(lpm: LocalPersistenceManager) -> None:

@@ -66,7 +66,6 @@ TABLE: dict[str, tuple[Action, dict[str, str]]] = {
     "release_owned": (lambda db: tasks.release_owned(db, OWNER, NOW), {"processing": "pending"}),
     "release_all": (tasks.release_all, {"processing": "pending"}),
     "recover": (lambda db: tasks.recover(db, [OWNER], START, 5), {"processing": "pending"}),
-    "recover_silent": (lambda db: tasks.recover_silent(db, LATER, START), {"processing": "pending"}),
     "expire_leases": (lease_is_over, {"pending": "expired"}),
     "expire_stored_before": (lambda db: tasks.expire_stored_before(db, [1], NOW, NOW), {"pending": "expired"}),
     "add_leased": (leased, dict.fromkeys(("completed", "not_found", "failed", "expired"), "pending")),

@@ -33,7 +33,7 @@ def reading(version: int) -> Parse:
 
 
 async def main(store: Path, a_look: int) -> None:
-    reparse._A_LOOK = a_look
+    reparse._BATCH = a_look
     async with LocalPersistenceManager.open(store) as lpm:
         work = Reparse(lpm, lambda _: reading(2), Filters(), SystemClock())
         await work.run("killed", say)

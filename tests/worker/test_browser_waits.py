@@ -26,7 +26,7 @@ async def test_the_task_and_the_store_know_why(tmp_path: Path) -> None:
         assert info.available_at is not None
         assert (info.available_at - clock.now()).total_seconds() == 60.0
         (wait,) = works.executor.browser_waits
-        assert wait.text == f"tasks of vgsi wait for a browser: {WHY}"
+        assert wait.text == f"tasks of vgsi are waiting for a browser: {WHY}"
 
 
 async def test_once_there_is_one_it_is_forgotten(tmp_path: Path) -> None:

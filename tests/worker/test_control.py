@@ -36,7 +36,7 @@ async def test_to_leave_is_to_drain_and_asked_again_to_stop() -> None:
 
 async def test_to_leave_at_once_is_to_stop() -> None:
     control = Control()
-    control.leave("the gateway's command stop", at_once=True)
+    control.leave("stop command from the gateway", at_once=True)
     assert said(control) == (False, True, True)
     control.interrupt("SIGTERM")
     assert said(control) == (False, True, True)

@@ -83,6 +83,19 @@ async def test_a_task_that_will_never_work_is_given_up(works: Works) -> None:
     assert works.saved == 1
 
 
+async def test_after_the_last_retry_what_could_be_read_is_delivered(works: Works, clock: ManualClock) -> None:
+    partial = Done(data={"parcel_id": "1", "completeness": "missing: sales"})
+    await works.add(a_task(max_retries=1), lambda _: Retry("incomplete", partial=partial))
+    await works.step()
+    assert await works.status() is TaskStatus.PENDING
+    assert works.saved == 0
+    clock.advance(100)
+    await works.step()
+    assert await works.status() is TaskStatus.COMPLETED
+    result = await the_result(works.lpm)
+    assert b"missing: sales" in (result.data or b"")
+
+
 async def test_a_retry_waits_twice_as_long_each_time_and_fails_at_the_last(works: Works, clock: ManualClock) -> None:
     await works.add(a_task(max_retries=4), lambda _: Retry("timeout"))
     for longest in (10, 20, 40, 60):

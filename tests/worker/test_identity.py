@@ -39,7 +39,9 @@ async def test_the_first_process_decides_the_id_and_every_other_has_the_same(tmp
         made = await settle_worker_id(first, "", ignore)
         assert await settle_worker_id(second, "", ignore) == made
         assert [process_name(one, made) for one in (first, second)] == [made, f"{made}-2"]
-        with pytest.raises(InvalidSettings, match=f"worker.id is another, and the store .* is worker {made} upstream"):
+        with pytest.raises(
+            InvalidSettings, match=f"worker.id is another, but the store .* uses the worker ID {made} upstream"
+        ):
             await settle_worker_id(second, "another", ignore)
     async with opened(store) as later:
         assert await settle_worker_id(later, "", ignore) == made, "kept over restarts"
@@ -52,13 +54,13 @@ async def test_another_id_waits_until_nothing_is_held_under_the_old_one(tmp_path
     async with opened(store) as lpm:
         assert await settle_worker_id(lpm, "old", events.append) == "old"
         await lpm.add_task(Task(task_id="t1", platform="echo", target=target, source=Source.GATEWAY))
-        with pytest.raises(InvalidSettings, match="collected under that id") as refused:
+        with pytest.raises(InvalidSettings, match="collected under that ID") as refused:
             await settle_worker_id(lpm, "new", events.append)
         assert "worker.id=old" in refused.value.hint
         assert "store upstream --worker-id new" in refused.value.hint
         (claim,) = await lpm.claim(1)
         result_id = await lpm.save_result(claim, Result(data={}, scraped_at=SystemClock().now()))
-        with pytest.raises(InvalidSettings, match="collected under that id"):
+        with pytest.raises(InvalidSettings, match="collected under that ID"):
             await settle_worker_id(lpm, "new", events.append)
         await lpm.mark_synced([result_id or ""])
         assert events == []
@@ -114,7 +116,7 @@ async def test_a_new_gateway_in_the_place_of_the_known_one_gets_nothing_until_it
     async with served(second, port=port) as other, place(tmp_path, port) as (here, client):
         assert await other.ledger.ledger_id() != ledger_id
         why = await here.deliver("t2", client)
-        assert "answered 421" in why
+        assert "returned 421" in why
         assert f"the request is for the one with ledger {ledger_id}" in why
         with pytest.raises(AnotherGateway, match="421") as refused:
             await client.get_work(1, ["echo"])
@@ -141,7 +143,7 @@ async def test_a_gateway_without_an_id_works_as_ever_and_is_not_exchanged_for_on
             assert [request.name for request in plain.requests] == ["results", "results"], "nothing more is asked"
         await plain.stop()
         async with served(tmp_path / "new", port=plain.port) as new, place(tmp_path, plain.port) as (here, client):
-            assert "the request is for one without a ledger id" in await here.deliver("t3", client)
+            assert "the request is for one without a ledger ID" in await here.deliver("t3", client)
             assert await stored(new) == 0
         await plain.start()
         async with place(tmp_path, plain.port) as (here, client):
@@ -158,10 +160,10 @@ async def test_what_a_gateway_without_an_id_took_in_the_place_of_the_known_one_i
             plain.port = port
             await until_started(plain)
             try:
-                assert "another gateway answers" in await here.deliver("t2", client)
+                assert "a different gateway responds" in await here.deliver("t2", client)
                 tried = plain.count("results")
                 assert tried <= 1, "it is known only by its answer"
-                assert "another gateway answers" in await here.deliver("t2", client)
+                assert "a different gateway responds" in await here.deliver("t2", client)
                 assert plain.count("results") == tried, "from then on it is asked which it is, and gets nothing"
             finally:
                 await plain.stop()

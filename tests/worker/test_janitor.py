@@ -23,6 +23,7 @@ from parcelpost.settings import Settings
 from parcelpost.settings.schema import ExecutorSettings, JanitorSettings
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, backup
 from parcelpost.storage.health import Level
+from parcelpost.storage.history import SyncRound
 from parcelpost.storage.locks import live_folder
 from parcelpost.worker.janitor import STATE, Janitor, LastRuns
 from parcelpost.worker.status import read_statuses
@@ -424,9 +425,18 @@ async def test_a_sample_tells_of_the_last_minute(house: House) -> None:
     house.clock.advance(90)
     await save_one(house.lpm, "done", a_result(execution_time_ms=40))
     await house.lpm.give_up(await claim_one(house.lpm, "failed"), "no")
+    await house.lpm.cache.put("page", b"<html>")
+    assert await house.lpm.cache.get("page") and not await house.lpm.cache.get("another page")
+    for milliseconds in (900, 250):
+        house.clock.advance(1)
+        sent = SyncRound(
+            direction="upload", record_type="results", record_count=1, success=True, duration_ms=milliseconds
+        )
+        await house.lpm.sync_log.record(sent)
     await house.janitor.do_chores()
     (timed,) = await house.lpm.metrics.since(start)
     sample = timed.sample
+    assert (sample.cache_hit_rate, sample.sync_latency_ms) == (0.5, 250)
     assert (sample.tasks_completed, sample.tasks_failed, sample.average_execution_time_ms) == (1, 1, 40)
     assert sample.cpu_percent is not None
     assert 0 < (sample.ram_percent or 0) <= 100

@@ -31,7 +31,7 @@ WRONG = {
     "returned a Done whose data is a list": Done(data=[1]),  # type: ignore[arg-type]
     "returned a Done whose page is a str": Done(data={}, page="<p>"),  # type: ignore[arg-type]
     "returned a Done whose page is a Page": Done(data={}, page=Page(body="<p>")),  # type: ignore[arg-type]
-    "returned a Done whose scraped_at is not a time with a zone": Done(data={}, scraped_at=datetime(2026, 1, 1)),  # noqa: DTZ001
+    "returned a Done whose scraped_at is not a time with a time zone": Done(data={}, scraped_at=datetime(2026, 1, 1)),  # noqa: DTZ001
     "returned a Retry whose after_seconds is nan": Retry("r", float("nan")),
     "returned a Busy whose after_seconds is a NoneType": Busy("b", None),  # type: ignore[arg-type]
     "returned a Busy whose after_seconds is -1.0": Busy("b", -1.0),

@@ -23,7 +23,7 @@ from parcelpost.worker.reparse import Counts, Reparse
 from tests.lengths import short_and_long
 from tests.storage.crash.acknowledged import rows_without_file
 from tests.storage.crash.agreement import assert_whole
-from tests.storage.factories import a_task, deliver, everything, look, the_result
+from tests.storage.factories import a_task, deliver, everything, look, requeue, the_result
 from tests.worker.reparsing import reading
 from tests.worker.rig import Rig
 
@@ -289,7 +289,7 @@ async def test_only_what_was_asked_for_is_read(rig: Rig) -> None:
 async def test_a_task_that_is_to_be_scraped_again_is_left_alone(rig: Rig) -> None:
     await save(rig.lpm, "t1", b"ann")
     await deliver_all(rig.lpm)
-    assert await rig.lpm.requeue(["t1"], completed=True) == 1
+    assert await requeue(rig.lpm, ["t1"], completed=True) == 1
     assert (await again(rig)).pages == 0
     assert (await rig.lpm.list_tasks())[0].status is TaskStatus.PENDING
 
@@ -304,7 +304,7 @@ async def test_a_platform_that_cannot_read_pages_is_passed_over(rig: Rig) -> Non
 
 @short_and_long("a_look", (20,), (200,))
 async def test_an_interrupted_run_goes_on_where_it_was(rig: Rig, monkeypatch: pytest.MonkeyPatch, a_look: int) -> None:
-    monkeypatch.setattr(reparse, "_A_LOOK", a_look)
+    monkeypatch.setattr(reparse, "_BATCH", a_look)
     for number in range(2 * a_look + 5):
         await save(rig.lpm, f"t{number}", b"ann")
     rig.clock.advance(60)

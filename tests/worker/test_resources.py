@@ -107,9 +107,9 @@ async def test_a_change_is_told_once_with_what_it_means(scene: Scene) -> None:
         await scene.resources.sample()
     said = [(event.pressure, event.meaning) for event in scene.events if isinstance(event, PressureChanged)]
     assert said == [
-        ("slow", "half of the slots work and no browser is added"),
-        ("no new tasks", "no task is started, those that run go on"),
-        ("fine", "all slots work"),
+        ("slow", "half of the slots run tasks and no browser is added"),
+        ("no new tasks", "no tasks are started; running ones continue"),
+        ("fine", "all slots run tasks"),
     ]
     assert len(scene.seen(ResourcesSampled)) == 7
 
@@ -155,8 +155,8 @@ async def test_without_a_pool_it_looks_all_the_same(scene: Scene) -> None:
     assert scene.pressure is Pressure.STOP_BROWSERS
     assert round(resources.load.memory.percent) == 97
     assert resources.summary == (
-        "97 % of the memory (4.0 GiB) is used: "
-        "no task is started and browsers are stopped; their tasks are tried again later"
+        "97% of the memory (4.0 GiB) is used: "
+        "no tasks are started and browsers are stopped; their tasks are retried later"
     )
 
 

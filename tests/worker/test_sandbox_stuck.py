@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -166,6 +166,31 @@ async def test_an_interrupted_call_is_answered_none_at_once(patient: Sandbox) ->
         assert not patient.is_free
     finally:
         release.set()
+
+
+async def test_an_interrupted_call_leaves_no_coroutine_that_never_ran(patient: Sandbox) -> None:
+    """Platform code is cancelled at its first await, not before its first step: what it was to await would be left."""
+    home, interrupted, began = asyncio.get_running_loop(), threading.Event(), threading.Event()
+
+    async def inner() -> Outcome:
+        began.set()
+        return await hang(TASK)
+
+    async def outer(waiting: Awaitable[Outcome]) -> Outcome:
+        return await waiting
+
+    def interrupt() -> None:
+        patient.interrupt()
+        interrupted.set()
+
+    def scrape(_: Task) -> Awaitable[Outcome]:
+        home.call_soon_threadsafe(interrupt)
+        interrupted.wait(LONG)
+        return outer(inner())
+
+    assert await patient.run(scrape, TASK, LONG) is None
+    assert await asyncio.to_thread(began.wait, LONG)
+    assert await patient.close()
 
 
 async def test_a_call_that_is_interrupted_before_it_began_never_begins(patient: Sandbox) -> None:

@@ -135,13 +135,13 @@ async def test_told_to_stop_at_once_it_waits_for_nothing(scene: Scene) -> None:
         return 1.0
 
     running = await scene.start(last_sync)
-    scene.control.leave("the gateway's command stop", at_once=True)
+    scene.control.leave("stop command from the gateway", at_once=True)
     await running
     assert scene.work.calls == [0.0]
     assert synced == []
     assert scene.events == [
-        WorkerDraining(reason="the gateway's command stop", seconds=0.0),
-        WorkerStopped(reason="the gateway's command stop", released=2),
+        WorkerDraining(reason="stop command from the gateway", seconds=0.0),
+        WorkerStopped(reason="stop command from the gateway", released=2),
     ]
 
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from parcelpost.clock import iso
 from parcelpost.events import EntryRefused, UpstreamOffline, UpstreamOnline
@@ -103,7 +104,8 @@ async def test_a_saved_result_is_sent_with_all_that_the_contract_asks_for(rig: R
 async def test_a_result_after_its_lease_is_sent_and_marked_late(rig: Rig) -> None:
     await rig.save("t1")
     claim = await rig.claim("t2")
-    await rig.lpm.heartbeat([claim], rig.clock.now() + timedelta(seconds=60))
+    soon = rig.clock.now() + timedelta(seconds=60)
+    await rig.lpm.add_tasks([replace(claim.task, lease_expires_at=soon, lease_id="l2")], leased=True)
     rig.clock.advance(120)
     await rig.lpm.save_result(claim, Result(data={"task": "t2"}, scraped_at=rig.clock.now()))
     await rig.settle()
@@ -127,7 +129,7 @@ async def test_entries_that_fail_beside_good_ones_hold_up_nobody_and_are_set_asi
         assert all("could not be stored" in (entry.last_error or "") for entry in aside)
         assert {entry.sync_attempts for entry in aside} == {5}
         gateway.behave()
-        assert await rig.lpm.reset_rejected() == len(BAD)
+        assert (await rig.lpm.admin.retry_results(Selection())).total() == len(BAD)
         await rig.settle()
         assert set(MANY) <= set(gateway.submissions)
 

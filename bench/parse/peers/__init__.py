@@ -1,4 +1,4 @@
-"""Ordinary scrapers of five platforms, written with BeautifulSoup: by id where a page has ids, else by label."""
+"""Ordinary scrapers for five platforms, written with BeautifulSoup: by id if the page has ids, else by label."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ READERS: Mapping[str, Callable[[BeautifulSoup], dict[str, Any]]] = {
 
 
 def read(platform: str, text: str, parser: str) -> dict[str, Any]:
-    """`parser`: html.parser or lxml. Text, not bytes: with those BeautifulSoup would first guess their encoding."""
+    """`parser`: html.parser or lxml. Takes text, because BeautifulSoup would first guess the encoding of bytes."""
     return READERS[platform](BeautifulSoup(text, parser))

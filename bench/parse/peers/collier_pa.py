@@ -6,7 +6,7 @@ from typing import Any
 
 from bs4 import BeautifulSoup
 
-from bench.parse.peers.reading import day, number, owner, text, whole
+from bench.parse.peers.values import day, number, owner, text, whole
 
 _AMOUNTS = {
     "land_value": "LandJustValue",
@@ -26,8 +26,12 @@ def read(soup: BeautifulSoup) -> dict[str, Any]:
     site, _, place = shown("FullAddressUnit").rpartition(", ")
     code, _, use = shown("UCDescription").partition(" - ")
     year, status, *_ = shown("RollType").split()
-    found: dict[str, Any] = {
+    record: dict[str, Any] = {
         "parcel_id": shown("ParcelID"),
+        "alternate_id": shown("StrapNumber"),
+        "tax_district": shown("MillageArea"),
+        "millage_rate": number(shown("TdDetailTotalMillage")),
+        "permit_count": len(soup.find(id="PermitAdditional").find_all("tr")),  # type: ignore[union-attr]
         "situs_address": site or None,
         "situs_city": place.rpartition(" ")[0] or None,
         "situs_zip": place.rpartition(" ")[2] or None,
@@ -38,13 +42,14 @@ def read(soup: BeautifulSoup) -> dict[str, Any]:
         "land_area_acres": number(shown("TotalAcres")),
         "tax_year": whole(year),
         "value_status": status.lower(),
+        "assessment_cap_value": (number(shown("SohBenefit")) or 0) + (number(shown("NonSchool10PctBenefit")) or 0),
         "exemption_value": _exempt(soup),
         "sales": _sales(soup),
     }
-    found |= {name: number(shown(ident)) for name, ident in _AMOUNTS.items()}
-    found |= {name: number(text(soup.find(id=ident).find_all("td")[-1])) for name, ident in _ROWS.items()}  # type: ignore[union-attr]
-    found |= owner([line for at in range(1, 6) if (line := shown(f"OwnerLine{at}"))])
-    return found | {f"mailing_{name.lower()}": shown(f"Owner{name}") for name in ("City", "State", "Zip")}
+    record |= {name: number(shown(ident)) for name, ident in _AMOUNTS.items()}
+    record |= {name: number(text(soup.find(id=ident).find_all("td")[-1])) for name, ident in _ROWS.items()}  # type: ignore[union-attr]
+    record |= owner([line for at in range(1, 6) if (line := shown(f"OwnerLine{at}"))])
+    return record | {f"mailing_{name.lower()}": shown(f"Owner{name}") for name in ("City", "State", "Zip")}
 
 
 def _exempt(soup: BeautifulSoup) -> float:
@@ -57,10 +62,10 @@ def _exempt(soup: BeautifulSoup) -> float:
 
 
 def _sales(soup: BeautifulSoup) -> list[dict[str, Any]]:
-    found = []
+    sales = []
     count = 1
     while (row := soup.find(id=f"TrSale{count}")) is not None:
         sold, book_page, price = (text(cell) for cell in row.find_all("td"))
-        found.append({"date": day(sold, "%m/%d/%y"), "book_page": book_page, "price": number(price)})
+        sales.append({"date": day(sold, "%m/%d/%y"), "book_page": book_page, "price": number(price)})
         count += 1
-    return found
+    return sales

@@ -1,4 +1,4 @@
-"""`grizzly_gis`: tables in tables, where a value stands in the cell behind its label."""
+"""`grizzly_gis`: nested tables with a value in the cell after its label."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from bs4 import BeautifulSoup, Tag
 from bs4.element import NavigableString
 
-from bench.parse.peers.reading import day, lines, number, owner, rows, text, whole
+from bench.parse.peers.values import day, lines, number, owner, rows, text, whole
 
 _TITLE = re.compile(r"(\d{4}) (Certified|Working|Preliminary) Values")
 _TAX_LINK = re.compile(r"linkTax/\?PIN=([^&]+)&")
@@ -16,7 +16,10 @@ _VALUES = {
     "Mkt Land": "land_value",
     "Building": "building_value",
     "XFOB": "extra_feature_value",
+    "Ag Land": "classified_land_value",
     "Just": "market_value",
+    "Class": "classified_use_value",
+    "SOH Cap": "assessment_cap_value",
     "Assessed": "assessed_value",
 }
 
@@ -25,10 +28,14 @@ def read(soup: BeautifulSoup) -> dict[str, Any]:
     behind = {_label(cell): cell.find_next_sibling("td") for cell in reversed(soup.find_all("td"))}
     street, _, city = (text(behind["Site"]) or "").rpartition(",")
     use, _, code = (text(behind["Use Code"]) or "").rpartition(" (")
-    links = (_TAX_LINK.search(one.string or "") for one in soup.find_all("script"))
+    links = (_TAX_LINK.search(script.string or "") for script in soup.find_all("script"))
     link = next(filter(None, links), None)
-    found: dict[str, Any] = {
-        "parcel_id": (text(soup.find("table", class_="parcelIDtable").find("b")) or "").split()[0],  # type: ignore[union-attr]
+    parcel_id, alternate_id, *_ = (text(soup.find("table", class_="parcelIDtable").find("b")) or "").split()  # type: ignore[union-attr]
+    record: dict[str, Any] = {
+        "parcel_id": parcel_id,
+        "alternate_id": alternate_id.strip("()"),
+        "data_date": day((text(soup.find(class_="dbEffDate")) or "").removeprefix("updated: ")),
+        "tax_district": text(behind["Tax District"]),
         "tax_account": link[1] if link else None,
         "situs_address": (street or city).strip() or None,
         "situs_city": city.strip() or None if street else None,
@@ -41,11 +48,11 @@ def read(soup: BeautifulSoup) -> dict[str, Any]:
         "sales": _sales(soup.find(id="parcelDetails_SalesTable")),
         "buildings": _buildings(soup.find(id="parcelDetails_BldgTable")),
     }
-    return found | owner(lines(behind["Owner"]))
+    return record | owner(lines(behind["Owner"]))
 
 
 def _label(cell: Tag) -> str:
-    """Its first text: a note's asterisk may follow in an element of its own."""
+    """Returns the first text of the cell: the asterisk of a note may follow in another element."""
     first = next(iter(cell.contents), None)
     return first.strip() if isinstance(first, NavigableString) else ""
 
@@ -56,27 +63,32 @@ def _valuations(soup: BeautifulSoup) -> list[dict[str, Any]]:
 
 
 def _valuation(table: Tag, title: re.Match[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {"year": int(title[1]), "status": title[2].lower()}
+    valuation: dict[str, Any] = {"year": int(title[1]), "status": title[2].lower()}
     for row in table.find_all("tr"):
         shown = row.find_all("td")
         name = _VALUES.get(_label(shown[0]))
         if name:
-            found[name] = number(text(shown[1]))
+            valuation[name] = number(text(shown[1]))
         elif _label(shown[0]) == "Exempt":
             *codes, amount = (text(row) or "").split()[1:]
-            found |= {"exemptions": [one for one in codes if one.isalpha()], "exemption_value": number(amount)}
+            valuation |= {"exemptions": [code for code in codes if code.isalpha()], "exemption_value": number(amount)}
     for label in table.find_all("b", class_="TaxableValue_labels"):
         key = {"county:": "taxable_value", "school:": "taxable_value_school"}.get(label.get_text())
         if key:
-            found[key] = number(str(label.next_sibling))
-    return found
+            valuation[key] = number(str(label.next_sibling))
+    return valuation
 
 
 def _sales(frame: Tag | None) -> list[dict[str, Any]]:
     shown = [cells for cells in rows(frame) if len(cells) > 5]
     names = ("book_page", "instrument", "vacant_improved", "qualified")
     return [
-        {"date": day(cells[0]), "price": number(cells[1]), **dict(zip(names, cells[2:6], strict=True))}
+        {
+            "date": day(cells[0]),
+            "price": number(cells[1]),
+            "reason_code": (cells[6] or "").partition(" ")[0] or None,
+            **dict(zip(names, cells[2:6], strict=True)),
+        }
         for cells in shown
     ]
 

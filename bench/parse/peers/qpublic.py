@@ -6,7 +6,7 @@ from typing import Any
 
 from bs4 import BeautifulSoup, Tag
 
-from bench.parse.peers.reading import day, lines, number, owner, rows, text, whole
+from bench.parse.peers.values import day, lines, number, owner, rows, text, whole
 
 _VALUES = {
     "Land Value Market Value": "land_value",
@@ -14,6 +14,7 @@ _VALUES = {
     "Yard Items": "extra_feature_value",
     "Total Just or Market Value": "market_value",
     "Classified Use or Assessed Value": "assessed_value",
+    "Capped Differential": "assessment_cap_value",
     "Exempt Value": "exemption_value",
     "Total Non School Taxable Value": "taxable_value",
     "School Taxable Value": "taxable_value_school",
@@ -21,11 +22,11 @@ _VALUES = {
 
 
 def read(soup: BeautifulSoup) -> dict[str, Any]:
-    modules = {text(one.find(class_="title")): one for one in soup.find_all("section")}
+    modules = {text(section.find(class_="title")): section for section in soup.find_all("section")}
     summary = _labelled(modules["Summary"])
     content = modules["Owners"].find(class_="module-content")
     land = rows(modules["Land"].find("table"))
-    found: dict[str, Any] = {
+    record: dict[str, Any] = {
         "parcel_id": summary["Parcel ID"],
         "tax_account": summary.get("Account Number"),
         "situs_address": summary.get("Property Address"),
@@ -35,11 +36,15 @@ def read(soup: BeautifulSoup) -> dict[str, Any]:
         "land_use_desc": summary.get("Land Use"),
         "land_use_code": (land[0][0] or "").rpartition("(")[2].rstrip(")"),
         "homestead": summary.get("Homestead") == "Y",
+        "tax_district": summary.get("Millage Group"),
+        "millage_rate": number(summary.get("Millage Rate")),
+        "data_date": day((text(soup.find(id="hlkLastUpdated")) or "").split()[3].rstrip(",")),
+        "permit_count": len(rows(modules["Permits"].find("table"))) if "Permits" in modules else 0,
         "valuations": _valuations(modules["Valuation"]),
         "sales": _sales(modules.get("Sales")),
         "buildings": _buildings(modules.get("Building Information")),
     }
-    return found | owner(lines(content)[1:])  # the first line is a heading
+    return record | owner(lines(content)[1:])  # the first line is a heading
 
 
 def _labelled(module: Tag) -> dict[str | None, str | None]:
@@ -51,19 +56,26 @@ def _valuations(module: Tag) -> list[dict[str, Any]]:
     table = module.find("table")
     if table is None:
         return []
-    years = [whole(text(one)) for one in table.find("thead").find_all("th")]  # type: ignore[union-attr]
+    years = [whole(text(heading)) for heading in table.find("thead").find_all("th")]  # type: ignore[union-attr]
     shown: list[dict[str, Any]] = [{"year": year} for year in years]
     for cells in rows(table):
         name = _VALUES.get(cells[1] or "")
-        for one, value in zip(shown, cells[2:], strict=True) if name else ():
-            one[name or ""] = number(value)
+        for valuation, value in zip(shown, cells[2:], strict=True) if name else ():
+            valuation[name or ""] = number(value)
     return shown
 
 
 def _sales(module: Tag | None) -> list[dict[str, Any]]:
     shown = rows(module.find("table")) if module is not None else []
     return [
-        {"date": day(cells[0]), "price": number(cells[1]), "book_page": cells[2], "instrument": cells[5]}
+        {
+            "date": day(cells[0]),
+            "price": number(cells[1]),
+            "book_page": cells[2],
+            "grantor": (cells[3] or "").rstrip(" ,").replace("UNKNOWN", "") or None,
+            "instrument": cells[5],
+            "reason_code": cells[6],
+        }
         for cells in shown
     ]
 
@@ -71,4 +83,7 @@ def _sales(module: Tag | None) -> list[dict[str, Any]]:
 def _buildings(module: Tag | None) -> list[dict[str, Any]]:
     tables = module.find_all("table") if module is not None else []
     shown = [_labelled(table) for table in tables]
-    return [{"year_built": whole(one["Actual Year Built"]), "base_sqft": number(one["Heated Area"])} for one in shown]
+    return [
+        {"year_built": whole(building["Actual Year Built"]), "base_sqft": number(building["Heated Area"])}
+        for building in shown
+    ]

@@ -19,14 +19,14 @@ from parcelpost.storage import admin
 from parcelpost.storage.admin import CHANGES, Admin, Flags, Operation, PlannedAction, Progress, Selection, stored_until
 
 _OF_ONE = {
-    PlannedAction.PROCESSING: "{id!r} is being processed by {holder}: wait until it ends, or stop that worker",
+    PlannedAction.PROCESSING: "{id!r} is being processed by {holder}: wait until it finishes, or stop that worker",
     PlannedAction.CHILD: "{id!r} is an additional record of another task's page, and is deleted with that task",
     PlannedAction.PENDING: "{id!r} is pending",
     PlannedAction.ENDED: "{id!r} has already ended",
     PlannedAction.COMPLETED: "{id!r} is completed (add --completed to scrape it again)",
-    PlannedAction.UNREPORTED: "the end of {id!r} is not reported upstream yet (reject its result if it never will be)",
+    PlannedAction.UNREPORTED: "the outcome of {id!r} has not been reported yet (if it never will be, reject it)",
     PlannedAction.PAGE_SHARED: "other results need the page of {id!r}: delete the task with all its records",
-    PlannedAction.DELIVERED: "the result of {id!r} was delivered",
+    PlannedAction.DELIVERED: "the result of {id!r} has already been delivered",
     PlannedAction.WAITING: "the result of {id!r} is already waiting to be sent",
     PlannedAction.REJECTED: "the result of {id!r} is already rejected",
 }
@@ -40,7 +40,7 @@ _OF_MANY = {
     PlannedAction.PENDING: "pending",
     PlannedAction.ENDED: "already ended",
     PlannedAction.COMPLETED: "completed (add --completed)",
-    PlannedAction.UNREPORTED: "whose end is not reported upstream yet",
+    PlannedAction.UNREPORTED: "not reported upstream yet",
     PlannedAction.PAGE_SHARED: "whose page other results need",
     PlannedAction.DELIVERED: "delivered",
     PlannedAction.WAITING: "waiting to be sent",
@@ -53,7 +53,7 @@ _UNDELIVERED_MANY = {"retried": "not delivered yet", "deleted": "never delivered
 def refusal_text(past: str, noun: str, task_id: str, planned: PlannedAction | None, holder: str | None) -> str:
     """`planned` is None if there is no such task or result."""
     if planned is None:
-        return f"there is no {'task' if noun == 'task' else 'result of a task'} {task_id!r}"
+        return f"there is no {'task' if noun == 'task' else 'result for task'} {task_id!r}"
     text = _UNDELIVERED[past] if planned is PlannedAction.UNDELIVERED else _OF_ONE[planned]
     return text.format(id=task_id, holder=holder)
 
@@ -94,7 +94,7 @@ def run_bulk_action(
         if _acted_on(plan.counts) > (0 if action.asks_for_one else 1):
             confirm(_question(action, plan))
         if plan.records and not flags.force:
-            confirm(f"{_loss(plan.records)} Delete {'it' if plan.records == 1 else 'them'}, too?")
+            confirm(f"{_loss(plan.records)} Delete {'it' if plan.records == 1 else 'them'} as well?")
             plan = run_async(store, _plan(action, plan.which, flags._replace(force=True), store, lets_ask=True))
     done = run_async(store, _change(action, plan, store)) if _acted_on(plan.counts) else Counter[PlannedAction]()
     _print_outcome(action, done, plan, as_json=as_json, dry_run=False)
@@ -174,7 +174,7 @@ def _print_outcome(action: BulkAction, done: ActionCounts, plan: _Plan, *, as_js
         print_json({action.past: done.get(PlannedAction.APPLY, 0), **more, "kept": kept, "dry_run": dry_run})
         return
     if dry_run:
-        would_ask = f"Nothing was changed. It would ask: {_question(action, plan)}"
+        would_ask = f"Nothing was changed. The command would ask: {_question(action, plan)}"
         print(would_ask if _acted_on(done) else "Nothing would change.")
     else:
         print(printable(action.done(done)))
@@ -192,7 +192,7 @@ def retry_action(noun: str) -> BulkAction:
             operation=admin.RETRY_TASKS,
             noun="task",
             past="retried",
-            change=lambda admin, selection, flags, progress: admin.retry_tasks(selection, flags, progress),
+            change=Admin.retry_tasks,
             question=lambda counts: f"Retry {total_text(counts, 'task')}?",
             done=lambda counts: f"{total_text(counts, 'task')} pending again.",
             asks_for_one=False,
@@ -201,7 +201,7 @@ def retry_action(noun: str) -> BulkAction:
         operation=admin.RETRY_RESULTS,
         noun="result",
         past="retried",
-        change=lambda admin, selection, flags, progress: admin.retry_results(selection, flags, progress),
+        change=Admin.retry_results,
         question=lambda counts: f"Send {total_text(counts, 'rejected result')} again?",
         done=lambda counts: f"{total_text(counts, 'result')} will be sent again.",
         asks_for_one=False,
@@ -215,8 +215,8 @@ def reject_action(noun: str, reason: str) -> BulkAction:
             noun="task",
             past="rejected",
             change=lambda admin, selection, _, progress: admin.reject_tasks(selection, reason, progress),
-            question=lambda counts: f"End {total_text(counts, 'pending task')} as failed?",
-            done=lambda counts: f"{total_text(counts, 'task')} failed: {reason}.",
+            question=lambda counts: f"Mark {total_text(counts, 'pending task')} as failed?",
+            done=lambda counts: f"{total_text(counts, 'task')} marked as failed: {reason}.",
         )
     return BulkAction(
         operation=admin.REJECT_RESULTS,
@@ -234,7 +234,7 @@ def delete_action(noun: str) -> BulkAction:
             operation=admin.DELETE_TASKS,
             noun="task",
             past="deleted",
-            change=lambda admin, selection, flags, progress: admin.delete_tasks(selection, flags, progress),
+            change=Admin.delete_tasks,
             question=_delete_tasks_question,
             done=_delete_tasks_summary,
         )
@@ -242,7 +242,7 @@ def delete_action(noun: str) -> BulkAction:
         operation=admin.DELETE_RESULTS,
         noun="result",
         past="deleted",
-        change=lambda admin, selection, flags, progress: admin.delete_results(selection, flags, progress),
+        change=Admin.delete_results,
         question=_delete_results_question,
         done=_delete_results_summary,
     )
@@ -254,25 +254,29 @@ def _pronoun(counts: ActionCounts) -> str:
 
 def _delete_tasks_question(counts: ActionCounts) -> str:
     reported, retried = counts.get(PlannedAction.FAIL_AND_REPORT, 0), counts.get(PlannedAction.FAIL_AND_KEEP, 0)
-    upstream = f" An upstream waits for {reported:,} of them and will be told that they failed." if reported else ""
+    upstream = (
+        f" The upstream is waiting for {reported:,} of them and will be notified that they failed." if reported else ""
+    )
     results = f" {retried:,} of them were due to run again: their earlier results are kept." if retried else ""
     return f"Delete {total_text(counts, 'task')} with results and pages?{upstream}{results}"
 
 
 def _delete_tasks_summary(counts: ActionCounts) -> str:
     reported, retried = counts.get(PlannedAction.FAIL_AND_REPORT, 0), counts.get(PlannedAction.FAIL_AND_KEEP, 0)
-    upstream = f" {reported:,} failed: they are deleted after the upstream has been told." if reported else ""
+    upstream = (
+        f" {reported:,} marked as failed: they will be deleted once the upstream has been notified." if reported else ""
+    )
     results = f" {retried:,} will not run again: their earlier results are kept." if retried else ""
     return f"{count(counts.get(PlannedAction.APPLY, 0), 'task')} deleted.{upstream}{results}"
 
 
 def _delete_results_question(counts: ActionCounts) -> str:
     reported = counts.get(PlannedAction.FAIL_AND_REPORT, 0)
-    upstream = f" For {reported:,} of them the upstream will be told that the task failed." if reported else ""
+    upstream = f" For {reported:,} of them, the upstream will be notified that the task failed." if reported else ""
     return f"Delete {total_text(counts, 'result')} with pages?{upstream}"
 
 
 def _delete_results_summary(counts: ActionCounts) -> str:
     reported = counts.get(PlannedAction.FAIL_AND_REPORT, 0)
-    upstream = f" For {reported:,} of them, the upstream will be told that the task failed." if reported else ""
+    upstream = f" For {reported:,} of them, the upstream will be notified that the task failed." if reported else ""
     return f"{total_text(counts, 'result')} deleted.{upstream}"

@@ -1,25 +1,24 @@
-"""Builds platforms, county sites and the upstream from the settings."""
+"""Builds platforms, county sites, the upstream, fetch and browser options from the settings."""
 
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from parcelpost import __version__
 from parcelpost.clock import Clock
-from parcelpost.errors import InvalidSettings, extra_hint
 from parcelpost.scrapers.counties import load_counties
 from parcelpost.scrapers.county_scraper import CountySites
 from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.scrapers.fetch.exchange import FetchOptions
 from parcelpost.scrapers.records.field_maps import FieldMap, FieldMaps, build_field_map, load_field_maps
 from parcelpost.settings import Settings
-from parcelpost.settings.secrets import read_token
+from parcelpost.settings.secrets import PROXY_LOGIN_VARIABLE, read_token
 from parcelpost.upstream.base import Upstream
 from parcelpost.upstream.gateway import GatewayClient
 from parcelpost.upstream.http import base_url
@@ -52,9 +51,23 @@ def scraper_factory(settings: Settings, sites: CountySites) -> ScraperFactory:
     return factory
 
 
+def fetch_options(settings: Settings, environment: Mapping[str, str]) -> FetchOptions:
+    fetch = settings.fetch
+    contact = f" (+{fetch.contact})" if fetch.contact else ""
+    return FetchOptions(
+        user_agent=fetch.user_agent or f"parcelpost/{__version__}{contact}",
+        pace_seconds=fetch.pace_seconds,
+        concurrency_per_host=fetch.concurrency_per_host,
+        timeout_seconds=fetch.timeout_seconds,
+        max_page_bytes=min(fetch.max_page_bytes, settings.storage.max_page_bytes),
+        proxy=fetch.proxy,
+        proxy_login=environment.get(PROXY_LOGIN_VARIABLE, ""),
+        allow_private=fetch.allow_private,
+        obey_robots=fetch.obey_robots,
+    )
+
+
 _NO_TOKEN = "none"  # noqa: S105 - sent to a gateway on this machine that needs no token
-_KEY_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
-_NEEDED = {"google.cloud.firestore_v1": "google-cloud-firestore", "obstore": "obstore"}
 
 
 @asynccontextmanager
@@ -67,7 +80,7 @@ async def open_upstream(
 ) -> AsyncIterator[Upstream]:
     """Opens the configured upstream. With `lpm`, accepts only the gateway that store knows. Raises InvalidSettings."""
     if settings.worker.upstream == "firestore":
-        _keep_grpc_quiet()
+        keep_grpc_quiet()
         from parcelpost.upstream.firestore.client import open_firestore
 
         async with open_firestore(settings.firestore, environment, worker_id, clock) as firestore:
@@ -84,43 +97,6 @@ async def open_upstream(
         yield NullUpstream()
 
 
-def secret_warnings(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Warnings about secret files that other users can read or write."""
-    if settings.worker.upstream == "gateway":
-        return read_token(settings.gateway, environment).warnings
-    name, file = "firestore.credentials_file", settings.firestore.credentials_file
-    if not file:
-        name, file = _KEY_VARIABLE, environment.get(_KEY_VARIABLE, "")
-    key = Path(file)
-    if not file or not key.is_file() or not key.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
-        return ()
-    return (f"{name} {key} is readable or writable by every user of this machine: run 'chmod 600' on it",)
-
-
-def check_firestore(settings: Settings, environment: Mapping[str, str]) -> None:
-    """Checks what can be checked without connecting. Raises InvalidSettings."""
-    if settings.worker.upstream != "firestore":
-        return
-    if missing := [package for module, package in _NEEDED.items() if not _is_installed(module)]:
-        are = "are" if len(missing) > 1 else "is"
-        raise InvalidSettings(
-            f"worker.upstream is firestore, but {' and '.join(missing)} {are} not installed",
-            hint=extra_hint("firestore"),
-        )
-    _keep_grpc_quiet()
-    from parcelpost.upstream.firestore.client import EMULATOR_VARIABLE, read_named
-
-    if settings.firestore.credentials_file or not environment.get(EMULATOR_VARIABLE):
-        read_named(settings.firestore.credentials_file, environment)
-
-
-def _keep_grpc_quiet() -> None:
+def keep_grpc_quiet() -> None:
     """Call before importing grpc: it would write into our log output."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # the parent package is missing
-        return False

@@ -38,7 +38,6 @@ from parcelpost.storage.options import StoreOptions
 
 if TYPE_CHECKING:
     from parcelpost.gateway.ledger.base import Ledger
-    from parcelpost.storage.lpm import LocalPersistenceManager
 
 
 def store_options(settings: Settings) -> StoreOptions:
@@ -98,10 +97,10 @@ def run_async(store: StoreContext, work: Coroutine[Any, Any, T]) -> T:
 
 
 def with_store_name(error: StoreError, store: StoreContext) -> StoreError:
-    """With the store's name in what to do about damage: it is told where other stores may be meant."""
+    """Names the store in the hint about damage: the default hint would be about the default store."""
     if type(error) is StoreCorrupt and error.hint == StoreCorrupt.hint:
         check = store_command("check", store)
-        error.hint = f"run '{check}': it says whether to salvage what can be read, or to restore a backup"
+        error.hint = f"run '{check}' to find out whether to salvage readable rows or restore a backup"
     return error
 
 
@@ -131,8 +130,6 @@ async def open_for_reading(store: StoreContext, *, patience: float | None = None
 @asynccontextmanager
 async def open_for_writing(store: StoreContext) -> AsyncIterator[LocalPersistenceManager]:
     """The store opened as a worker does, with crashed processes recovered. Never created, never migrated."""
-    from parcelpost.storage.lpm import LocalPersistenceManager
-
     require_store(store.path)
     async with LocalPersistenceManager.open(
         store.path,
@@ -156,10 +153,10 @@ def require_store(store: Path) -> None:
         recovery.check_not_moved(store)
         raise StoreNotFound(f"there is no store at {store}")
     if store.is_dir():
-        raise NotAStore(f"{store} is a folder", hint="give --store the path of the store's file")
+        raise NotAStore(f"{store} is a folder", hint="set --store to the path of the store's file")
     if problem := db.file_problem(store) or ("" if store.stat().st_size else "is empty"):
         if backup.list_backups(store):
-            raise StoreCorrupt(f"{store} {problem}, but there are backups of a store beside it")
+            raise StoreCorrupt(f"{store} {problem}, but there are backups of a store next to it")
         raise NotAStore(f"{store} {problem}")
 
 
@@ -171,10 +168,12 @@ async def openers(store: StoreContext, *, with_silence: bool = False) -> tuple[l
     try:
         async with locks.gate(live, CLOCK, store.settings.storage.busy_timeout_seconds):
             alive, dead = locks.owners(live)
-    except StoreBusy:  # a process that hangs may hold the gate: then that is what should be told
+    except StoreBusy:  # a process that hangs may hold the gate: then that is what should be reported
         alive, dead = locks.owners(live)
     silent = await _silent_seconds(live, alive, store.settings.storage.hung_after_seconds) if with_silence else {}
-    return [_opener(live, one, silent.get(one, 0.0)) for one in alive], [_opener(live, one) for one in dead]
+    return [_opener(live, owner_id, silent.get(owner_id, 0.0)) for owner_id in alive], [
+        _opener(live, owner_id) for owner_id in dead
+    ]
 
 
 async def _silent_seconds(live: Path, alive: list[str], longest: float) -> dict[str, float]:
@@ -183,11 +182,13 @@ async def _silent_seconds(live: Path, alive: list[str], longest: float) -> dict[
     As that may have been set, or the machine may have slept, they are given the time for one more.
     """
     now = CLOCK.now().timestamp()
-    beats = {one: beat for one in alive if (beat := locks.last_beat(live, one)) is not None}
-    late = {one: beat for one, beat in beats.items() if abs(now - beat) > longest}
+    beats = {owner_id: beat for owner_id in alive if (beat := locks.last_beat(live, owner_id)) is not None}
+    late = {owner_id: beat for owner_id, beat in beats.items() if abs(now - beat) > longest}
     if late:
         await CLOCK.sleep(_ONE_MORE_BEAT_SECONDS)
-    return {one: max(now - beat, longest) for one, beat in late.items() if locks.last_beat(live, one) == beat}
+    return {
+        owner_id: max(now - beat, longest) for owner_id, beat in late.items() if locks.last_beat(live, owner_id) == beat
+    }
 
 
 def _opener(live: Path, owner_id: str, silent_seconds: float = 0.0) -> Opener:
@@ -246,7 +247,7 @@ async def connect_ledger(server: ServerSettings, *, create: bool = False) -> Asy
     if not create and not where.startswith(_POSTGRES) and not Path(where).exists():
         raise LedgerError(
             f"there is no ledger at {where}",
-            hint="name the one that is meant with --database or server.database",
+            hint="set --database or server.database to the ledger's location",
         )
     with needed_packages():
         from parcelpost.gateway.ledger.factory import open_ledger

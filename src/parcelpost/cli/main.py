@@ -1,4 +1,4 @@
-"""The `parcelpost` program: its list of commands, and the exit codes."""
+"""The `parcelpost` program: its list of commands, imported when they are run, and the exit codes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,94 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
 from parcelpost import __version__
-from parcelpost.cli.lazy import LazyCommand, skip_pydantic
-from parcelpost.cli.output import printable
+from parcelpost.cli.output import examples, printable
 from parcelpost.errors import ParcelpostError
+
+_PLAIN_TYPES = (str, Path)
+
+
+def skip_pydantic(command: Any) -> None:
+    """Texts, paths and defaults of the command are taken as they are; typer sees to all else, as it would have.
+
+    Reaches into typer (0.29). Where another version does this otherwise, nothing is gained and nothing lost.
+    """
+    for below in getattr(command, "commands", {}).values():
+        skip_pydantic(below)
+    of_typer = command.get_params
+
+    def get_params(context: Any) -> Any:
+        parameters = of_typer(context)
+        for parameter in parameters:
+            if getattr(parameter, "_runtime_param", of_typer) is None:
+                parameter._runtime_param = _PlainConverter(parameter.type_descriptor.annotation)
+        return parameters
+
+    command.get_params = get_params
+
+
+class _PlainConverter:
+    """What typer asks for a parameter's value."""
+
+    def __init__(self, annotation: Any) -> None:
+        self._annotation = annotation
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        is_several = param.multiple or param.nargs == -1
+        if value is None:
+            return () if is_several else None
+        if self._annotation in _PLAIN_TYPES and isinstance(value, _PLAIN_TYPES):
+            return self._annotation(value)
+        if self._annotation == list[str] and is_several and not isinstance(value, str):
+            return list(value)
+        if isinstance(self._annotation, type) and type(value) is self._annotation and value == param.default:
+            return value
+        param._runtime_param = None
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+class LazyCommand(TyperCommand):
+    """Stands for a command of `parcelpost.cli.commands`, or a group of them, until it is run.
+
+    `place` is `module:name`: a function, whose module has EXAMPLES, or a Typer. `help` is its line in the list.
+    """
+
+    def __init__(self, name: str, place: str, help: str) -> None:  # noqa: A002
+        super().__init__(name, help=help, rich_markup_mode=None)
+        self._called = name
+        self._place = place
+
+    def make_context(self, *arguments: Any, **named: Any) -> Any:
+        return self.real().make_context(*arguments, **named)
+
+    @cache  # noqa: B019 - there is one of each for as long as the program runs
+    def real(self) -> Any:
+        """The TyperCommand or TyperGroup."""
+        module_name, _, name = self._place.partition(":")
+        module = import_module(f"parcelpost.cli.commands.{module_name}")
+        target = getattr(module, name)
+        holder = typer.Typer(rich_markup_mode=None)
+        if isinstance(target, typer.Typer):
+            holder.add_typer(target, name=self._called)
+        else:
+            holder.command(self._called, epilog=module.EXAMPLES)(target)
+        command = get_group(holder).commands[self._called]
+        skip_pydantic(command)
+        return command
+
 
 GROUPS = {
     "Run": (
-        LazyCommand("demo", "demo:demo", "Scrape four simulated counties, with kill -9 on the way."),
+        LazyCommand("demo", "demo:demo", "Scrape four simulated counties while processes are killed."),
         LazyCommand("init", "init:init", "Write a settings file, parcelpost.toml."),
         LazyCommand("add", "add:add", "Add a task for one parcel."),
         LazyCommand("import", "import_file:import_", "Add a task for every row of a file."),
@@ -27,15 +102,15 @@ GROUPS = {
     ),
     "Monitor": (
         LazyCommand("status", "status:status", "Show the state of the worker and any problems."),
-        LazyCommand("top", "top:top", "Show a live screen of the worker."),
+        LazyCommand("top", "top:top", "Show a live view of the worker."),
         LazyCommand("log", "log:log", "Show recent deliveries and downloads."),
         LazyCommand("doctor", "doctor:doctor", "Run all checks and print a fix for each problem."),
     ),
     "Data": (
         LazyCommand("tasks", "tasks:app", "List, show, retry, reject or delete tasks."),
         LazyCommand("results", "results:app", "List, show, retry, reject or delete results."),
-        LazyCommand("export", "export:export", "Write the records as CSV, Excel, Parquet or a map."),
-        LazyCommand("reparse", "reparse:reparse", "Parse the stored pages again with the current parsers."),
+        LazyCommand("export", "export:export", "Export records to CSV, Excel, Parquet or map files."),
+        LazyCommand("reparse", "reparse:reparse", "Re-parse stored pages with the current parsers."),
     ),
     "Platforms": (
         LazyCommand("platforms", "platforms:app", "List the platforms and their health; pause and resume them."),
@@ -52,7 +127,6 @@ GROUPS = {
     ),
 }
 COMMANDS = tuple(command for commands in GROUPS.values() for command in commands)
-
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """The output is a file on a full disk, or a terminal that is gone."""
@@ -90,16 +164,13 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback(
-    epilog="""
-    Examples:
-
-    \b
-      parcelpost demo
-      parcelpost add echo 1-23-4 --state CT --county hartford
-      parcelpost run --mode standalone --until-empty
-      parcelpost status
-      parcelpost run --help
-    """
+    epilog=examples(
+        "parcelpost demo",
+        "parcelpost add echo 1-23-4 --state CT --county hartford",
+        "parcelpost run --mode standalone --until-empty",
+        "parcelpost status",
+        "parcelpost run --help",
+    )
 )
 def _options(
     version: Annotated[

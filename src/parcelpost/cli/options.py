@@ -90,7 +90,7 @@ def parse_moment(text: str, now: datetime) -> datetime:
     except (ValueError, OverflowError):
         raise InvalidInput(
             f"not a valid date or time: {text!r:.80}",
-            hint="such as 2026-11-15, 2026-11-15T19:50, or an age: 30min, 2h, 3d",
+            hint="use a date or time such as 2026-11-15 or 2026-11-15T19:50, or an age such as 30min, 2h or 3d",
         ) from None
 
 
@@ -99,10 +99,12 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most this many.")]
 After = Annotated[
     int,
-    typer.Option("--after", metavar="N", min=0, help="Continue after this number, printed at the end of a full list."),
+    typer.Option(
+        "--after", metavar="N", min=0, help="Continue after this number, as printed at the end of a truncated list."
+    ),
 ]
 Platform = Annotated[str | None, typer.Option("--platform", metavar="NAME", help="Only for this platform.")]
-Parcel = Annotated[str | None, typer.Option("--parcel", metavar="ID", help="Only for this parcel id.")]
+Parcel = Annotated[str | None, typer.Option("--parcel", metavar="ID", help="Only for this parcel ID.")]
 AnyPlatform = Annotated[
     bool,
     typer.Option(

@@ -110,11 +110,6 @@ def _text(cell: Cell) -> str:
     return f"{cell:,}" if isinstance(cell, int) else printable(cell)
 
 
-def print_page(what: str, headers: Sequence[str], rows: list[tuple[Cell, ...]], limit: int) -> None:
-    """Prints at most `limit` rows, each starting with its seq, and says if there are more."""
-    if not rows:
-        print(f"No {what}s.")
-        return
-    print_lines(table(headers, rows[:limit]))
-    if len(rows) > limit:
-        print(f"More: --after {rows[limit - 1][0]}")
+def examples(*commands: str) -> str:
+    """The epilog of a command's help: `\\b` keeps its lines as they are."""
+    return "\n".join(("", "Examples:", "", "\b", *(f"  {command}" for command in commands), ""))

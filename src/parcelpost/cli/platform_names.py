@@ -14,7 +14,7 @@ from parcelpost.model import Task
 from parcelpost.scrapers.platforms import ECHO, GROUP, NAMES
 from parcelpost.settings import Settings
 
-_ENTRY = "add the county to the file that fetch.counties_file names"
+_ENTRY = "add the county to the file set as fetch.counties_file"
 
 
 class KnownPlatforms:
@@ -53,17 +53,21 @@ class KnownPlatforms:
         if task.platform not in self._of_counties or target.url:
             return
         if self._counties.find(task.platform, target.state, target.county) is None:
-            hint = f"{_ENTRY}, give the url of the page, or use {self._override} to accept it anyway"
+            hint = f"{_ENTRY}, provide the URL of the page, or use {self._override} to accept it anyway"
             raise InvalidInput(self._unknown(task.platform, target.state, target.county), hint=hint)
 
     @lru_cache(maxsize=1_000)  # noqa: B019 - one command's
     def _unknown(self, platform: str, state: str, county: str) -> str:
         if not county:
-            return f"{platform} needs a county, or the url of the parcel's page"
+            return f"{platform} needs a county, or the URL of the parcel's page"
         here = f"{county}, {state}" if state else county
-        there = {f"{one.county}, {one.state}".lower(): one for one in self._counties if one.platform == platform}
+        there = {
+            f"{county.county}, {county.state}".lower(): county
+            for county in self._counties
+            if county.platform == platform
+        }
         close = difflib.get_close_matches(here.lower()[:100], there, n=1, cutoff=0.0)
-        nearest = f"; the closest match is {there[close[0]].county}, {there[close[0]].state}" if close else ""
+        nearest = f" (did you mean {there[close[0]].county}, {there[close[0]].state}?)" if close else ""
         return f"{platform} has no known site for {here}{nearest}"
 
 
@@ -75,21 +79,35 @@ def platform_names(settings: Settings) -> frozenset[str]:
 
 def canonical_platform(name: str, known: frozenset[str], override: str = "--any-platform") -> str:
     """The platform's canonical name, matched case-insensitively. Raises InvalidInput if it is unknown."""
-    found = _find_spelling(name, known)
-    if not found:
+    spelling = _find_spelling(name, known)
+    if not spelling:
         hint = f"known platforms: {', '.join(sorted(known))}; use {override} to accept it anyway"
-        raise InvalidInput(unknown_platform(name, known), hint=hint)
-    return found
+        raise InvalidInput(_unknown_text(name, known), hint=hint)
+    return spelling
+
+
+def require_platform(name: str, known: frozenset[str]) -> None:
+    """Raises InvalidInput if it is unknown."""
+    if name not in known:
+        raise unknown_platform(name, known)
+
+
+def unknown_platform(name: str, known: frozenset[str]) -> InvalidInput:
+    return InvalidInput(_unknown_text(name, known), hint=f"known platforms: {', '.join(sorted(known))}")
 
 
 @lru_cache(maxsize=1_000)
-def unknown_platform(name: str, known: frozenset[str]) -> str:
+def _unknown_text(name: str, known: frozenset[str]) -> str:
     """The error message for an unknown platform."""
-    lower = {one.lower(): one for one in known}
+    lower = {platform.lower(): platform for platform in known}
     close = difflib.get_close_matches(name.lower()[:100], sorted(lower), n=1)
     return f"unknown platform {name!r:.60}" + (f" (did you mean {lower[close[0]]}?)" if close else "")
 
 
 @lru_cache(maxsize=1_000)
 def _find_spelling(name: str, known: frozenset[str]) -> str:
-    return name if name in known else next((one for one in sorted(known) if one.lower() == name.lower()), "")
+    return (
+        name
+        if name in known
+        else next((platform for platform in sorted(known) if platform.lower() == name.lower()), "")
+    )

@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from parcelpost.cli.options import (
-    After,
-    AsJson,
-    ConfigOption,
-    Limit,
-    SetOption,
-    StoreOption,
-    Yes,
-    store_context,
-)
+from parcelpost.cli.options import After, AsJson, ConfigOption, Limit, SetOption, StoreOption, Yes, store_context
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Priority, Source, TaskStatus
 
@@ -40,10 +31,10 @@ class DeliveryState(StrEnum):
     REJECTED = "rejected"
 
 
-TaskIds = Annotated[list[str] | None, typer.Argument(help="Ids of the tasks.", metavar="TASK_ID")]
+TaskIds = Annotated[list[str] | None, typer.Argument(help="Task IDs.", metavar="TASK_ID")]
 Everything = Annotated[bool, typer.Option("--all", help="Select all of them.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would change.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason, shown with each of them.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, shown with each of them.")]
 Unsynced = Annotated[
     bool, typer.Option("--unsynced", help="Also delete records that were never delivered. They cannot be recovered.")
 ]
@@ -51,13 +42,14 @@ Status = Annotated[list[TaskStatus] | None, typer.Option("--status", help="Only 
 Platform = Annotated[str | None, typer.Option("--platform", metavar="NAME", help="Only this platform.")]
 State = Annotated[str | None, typer.Option("--state", metavar="STATE", help="Only this state, such as CT.")]
 County = Annotated[str | None, typer.Option("--county", metavar="COUNTY", help="Only this county.")]
-Parcel = Annotated[str | None, typer.Option("--parcel", metavar="ID", help="Only this parcel id.")]
+Parcel = Annotated[str | None, typer.Option("--parcel", metavar="ID", help="Only this parcel ID.")]
 FromSource = Annotated[Source | None, typer.Option("--source", help="Only tasks from this source.")]
 WithPriority = Annotated[PriorityOption | None, typer.Option("--priority", help="Only this priority.")]
 WithDelivery = Annotated[DeliveryState | None, typer.Option("--delivery", help="Only results in this delivery state.")]
 Error = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Only where the error contains this text.")]
 Since = Annotated[
-    str | None, typer.Option("--since", metavar="WHEN", help="Only what changed since then: 2026-11-15, 2h, 3d.")
+    str | None,
+    typer.Option("--since", metavar="WHEN", help="Only those changed since this time, such as 2026-11-15, 2h or 3d."),
 ]
 
 
@@ -104,13 +96,13 @@ class Filters(NamedTuple):
         is_filtered = selection != Selection()
         if task_ids:
             if is_filtered or everything:
-                raise InvalidInput("task ids cannot be combined with filters or --all", hint="use one or the other")
+                raise InvalidInput("task IDs cannot be combined with filters or --all", hint="use one or the other")
             return replace(selection, task_ids=tuple(dict.fromkeys(task_ids)))
         if is_filtered and everything:
             raise InvalidInput("--all cannot be combined with filters", hint="remove --all")
         if not is_filtered and not everything:
             raise InvalidInput(
-                f"no {noun}s were selected", hint=f"give task ids or filters (see --help), or --all for all {noun}s"
+                f"no {noun}s were selected", hint=f"specify task IDs or filters (see --help), or --all for all {noun}s"
             )
         return selection
 

@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from parcelpost.cli.components import known_sites, open_upstream, scraper_factory, secret_warnings
+from parcelpost.cli.components import fetch_options, known_sites, open_upstream, scraper_factory
 from parcelpost.cli.context import store_options
-from parcelpost.cli.fetch_setup import browser_pool, fetch_options
-from parcelpost.cli.health.environment import check_ready
+from parcelpost.cli.health.settings import check_ready, secret_warnings
+from parcelpost.cli.options import profiles_folder
 from parcelpost.cli.systemd import Service
 from parcelpost.clock import SystemClock
 from parcelpost.events import Emit, Event
 from parcelpost.health import Finding
 from parcelpost.log import make_log
+from parcelpost.scrapers.browser.pool import BrowserPool
+from parcelpost.scrapers.browser.renderer import RenderContext
 from parcelpost.scrapers.fetch.client import PageFetcher
 from parcelpost.settings import Settings
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.worker import probes
+from parcelpost.worker import health_pages
 from parcelpost.worker.context import Context
 from parcelpost.worker.control import Control
 from parcelpost.worker.identity import process_name, settle_worker_id
@@ -59,7 +61,12 @@ async def open_worker(
                 waits=True,
             )
         )
-        pool, browsing = await stack.enter_async_context(browser_pool(settings, lpm, clock, emit))
+        pool = await stack.enter_async_context(
+            BrowserPool.open(settings.browser, lpm.browsers, owner=lpm.owner_id, clock=clock, emit=emit)
+        )
+        browsing = RenderContext(
+            pool=pool, settings=settings.browser, profiles=profiles_folder(lpm.path), artifacts=lpm.artifacts
+        )
         fetching = fetch_options(settings, environment)
         fetcher = await stack.enter_async_context(
             PageFetcher.open(fetching, cache=lpm.cache, clock=clock, emit=emit, browsing=browsing)
@@ -90,10 +97,10 @@ async def open_worker(
         worker = Worker(context, tools)
         if service.is_watched:
             service.stuck = worker.stuck
-            service.problems = lambda: [found.message for found in worker.findings() if found.blocks_work]
+            service.problems = lambda: [finding.message for finding in worker.findings() if finding.blocks_work]
             worker.supervisor.add("service", service.step)
         if telemetry:
-            await stack.enter_async_context(probes.served(settings.http, _pages(worker, telemetry), emit))
+            await stack.enter_async_context(health_pages.served(settings.http, _pages(worker, telemetry), emit))
         yield worker
 
 
@@ -106,17 +113,17 @@ def _telemetry(settings: Settings) -> Telemetry | None:
     return Telemetry()
 
 
-def _pages(worker: Worker, telemetry: Telemetry) -> dict[str, probes.Page]:
+def _pages(worker: Worker, telemetry: Telemetry) -> dict[str, health_pages.Page]:
     from parcelpost.telemetry import CONTENT_TYPE
 
-    def metrics() -> probes.Answer:
-        return probes.Answer(200, telemetry.page(), CONTENT_TYPE)
+    def metrics() -> health_pages.Answer:
+        return health_pages.Answer(200, telemetry.page(), CONTENT_TYPE)
 
     return {
-        "/healthz": lambda: probes.state(
+        "/healthz": lambda: health_pages.state(
             [Finding.of("worker.stuck", f"the {name} loop is stuck", "restart the worker") for name in worker.stuck()]
         ),
-        "/readyz": lambda: probes.state(worker.findings()),
+        "/readyz": lambda: health_pages.state(worker.findings()),
         "/metrics": metrics,
     }
 

@@ -30,7 +30,7 @@ from parcelpost.clock import SystemClock
 from parcelpost.errors import InvalidInput, InvalidSettings, ParcelpostError, StoreError, StoreFull
 from parcelpost.model import Json, Page, Result, Source, Target, Task
 from parcelpost.places import normalized
-from parcelpost.scrapers.plugins import to_json
+from parcelpost.scrapers.plugin_adapter import to_json
 from parcelpost.settings.sources import load
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from parcelpost.storage.health import Level
@@ -128,7 +128,7 @@ class ItemReader(Struct, frozen=True, kw_only=True):
         )
         if not target.parcel_id:
             name = self._name("parcel_id")
-            raise InvalidInput(f"the item has no {name}", hint="name its field in PARCELPOST_FIELDS")
+            raise InvalidInput(f"the item has no {name}", hint="set the name of its field in PARCELPOST_FIELDS")
         target = normalized(target)
         data = self._record(found, target)
         return self._task(target, data), Result(data=data, scraped_at=now, page=page)
@@ -138,7 +138,7 @@ class ItemReader(Struct, frozen=True, kw_only=True):
         try:
             said = {name: to_json(value) for name, value in found.asdict().items() if name != self._name("html")}
         except (TypeError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidInput(f"the item is not JSON: {error}") from None
+            raise InvalidInput(f"the item cannot be stored as JSON: {error}") from None
         return {**own, "platform": self.platform, **said}
 
     def _task(self, target: Target, data: Mapping[str, Json]) -> Task:
@@ -207,7 +207,7 @@ class ParcelpostPipeline:
             _DRIVER_LOG.setLevel(logging.INFO)
         await _wait(self._store.open())
         await _wait(self._store.submit(self._look))
-        _log.info("Items go into the store %s as platform %s", self._path, self._items.platform)
+        _log.info("Storing items in %s as platform %s", self._path, self._items.platform)
 
     async def close_spider(self, spider: object = None) -> None:
         await _wait(self._store.close())
@@ -237,7 +237,7 @@ class ParcelpostPipeline:
             except StoreError as error:
                 if not error.retry_helps or self._is_failing or _CLOCK.monotonic() >= give_up_at:
                     raise
-                _log.warning("The store does not take items for now: %s (%s)", error, error.hint)
+                _log.warning("The store cannot accept items at the moment: %s (%s)", error, error.hint)
             await _CLOCK.sleep(_RETRY_SECONDS)
 
     async def _look_for_room(self, lpm: LocalPersistenceManager) -> None:
@@ -245,7 +245,7 @@ class ParcelpostPipeline:
         if _CLOCK.monotonic() >= self._looked_at + _CHECK_SECONDS:
             await self._look(lpm)
         if self._level is Level.EXECUTOR_STOPS:
-            raise StoreFull(f"{self._path} has reached its cap, or the disk is nearly full")
+            raise StoreFull(f"{self._path} has reached its size limit, or the disk is nearly full")
 
     async def _look(self, lpm: LocalPersistenceManager) -> None:
         self._looked_at = _CLOCK.monotonic()
@@ -259,7 +259,7 @@ class ParcelpostPipeline:
         if self._is_failing or self._crawler.engine is None:
             return
         self._is_failing = True
-        _log.error("The store %s has failed: the crawl ends here", self._path)
+        _log.error("The store %s has failed: stopping the crawl", self._path)
         # Not awaited: closing waits for this very item.
         deferred_from_coro(self._crawler.engine.close_spider_async(reason="parcelpost_store_failed"))
 
@@ -296,7 +296,8 @@ def _item_reader(settings: BaseSettings, spider_name: str) -> ItemReader:
     fields = settings.getdict("PARCELPOST_FIELDS")
     if unknown := sorted(set(fields) - set(OWN_FIELDS)):
         raise InvalidSettings(
-            f"PARCELPOST_FIELDS names {', '.join(map(str, unknown))}", hint=f"its keys are {', '.join(OWN_FIELDS)}"
+            f"PARCELPOST_FIELDS has unknown keys: {', '.join(map(str, unknown))}",
+            hint=f"the known keys are {', '.join(OWN_FIELDS)}",
         )
     return ItemReader(
         platform=settings.get("PARCELPOST_PLATFORM") or spider_name,

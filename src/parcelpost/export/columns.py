@@ -34,7 +34,8 @@ def _columns(kind: Kind, names: str) -> tuple[Column, ...]:
 
 
 _VALUE_COLUMNS = (
-    *_columns(Kind.MONEY, "land_value building_value extra_feature_value market_value assessed_value"),
+    *_columns(Kind.MONEY, "land_value building_value extra_feature_value classified_land_value market_value"),
+    *_columns(Kind.MONEY, "classified_use_value assessment_cap_value assessed_value"),
     *_columns(Kind.TEXTS, "exemptions"),
     *_columns(Kind.MONEY, "exemption_value taxable_value taxable_value_school"),
 )
@@ -43,25 +44,35 @@ KEY_COLUMNS = _columns(Kind.TEXT, "platform state county parcel_id")
 """What every table begins with: the parcel."""
 
 PARCEL_COLUMNS = (
-    *_columns(Kind.TEXTS, "owner_names mailing_lines"),
+    *_columns(Kind.TEXTS, "owner_names owner_lines"),
+    *_columns(Kind.TEXT, "ownership_type"),
+    *_columns(Kind.TEXTS, "mailing_lines"),
     *_columns(Kind.TEXT, "mailing_city mailing_state mailing_zip mailing_country situs_address situs_city situs_zip"),
     *_columns(Kind.NUMBER, "latitude longitude"),
-    *_columns(Kind.TEXT, "legal_description subdivision sec_twp_rng land_use_code land_use_desc zoning"),
+    *_columns(Kind.TEXT, "legal_description subdivision map_block_lot block lot sec_twp_rng"),
+    *_columns(Kind.TEXT, "land_use_code land_use_desc zoning flood_zone"),
     *_columns(Kind.NUMBER, "land_area_acres building_area_sqft"),
     *_columns(Kind.WHOLE, "year_built building_count"),
     *_columns(Kind.NUMBER, "bedrooms bathrooms"),
-    *_columns(Kind.WHOLE, "value_year"),
+    *_columns(Kind.WHOLE, "permit_count value_year"),
     *_columns(Kind.TEXT, "value_status"),
     *_VALUE_COLUMNS,
     *_columns(Kind.FLAG, "homestead"),
     *_columns(Kind.DATE, "last_sale_date"),
     *_columns(Kind.MONEY, "last_sale_price"),
     *_columns(Kind.TEXT, "last_sale_instrument last_sale_book_page"),
+    *_columns(Kind.TEXT, "tax_district"),
+    *_columns(Kind.NUMBER, "millage_rate"),
     *_columns(Kind.WHOLE, "tax_year"),
+    *_columns(Kind.TEXT, "tax_status"),
     *_columns(Kind.MONEY, "tax_amount tax_due"),
     *_columns(Kind.FLAG, "delinquent"),
     *_columns(Kind.TEXTS, "delinquent_years"),
-    *_columns(Kind.TEXT, "tax_account parcel_id_norm county_fips record_kind source_url raw_html_hash parser_version"),
+    *_columns(Kind.DATE, "data_date"),
+    *_columns(Kind.TEXT, "completeness"),
+    *_columns(Kind.TEXTS, "unreadable"),
+    *_columns(Kind.TEXT, "tax_account alternate_id parcel_id_norm county_fips record_kind source_url raw_html_hash"),
+    *_columns(Kind.TEXT, "parser_version field_map"),
 )
 """Fields of the record."""
 
@@ -86,21 +97,24 @@ LIEN_COLUMNS = (
     *_columns(Kind.WHOLE, "certificate_year tax_year"),
     *_columns(Kind.MONEY, "face_amount"),
     *_columns(Kind.NUMBER, "interest_rate_pct"),
-    *_columns(Kind.MONEY, "premium"),
-    *_columns(Kind.DATE, "sale_date"),
+    *_columns(Kind.MONEY, "premium interest_amount fees"),
+    *_columns(Kind.DATE, "sale_date certificate_sale_date"),
+    *_columns(Kind.FLAG, "subsequent_tax"),
     *_columns(Kind.TEXT, "holder_name holder_type status"),
     *_columns(Kind.DATE, "redemption_date"),
     *_columns(Kind.MONEY, "redemption_amount"),
     *_columns(Kind.DATE, "redemption_deadline"),
     *_columns(Kind.TEXT, "case_number"),
     *_columns(Kind.DATE, "auction_date"),
-    *_columns(Kind.MONEY, "opening_bid"),
+    *_columns(Kind.MONEY, "opening_bid high_bid surplus"),
     *_columns(Kind.FLAG, "is_otc"),
 )
 SALE_COLUMNS = (
     *_columns(Kind.DATE, "date"),
     *_columns(Kind.MONEY, "price"),
-    *_columns(Kind.TEXT, "book_page instrument qualified vacant_improved"),
+    *_columns(Kind.TEXT, "book_page clerk_number instrument qualified reason_code reason_desc"),
+    *_columns(Kind.FLAG, "multi_parcel"),
+    *_columns(Kind.TEXT, "vacant_improved grantor grantee"),
 )
 TAX_BILL_COLUMNS = (
     *_columns(Kind.WHOLE, "tax_year"),
@@ -110,8 +124,14 @@ TAX_BILL_COLUMNS = (
     *_columns(Kind.FLAG, "delinquent"),
     *_columns(Kind.DATE, "paid_date"),
     *_columns(Kind.MONEY, "paid_amount"),
+    *_columns(Kind.TEXTS, "flags"),
 )
-VALUATION_COLUMNS = (*_columns(Kind.WHOLE, "year"), *_columns(Kind.TEXT, "status"), *_VALUE_COLUMNS)
+VALUATION_COLUMNS = (
+    *_columns(Kind.WHOLE, "year"),
+    *_columns(Kind.TEXT, "status"),
+    *_VALUE_COLUMNS,
+    *_columns(Kind.MONEY, "tax_amount"),
+)
 BUILDING_COLUMNS = (
     *_columns(Kind.TEXT, "desc"),
     *_columns(Kind.WHOLE, "year_built"),
@@ -148,7 +168,7 @@ def _text(value: Any) -> str:
         return value if value.isprintable() else clean_text(value)
     if type(value) is int:
         return str(value)
-    raise ValueError("no text")
+    raise ValueError("not text")
 
 
 def _texts(value: Any) -> str | None:
@@ -162,7 +182,7 @@ def _whole(value: Any) -> int:
         return value
     number = _number(value)
     if number != (whole := int(number)):
-        raise ValueError("no whole number")
+        raise ValueError("not a whole number")
     return whole
 
 
@@ -170,7 +190,7 @@ def _number(value: Any) -> Decimal:
     if type(value) is int:
         value = Decimal(value)
     if type(value) is not Decimal or not _LEAST <= value.adjusted() < _MOST_DIGITS:
-        raise ValueError("no number that every format can hold")
+        raise ValueError("not a number that every format can represent")
     return value
 
 
@@ -186,19 +206,19 @@ def _money(value: Any) -> Decimal:
 
 def _flag(value: Any) -> bool:
     if type(value) is not bool:
-        raise ValueError("neither yes nor no")
+        raise ValueError("not a yes or no value")
     return value
 
 
 def _date(value: Any) -> date:
     if type(value) is not str or not _DATE.fullmatch(value):
-        raise ValueError("no date")
+        raise ValueError("not a date")
     return date.fromisoformat(value)
 
 
 def _moment(value: Any) -> datetime:
     if not isinstance(value, datetime):
-        raise ValueError("no moment")
+        raise ValueError("not a date and time")
     return value
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from parcelpost.errors import InvalidInput, ParcelpostError
-from parcelpost.system import make_private
+from parcelpost.files_and_sockets import make_private
 
 _LOOK_SECONDS = 0.1
 
@@ -149,7 +149,7 @@ class StdoutDestination:
         return self._stream
 
     def path(self, name: str) -> Path:
-        raise InvalidInput(f"{name} does not go to stdout")
+        raise InvalidInput(f"{name} cannot be written to stdout")
 
     def stop(self) -> None:
         self._stopped = True
@@ -184,9 +184,9 @@ def refuse_existing(paths: Sequence[Path], *, replace: bool) -> None:
     """Raises InvalidInput for the first that is there, unless it is a file that is to be replaced."""
     for path in paths:
         if path.is_dir() or (path.exists() and not path.is_file()):
-            raise InvalidInput(f"{path} is there and is no file", hint="name another file; - writes to stdout")
+            raise InvalidInput(f"{path} exists and is not a file", hint="choose another file, or - for stdout")
         if path.exists() and not replace:
-            raise InvalidInput(f"{path} is there already", hint="name another file, or add --force to replace it")
+            raise InvalidInput(f"{path} already exists", hint="choose another file, or add --force to replace it")
 
 
 @contextmanager
@@ -196,14 +196,15 @@ def _locked_folder(hidden: Path) -> Iterator[None]:
     handle = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         if os.fstat(handle).st_uid != os.geteuid():
-            raise ParcelpostError(f"{hidden} belongs to another user", hint="name a folder of your own")
+            raise ParcelpostError(f"{hidden} belongs to another user", hint="choose a folder of your own")
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for left in hidden.iterdir():
             left.unlink()
         yield
     except BlockingIOError:
         raise ParcelpostError(
-            f"another export is writing into {hidden.parent} under the same name", hint="wait for it, or stop it"
+            f"another export with the same name is writing to {hidden.parent}",
+            hint="wait until it finishes, or stop it",
         ) from None
     finally:
         os.close(handle)

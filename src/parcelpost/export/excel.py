@@ -79,7 +79,7 @@ class ExcelSink:
             raise
         cut = sum(sheets.cut for sheets in self._sheets.values())
         if cut:
-            self.notes.append(f"texts longer than Excel's {MOST_CHARS:,} characters were cut: {cut:,}")
+            self.notes.append(f"cells truncated to Excel's limit of {MOST_CHARS:,} characters: {cut:,}")
 
     def abandon(self) -> None:
         for sheet in self._book.worksheets():

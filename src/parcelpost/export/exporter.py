@@ -67,7 +67,9 @@ def plan_export(output: str, form: Format | None, names: Sequence[str] | None) -
     if output == STDOUT:
         form = form or Format.JSONL
         if form not in _TO_STDOUT:
-            raise InvalidInput(f"{form} does not go to stdout", hint="name a file; csv and jsonl go to stdout")
+            raise InvalidInput(
+                f"{form} cannot be written to stdout", hint="choose a file; only csv and jsonl can be written to stdout"
+            )
         return ExportPlan(form, Path(), {STDOUT: _single_table(names or _ONE_TABLE, "stdout", form)}, names is None)
     if path.is_dir() or output.endswith("/") or (form is not None and not path.suffix and not path.exists()):
         form = form or Format.CSV
@@ -87,8 +89,9 @@ def _format_of(path: Path) -> Format:
     form = _BY_SUFFIX.get(path.suffix.lower())
     if form is None:
         raise InvalidInput(
-            f"{path.name or path} does not say which format it is to have",
-            hint=f"end it with {', '.join(f'.{one}' for one in Format)}, or add --format; a folder ends with /",
+            f"cannot tell the format of {path.name or path} from its name",
+            hint=f"use the extension {', '.join(f'.{one}' for one in Format)}, or add --format; "
+            "for a folder, end the name with /",
         )
     return form
 
@@ -97,9 +100,9 @@ def _tables(names: Sequence[str], form: Format) -> tuple[Table, ...]:
     """In the order of TABLES, each once."""
     unknown = [name for name in names if name not in TABLES]
     if unknown:
-        raise InvalidInput(f"there is no table {unknown[0]!r}", hint=f"there are {', '.join(TABLES)}")
+        raise InvalidInput(f"there is no table {unknown[0]!r}", hint=f"the tables are {', '.join(TABLES)}")
     if form is Format.GEOJSON and set(names) != set(_ONE_TABLE):
-        raise InvalidInput("GeoJSON holds parcels only", hint="gpkg holds the other tables beside them")
+        raise InvalidInput("GeoJSON can contain only parcels", hint="use gpkg for the other tables")
     return tuple(table for name, table in TABLES.items() if name in names)
 
 
@@ -107,8 +110,8 @@ def _single_table(names: Sequence[str], where: str, form: Format) -> tuple[Table
     tables = _tables(names, form)
     if len(tables) > 1:
         raise InvalidInput(
-            f"{where} holds one table, not {len(tables)}",
-            hint=f"name a folder, as in 'parcelpost export handover/ --format {form}', or ask for one table",
+            f"{where} can contain only one table, not {len(tables)}",
+            hint=f"use a folder, as in 'parcelpost export handover/ --format {form}', or select one table",
         )
     return tables
 
@@ -127,7 +130,7 @@ def open_sink(what: ExportPlan, place: Destination, options: ExportOptions) -> S
     except ModuleNotFoundError as error:
         raise ParcelpostError(
             f"{what.format} needs the package {error.name}, which is not installed",
-            hint=f"{extra_hint('export')}; csv, jsonl, gpkg and geojson need no further package",
+            hint=f"{extra_hint('export')}; csv, jsonl, gpkg and geojson need no extra packages",
         ) from error
 
 
@@ -204,12 +207,12 @@ async def export(
     except OSError as error:
         why = error.strerror or error
         if what.is_stdout:
-            again = "; the next export with --new has the same again" if is_new_only else ""
-            hint = f"see whether there is room where it goes{again}"
-            raise ParcelpostError(f"standard output could not be written: {why}", hint=hint) from error
+            again = "; the next export with --new repeats these records" if is_new_only else ""
+            hint = f"check the free space at its destination{again}"
+            raise ParcelpostError(f"cannot write to standard output: {why}", hint=hint) from error
         raise ParcelpostError(
-            f"{error.filename or what.folder} could not be written: {why}",
-            hint="see whether there is room and whether the folder may be written; what was there before is as it was",
+            f"cannot write {error.filename or what.folder}: {why}",
+            hint="check the free space and the folder's permissions; existing files were not changed",
         ) from error
 
 
@@ -238,7 +241,7 @@ async def _write(
 def _omission_notes(rows: Mapping[str, int], what: ExportPlan) -> list[str]:
     if not what.lacks_liens or not rows["liens"]:
         return []
-    return [f"liens, which are in no file: {rows['liens']:,}; a folder, .xlsx or .gpkg takes both tables"]
+    return [f"liens not exported: {rows['liens']:,}; use a folder, .xlsx or .gpkg for both tables"]
 
 
 async def _run_in_thread(work: Callable[[], None], place: Destination) -> None:

@@ -53,11 +53,11 @@ class PointSummary:
         """Raises ParcelpostError where none has: then a map has nothing to show."""
         if not self._points:
             raise ParcelpostError(
-                f"none of {self._parcels:,} parcels has coordinates: their counties' pages show none",
-                hint="a format without a map takes them, such as parcels.xlsx or parcels.csv",
+                f"none of the {self._parcels:,} parcels has coordinates: their counties' pages do not show any",
+                hint="use a format without a map, such as parcels.xlsx or parcels.csv",
             )
         without = self._parcels - self._points
-        return [f"parcels without coordinates, which no map shows: {without:,}"] if without else []
+        return [f"parcels without coordinates, not shown on the map: {without:,}"] if without else []
 
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -231,5 +231,5 @@ def _sqlite_errors() -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         raise ParcelpostError(
-            f"the GeoPackage could not be written: {error}", hint="see whether its disk has room; nothing was replaced"
+            f"cannot write the GeoPackage: {error}", hint="check the free space on its disk; nothing was replaced"
         ) from error

@@ -24,7 +24,7 @@ from parcelpost.gateway.auth import Access
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.errors import error_response, reason_of
 from parcelpost.gateway.openapi import docs_routes
-from parcelpost.gateway.routes import Authorize, Caller, Role, starlette_route
+from parcelpost.gateway.routes import Caller, Role, starlette_route
 
 _HEADERS = [
     (b"accept-encoding", b"gzip, zstd"),
@@ -51,9 +51,18 @@ def make_app(context: Context) -> Starlette:
         *FleetApi(context).routes(),
         *HealthApi(context).routes(),
     ]
-    authorize = _authorizers(access, workers)
+
+    async def authorize(role: Role, request: Request, needs_id: bool) -> Caller:
+        if role is Role.WORKER:
+            return await workers.authorize(request, needs_id)
+        if role is Role.READER:
+            access.reader(request)
+        elif role is Role.ADMIN:
+            access.admin(request)
+        return Caller()
+
     routes: list[BaseRoute] = [
-        *(starlette_route(route, authorize[route.role]) for route in table),
+        *(starlette_route(route, authorize) for route in table),
         *docs_routes(table, context.version),
         *dashboard.routes(),
     ]
@@ -64,21 +73,6 @@ def make_app(context: Context) -> Starlette:
     )
     app.router.redirect_slashes = False  # it would redirect to whatever the Host header names
     return app
-
-
-def _authorizers(access: Access, workers: WorkerApi) -> dict[Role, Authorize]:
-    async def anyone(request: Request, needs_id: bool) -> Caller:
-        return Caller()
-
-    async def reader(request: Request, needs_id: bool) -> Caller:
-        access.reader(request)
-        return Caller()
-
-    async def admin(request: Request, needs_id: bool) -> Caller:
-        access.admin(request)
-        return Caller()
-
-    return {Role.PUBLIC: anyone, Role.READER: reader, Role.ADMIN: admin, Role.WORKER: workers.authorize}
 
 
 class ResponseHeaders:

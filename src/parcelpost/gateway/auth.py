@@ -96,11 +96,11 @@ class TokenBook:
         """Returns the name of a token, None if it is unknown. Takes constant time."""
         self._reload()
         digest = hashlib.sha256(given.encode("utf-8", "surrogateescape")).digest()
-        found = None
+        name = None
         for entry in self._entries:
             if hmac.compare_digest(entry.digest, digest):
-                found = entry.name
-        return found
+                name = entry.name
+        return name
 
     def _reload(self) -> None:
         now = self._clock.monotonic()
@@ -161,14 +161,14 @@ def read_tokens(settings: ServerSettings, environment: Mapping[str, str], clock:
 def _file_version(file: Path) -> object:
     """Returns a value that changes when the file does."""
     try:
-        found = file.stat()
+        status = file.stat()
     except (OSError, ValueError):
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_mode
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode
 
 
 def _parse_entries(lines: Sequence[str], place: str, where: str) -> Sequence[_Entry]:
-    found = []
+    entries = []
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if not text or text.startswith("#"):
@@ -177,8 +177,8 @@ def _parse_entries(lines: Sequence[str], place: str, where: str) -> Sequence[_En
         if entry is None:
             raise InvalidSettings(f"{where}: entry {number} is not a valid token", hint=_FORM)
         digest, is_short = hashlib.sha256(entry[2].encode()).digest(), len(entry[2]) < MIN_TOKEN_CHARS
-        found.append(_Entry(entry[1] or f"{place} {number}", digest, bool(entry[1]), is_short))
-    return found
+        entries.append(_Entry(entry[1] or f"{place} {number}", digest, bool(entry[1]), is_short))
+    return entries
 
 
 _WORKER_ID = re.compile(r"[!-~]{1,200}", re.ASCII)
@@ -219,7 +219,7 @@ class Access:
         unknown = f"{_UNKNOWN}:{owner}" if owner else _UNKNOWN  # one id cannot belong to several tokens
         worker_id = request.headers.get("x-worker-id", unknown)
         if not _WORKER_ID.fullmatch(worker_id):
-            raise ApiError(400, "X-Worker-ID must be 1 to 200 visible ASCII characters without spaces")
+            raise ApiError(400, "X-Worker-ID must be 1 to 200 printable ASCII characters without spaces")
         return Caller(worker_id, token, owner)
 
     def reader(self, request: Request) -> None:
@@ -243,11 +243,11 @@ class Access:
         if is_open and not self._on_loopback:
             return ""
         if not is_open and (self._tokens.configured or not self._on_loopback):
-            what = "the token is unknown" if given else "a token is required"
+            problem = "the token is unknown" if given else "a token is required"
             if not any(book.configured for book in books):
-                what = f"this gateway has no {books[0].kind} tokens, only tokens of other kinds"
+                problem = f"this gateway has no {books[0].kind} tokens, only tokens of other kinds"
             header = "X-Worker-Token" if books[0] is self._tokens.worker else "Authorization: Bearer"
-            raise ApiError(401, f"{what} ({header})", headers=None if books[0] is self._tokens.worker else _BEARER)
+            raise ApiError(401, f"{problem} ({header})", headers=None if books[0] is self._tokens.worker else _BEARER)
         if problem := _foreign_reason(request):
             raise ApiError(403, f"{problem}: without tokens this gateway accepts local requests only")
         return ""
@@ -275,20 +275,20 @@ class WorkerIds:
             return
         names = {*self._tokens.given_names, ""} if self._tokens.has_unnamed else self._tokens.given_names
         today = self._clock.now()
-        found = await self._ledger.claim_worker_id(
+        holder = await self._ledger.claim_worker_id(
             worker_id, caller.owner, names, self._most, today, today - _IDLE_AFTER
         )
-        if found is None:
-            what = f"this token already has {self._most:,} workers (server.workers_per_token)"
-            raise ApiError(403, what)
-        if found != caller.owner:
-            what = f"worker id {worker_id} belongs to another token"
+        if holder is None:
+            problem = f"this token already has {self._most:,} workers (server.workers_per_token)"
+            raise ApiError(403, problem)
+        if holder != caller.owner:
+            problem = f"worker ID {worker_id} belongs to another token"
             remedy = (
                 "list the new token under the same name as the old one, give this worker another worker.id, "
-                f"or release the id with 'parcelpost gateway release {worker_id}'"
+                f"or release the ID with 'parcelpost gateway release {worker_id}'"
             )
-            raise ApiError(403, f"{what}; {remedy}")
-        self._checked[worker_id] = (found, now)
+            raise ApiError(403, f"{problem}; {remedy}")
+        self._checked[worker_id] = (holder, now)
         self._checked.move_to_end(worker_id)
         if len(self._checked) > _MAX_CHECKED:
             self._checked.popitem(last=False)
@@ -349,8 +349,8 @@ def check_tokens(settings: ServerSettings, tokens: Tokens) -> None:
     _refuse_missing(place, [book for book in (tokens.worker, tokens.admin) if not book.configured])
     for book in (tokens.worker, tokens.read, tokens.admin):
         if book.short:
-            what = f"{place}, and a token for {_named([book])} is too short: {', '.join(book.short)}"
-            raise InvalidSettings(what, hint=f"a token needs at least {MIN_TOKEN_CHARS} characters; {_MAKE_HINT}")
+            problem = f"{place}, and a token for {_named([book])} is too short: {', '.join(book.short)}"
+            raise InvalidSettings(problem, hint=f"tokens need at least {MIN_TOKEN_CHARS} characters; {_MAKE_HINT}")
 
 
 def _refuse_missing(place: str, missing: list[TokenBook]) -> None:
@@ -363,10 +363,10 @@ def _refuse_missing(place: str, missing: list[TokenBook]) -> None:
 
 
 def _refuse_shared(tokens: Tokens) -> None:
-    for one, other in combinations((tokens.worker, tokens.read, tokens.admin), 2):
-        if one.shares_with(other):
+    for book, other in combinations((tokens.worker, tokens.read, tokens.admin), 2):
+        if book.shares_with(other):
             raise InvalidSettings(
-                f"{_named([one])} and {_named([other])} share a token, which would give it both roles",
+                f"{_named([book])} and {_named([other])} share a token, which would give it both roles",
                 hint=f"use separate tokens; {_MAKE_HINT}",
             )
 

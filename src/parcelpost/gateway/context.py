@@ -15,7 +15,7 @@ from parcelpost.events import Emit
 from parcelpost.gateway.auth import Tokens
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.model import Task
-from parcelpost.raw_store import RawStore
+from parcelpost.object_store import RawStore
 from parcelpost.settings.schema import ServerSettings
 
 Counts = Mapping[tuple[str, str], int]

@@ -17,7 +17,7 @@ from parcelpost.export.text_formats import CsvSink, JsonlSink
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.errors import reason_of
 from parcelpost.gateway.ledger.base import Ledger
-from parcelpost.gateway.models import LienRow, ParcelFilter, ParcelKey, ParcelRecord
+from parcelpost.gateway.models import LienRow, ParcelFilter, ParcelKey, ParcelRecord, SourceKey
 
 PAGE_ROWS = 250
 """Rows in memory at once, or fewer if their records are large."""
@@ -39,28 +39,30 @@ async def lien_download(context: Context, wanted: ParcelFilter, form: Format) ->
 
 
 async def _parcel_pages(ledger: Ledger, wanted: ParcelFilter) -> AsyncIterator[Rows]:
-    after: ParcelKey | None = None
+    after: SourceKey | None = None
     while records := await ledger.records(wanted, after, PAGE_ROWS):
         yield lambda page=records: [exported_parcel(record) for record in page]  # type: ignore[misc]
-        after = records[-1].row.parcel
+        after = records[-1].source.source
 
 
 async def _lien_pages(ledger: Ledger, wanted: ParcelFilter) -> AsyncIterator[Rows]:
-    after: tuple[ParcelKey, int] | None = None
+    after: tuple[ParcelKey, str] | None = None
     while rows := await ledger.liens(wanted, after, PAGE_ROWS):
-        yield lambda page=rows: [exported_lien(row) for row in page]  # type: ignore[misc]
-        after = (rows[-1].parcel, rows[-1].position)
+        yield lambda page=rows: [exported_lien(row) for row in page if row.sources]  # type: ignore[misc]
+        after = (rows[-1].parcel, rows[-1].lien.key)
 
 
 def exported_parcel(record: ParcelRecord) -> Parcel:
-    row, fields = record.row, read_record(record.data)
+    """A parcel as one of its sources shows it."""
+    source, fields = record.source, read_record(record.data)
+    key = source.source
     return Parcel(
-        key=_key(row.parcel),
-        task_id=row.task_id,
+        key=(key.platform, key.state, key.county, key.parcel_id),
+        task_id=source.task_id,
         status="record",
         error=None,
-        scraped_at=row.scraped_at,
-        stored_at=row.received_at,
+        scraped_at=source.scraped_at,
+        stored_at=source.received_at,
         data=record.data,
         fields=fields or {},
         is_readable=fields is not None,
@@ -68,23 +70,20 @@ def exported_parcel(record: ParcelRecord) -> Parcel:
 
 
 def exported_lien(row: LienRow) -> Parcel:
-    """A parcel with this one lien, at the position it has in its record."""
+    """A parcel with this one lien, merged from its sources, at the position it has in the newest of them."""
+    newest = row.sources[0]
     return Parcel(
-        key=_key(row.parcel),
+        key=(newest.platform, row.parcel.state, row.parcel.county, newest.parcel_id),
         task_id="",
         status="record",
         error=None,
-        scraped_at=row.scraped_at,
+        scraped_at=newest.scraped_at,
         stored_at=row.received_at,
         data=None,
         fields={"liens": [read_record(row.lien.json) or {}]},
         is_readable=True,
-        first_position=row.position + 1,
+        first_position=newest.position + 1,
     )
-
-
-def _key(parcel: ParcelKey) -> tuple[str, str, str, str]:
-    return parcel.platform, parcel.state, parcel.county, parcel.parcel_id
 
 
 class TableWriter:

@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from parcelpost.gateway.models import RecordVersion
 from parcelpost.model import Json
 
-VOLATILE = frozenset({"scraped_at", "raw_html_hash", "parser_version"})
+VOLATILE = frozenset({"scraped_at", "raw_html_hash", "parser_version", "field_map"})
 """Fields that differ even if the page did not change."""
 
 _LONG_BYTES = 256 * 1024
@@ -124,24 +124,24 @@ def record(data: bytes) -> Mapping[str, Json]:
 def _value(raw: Raw) -> Json:
     """Decodes a long list item by item: a single call would block all other threads."""
     if len(memoryview(raw)) > _LONG_BYTES and bytes(memoryview(raw)[:1]) == b"[":
-        return [_decode(one) for one in _decode_items(raw)]
-    found: Json = _decode(raw)
-    return found
+        return [_decode(item) for item in _decode_items(raw)]
+    value: Json = _decode(raw)
+    return value
 
 
 def changes(older: Mapping[str, Json], newer: Mapping[str, Json]) -> list[Change]:
     """Compares field by field, in the order of the newer record; liens by certificate."""
     names = [*newer, *(name for name in older if name not in newer)]
-    found: list[Change] = []
+    changed: list[Change] = []
     for name in names:
         before, after = older.get(name), newer.get(name)
         if name in VOLATILE or _same(before, after):
             continue
         if name == "liens" and _are_objects(before) and _are_objects(after):
-            found += _lien_changes(before or [], after or [])
+            changed += _lien_changes(before or [], after or [])
         else:
-            found.append(Change(name, before, after))
-    return found
+            changed.append(Change(name, before, after))
+    return changed
 
 
 def _lien_changes(older: Sequence[Mapping[str, Json]], newer: Sequence[Mapping[str, Json]]) -> Iterator[Change]:
@@ -158,20 +158,20 @@ def _lien_changes(older: Sequence[Mapping[str, Json]], newer: Sequence[Mapping[s
 
 def _by_certificate(liens: Sequence[Mapping[str, Json]]) -> dict[str, Mapping[str, Json]]:
     """A lien without a certificate goes by its case, else by its position; repeated names are numbered."""
-    found: dict[str, Mapping[str, Json]] = {}
+    named: dict[str, Mapping[str, Json]] = {}
     times: Counter[str] = Counter()
     for place, lien in enumerate(liens, 1):
         name = str(lien.get("certificate_number") or lien.get("case_number") or f"no. {place}")
         unique = name
-        while unique in found:
+        while unique in named:
             times[name] += 1
             unique = f"{name} ({times[name] + 1})"
-        found[unique] = lien
-    return found
+        named[unique] = lien
+    return named
 
 
 def _are_objects(given: Json) -> bool:
-    return given is None or (isinstance(given, list) and all(isinstance(one, dict) for one in given))
+    return given is None or (isinstance(given, list) and all(isinstance(item, dict) for item in given))
 
 
 def _same(before: Json, after: Json) -> bool:

@@ -10,20 +10,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 from msgspec import structs
 
 from parcelpost.errors import InvalidInput
 from parcelpost.gateway.context import Context
-from parcelpost.gateway.models import IngestedResult, KnownTask, Lien, ParcelKey, SearchFields, StoreOutcome
+from parcelpost.gateway.models import IngestedResult, KnownTask, Lien, SearchFields, SourceKey, StoreOutcome
 from parcelpost.gateway.uploads import parse_body
 from parcelpost.model import Json, is_child_id
-from parcelpost.places import county_name, county_slug, state_code, state_or_text
+from parcelpost.places import county_name, county_slug, parcel_norm, state_code, state_or_text
 from parcelpost.protocol import payloads, server
 
 _MAX_LIENS = 200
+_MAX_KEY = 200
 _MAX_TEXT = 500
 _MAX_LIEN_BYTES = 16_384
 _MAX_DOLLARS = 10**13
@@ -59,23 +60,48 @@ def _names(value: Json) -> list[str]:
 
 
 def _liens(liens: Sequence[Json], data: bytes) -> tuple[Lien, ...]:
-    """Each with the JSON that it was sent as."""
-    found = zip(liens[:_MAX_LIENS], _read_liens(data).liens, strict=False)
-    return tuple(_lien(lien, bytes(whole)) for lien, whole in found if isinstance(lien, dict))
+    """Each lien with its JSON as sent. Liens that the record lists twice are numbered. A later tax on a
+    certificate is not a lien of its own.
+    """
+    pairs = zip(liens[:_MAX_LIENS], _read_liens(data).liens, strict=False)
+    times = Counter[str]()
+    extracted = []
+    for lien in (_lien(lien, bytes(sent)) for lien, sent in pairs if _is_lien(lien)):
+        times[lien.key] += 1
+        repeated = lien.key and times[lien.key] > 1
+        extracted.append(structs.replace(lien, key=f"{lien.key} ({times[lien.key]})") if repeated else lien)
+    return tuple(extracted)
+
+
+def _is_lien(lien: Json) -> TypeGuard[dict[str, Any]]:
+    return isinstance(lien, dict) and lien.get("subsequent_tax") is not True
 
 
 def _lien(fields: dict[str, Any], whole: bytes) -> Lien:
     amount = _cents(fields.get("face_amount"))
+    certificate = _text_or_number(fields.get("certificate_number"))
+    certificate_year, tax_year = _year(fields.get("certificate_year")), _year(fields.get("tax_year"))
     return Lien(
-        certificate_number=_text_or_number(fields.get("certificate_number")),
-        certificate_year=_year(fields.get("certificate_year")),
-        tax_year=_year(fields.get("tax_year")),
+        certificate_number=certificate,
+        certificate_year=certificate_year,
+        tax_year=tax_year,
         status=_or_none(_text(fields.get("status")).lower()),
         holder_name=_or_none(_text(fields.get("holder_name"))),
         amount_cents=_cents(fields.get("opening_bid")) if amount is None else amount,
         sale_date=_or_none(_text(fields.get("sale_date"))),
         json=whole if len(whole) <= _MAX_LIEN_BYTES else b"{}",
+        key=_lien_key(certificate, certificate_year or tax_year, _text_or_number(fields.get("case_number"))),
     )
+
+
+def _lien_key(certificate: str | None, year: int | None, case: str | None) -> str:
+    """Numbers of certificates start again every year, or in some counties do not; cases have numbers of their own."""
+    if number := _letters_and_digits(certificate or ""):
+        key = f"{year or ''}/{number}"
+    else:
+        number = _letters_and_digits(case or "")
+        key = f"case {number}" if number else ""
+    return key if len(key) <= _MAX_KEY else ""
 
 
 def _text(value: Json) -> str:
@@ -120,6 +146,8 @@ def _cents(value: Json) -> int | None:
 
 _MAX_ERRORS = 100
 
+_CASE_NUMBERS = ("case_number", "certificate_number")
+
 _Entries = Sequence[IngestedResult | server.BadEntry]
 
 
@@ -127,21 +155,23 @@ async def ingest_results(context: Context, body: bytes, worker_id: str) -> paylo
     """Stores a batch. Raises InvalidInput if the body is not a batch, LedgerUnavailable if nothing was stored."""
     now = context.clock.now()
     read = await parse_body(_read_entries, body, now)
-    task_ids = sorted({one.task_id for one in read if isinstance(one, IngestedResult)})
+    task_ids = sorted({entry.task_id for entry in read if isinstance(entry, IngestedResult)})
     known = await context.ledger.known_tasks(task_ids, worker_id)
-    read = await _without_future_times(context, [_matched_to_task(one, known.get(one.task_id)) for one in read], now)
-    results = [one for one in read if isinstance(one, IngestedResult)]
+    read = await _without_future_times(
+        context, [_matched_to_task(entry, known.get(entry.task_id)) for entry in read], now
+    )
+    results = [entry for entry in read if isinstance(entry, IngestedResult)]
     stored = await context.ledger.store(results, worker_id, now) if results else ()
     _count_entries(context, read, stored)
     return _reply(read, stored)
 
 
 def _read_entries(body: bytes, now: datetime) -> _Entries:
-    return [one if isinstance(one, server.BadEntry) else _ingested(one) for one in server.read_batch(body, now)]
+    return [entry if isinstance(entry, server.BadEntry) else _ingested(entry) for entry in server.read_batch(body, now)]
 
 
-def _ingested(found: server.ReadResult) -> IngestedResult | server.BadEntry:
-    sent = found.sent
+def _ingested(result: server.ReadResult) -> IngestedResult | server.BadEntry:
+    sent = result.sent
     data, scraped_at = bytes(sent.data), sent.scraped_at
     try:
         state, county = state_code(sent.state), county_name(sent.county)
@@ -149,9 +179,9 @@ def _ingested(found: server.ReadResult) -> IngestedResult | server.BadEntry:
         return _rejected(sent.task_id, sent.parcel_id, sent.platform, str(error))
     return IngestedResult(
         task_id=sent.task_id,
-        parcel=ParcelKey(sent.platform, state, county, sent.parcel_id),
+        source=SourceKey(state, county, _norm(sent, result.record), sent.platform, sent.parcel_id),
         data=data,
-        search_fields=search_fields(found.record, data),
+        search_fields=search_fields(result.record, data),
         scraped_at=scraped_at if scraped_at.tzinfo is UTC else scraped_at.astimezone(UTC),
         parse_duration_ms=sent.parse_duration_ms,
         idempotency_key=sent.idempotency_key or f"{sent.task_id}:{hashlib.sha256(data).hexdigest()}",
@@ -162,11 +192,26 @@ def _ingested(found: server.ReadResult) -> IngestedResult | server.BadEntry:
     )
 
 
+def _norm(sent: payloads.ParcelResult, record: Mapping[str, Json]) -> str:
+    """A list that has only case or certificate numbers shows no parcel that another source could show, too. Without a
+    county, the same number may be another parcel.
+    """
+    number = parcel_norm(sent.parcel_id) if sent.state and sent.county else ""
+    has_number = record.get("parcel_id") or sent.parcel_id not in (record.get(name) for name in _CASE_NUMBERS)
+    return number if number and has_number else f"={sent.platform}:{sent.parcel_id}"
+
+
 def _rejected(task_id: str, parcel_id: str, platform: str, problem: str) -> server.BadEntry:
     return server.BadEntry(task_id=task_id, parcel_id=parcel_id, platform=platform, problem=problem)
 
 
-def _matched_to_task(one: IngestedResult | server.BadEntry, task: KnownTask | None) -> IngestedResult | server.BadEntry:
+def _letters_and_digits(number: str) -> str:
+    return "".join(filter(str.isalnum, number)).upper()
+
+
+def _matched_to_task(
+    entry: IngestedResult | server.BadEntry, task: KnownTask | None
+) -> IngestedResult | server.BadEntry:
     """Rejects a result for another parcel than its task's: it would complete a task that was not done. Results
     of unknown tasks are accepted.
 
@@ -174,42 +219,35 @@ def _matched_to_task(one: IngestedResult | server.BadEntry, task: KnownTask | No
     granted the task, unless it says that the record is not one of a list: `listed` is optional, and workers that do not
     know the field must be able to deliver lists, too.
     """
-    if isinstance(one, server.BadEntry) or task is None:
-        return one
-    key, target = one.parcel, task.target
+    if isinstance(entry, server.BadEntry) or task is None:
+        return entry
+    key, target = entry.source, task.target
     pairs = {
         "platform": (key.platform, task.platform),
         "state": (key.state, state_or_text(target.state) or key.state),
         "county": (key.county, county_slug(target.county) or key.county),
     }
-    if one.listed is False or not task.was_granted:
-        pairs["parcel"] = (
-            _alphanumeric(key.parcel_id),
-            _alphanumeric(target.parcel_id) or _alphanumeric(key.parcel_id),
-        )
+    if entry.listed is False or not task.was_granted:
+        number = _letters_and_digits(key.parcel_id) or key.parcel_id
+        pairs["parcel"] = (number, _letters_and_digits(target.parcel_id) or target.parcel_id or number)
     wrong = [name for name, (sent, wanted) in pairs.items() if sent != wanted]
     if not wrong:
-        return one
+        return entry
     problem = f"the result's {' and '.join(wrong)} does not match its task"
-    return _rejected(one.task_id, key.parcel_id, key.platform, problem)
-
-
-def _alphanumeric(parcel_id: str) -> str:
-    """Without punctuation."""
-    return "".join(filter(str.isalnum, parcel_id)).upper() or parcel_id
+    return _rejected(entry.task_id, key.parcel_id, key.platform, problem)
 
 
 async def _without_future_times(context: Context, read: _Entries, now: datetime) -> _Entries:
     """A scrape in the future, from a worker whose clock is ahead, counts as scraped when it first arrived."""
-    ahead = [one for one in read if isinstance(one, IngestedResult) and one.scraped_at > now]
+    ahead = [entry for entry in read if isinstance(entry, IngestedResult) and entry.scraped_at > now]
     if not ahead:
         return read
     known = await context.ledger.known_scrapes(ahead)
     return [
-        structs.replace(one, scraped_at=min(now, known.get(one.idempotency_key, now)))
-        if isinstance(one, IngestedResult) and one.scraped_at > now
-        else one
-        for one in read
+        structs.replace(entry, scraped_at=min(now, known.get(entry.idempotency_key, now)))
+        if isinstance(entry, IngestedResult) and entry.scraped_at > now
+        else entry
+        for entry in read
     ]
 
 
@@ -217,13 +255,13 @@ def _reply(read: _Entries, stored: Sequence[StoreOutcome]) -> payloads.ResultsRe
     receipts: list[payloads.EntryReceipt] = []
     errors: list[str] = []
     outcomes = iter(stored)
-    for one in read:
-        if isinstance(one, server.BadEntry):
-            receipts.append(payloads.EntryReceipt(one.task_id, "rejected", one.problem))
-            errors.append(f"{one.parcel_id or one.task_id or 'an entry'}: {one.problem}")
+    for entry in read:
+        if isinstance(entry, server.BadEntry):
+            receipts.append(payloads.EntryReceipt(entry.task_id, "rejected", entry.problem))
+            errors.append(f"{entry.parcel_id or entry.task_id or 'an entry'}: {entry.problem}")
         else:
             duplicate = next(outcomes) is StoreOutcome.DUPLICATE
-            receipts.append(payloads.EntryReceipt(one.task_id, "duplicate" if duplicate else "stored"))
+            receipts.append(payloads.EntryReceipt(entry.task_id, "duplicate" if duplicate else "stored"))
     inserted = stored.count(StoreOutcome.INSERTED)
     return payloads.ResultsReply(
         inserted=inserted,
@@ -242,9 +280,9 @@ def _count_entries(context: Context, read: _Entries, stored: Sequence[StoreOutco
         if isinstance(entry, server.BadEntry):
             counted[entry.platform, "rejected"] += 1
         elif next(outcomes) is StoreOutcome.DUPLICATE:
-            counted[entry.parcel.platform, "duplicate"] += 1
+            counted[entry.source.platform, "duplicate"] += 1
         else:
-            counted[entry.parcel.platform, "stored"] += 1
-            counted[entry.parcel.platform, "done"] += not is_child_id(entry.task_id)
+            counted[entry.source.platform, "stored"] += 1
+            counted[entry.source.platform, "done"] += not is_child_id(entry.task_id)
     for (platform, outcome), number in counted.items():
         context.counters.count(platform, outcome, number)

@@ -109,8 +109,10 @@ class Maintenance:
     def _failed(self, error: Exception) -> float:
         self._failures += 1
         pause = min(_MAX_PAUSE, _STEP_SECONDS * self._failures)
-        said = f"{type(error).__name__}: {error}"
-        self._context.emit(LoopFailed(loop="maintenance", error=said, in_a_row=self._failures, next_in_seconds=pause))
+        message = f"{type(error).__name__}: {error}"
+        self._context.emit(
+            LoopFailed(loop="maintenance", error=message, in_a_row=self._failures, next_in_seconds=pause)
+        )
         return pause
 
     def _succeeded(self) -> float:

@@ -40,12 +40,27 @@ class LeaseEnd(StrEnum):
 
 
 class ParcelKey(Struct, frozen=True, order=True, gc=False, cache_hash=True):
-    """Identifies a parcel; the key of the upsert."""
+    """Identifies a parcel, whichever platforms show it."""
 
-    platform: str
     state: str
     county: str
+    norm: str
+    """The letters and digits of its number. A parcel without a number has `=platform:case`, which is never merged."""
+
+
+class SourceKey(Struct, frozen=True, order=True, gc=False, cache_hash=True):
+    """Identifies a parcel as one platform shows it; the key of the upsert."""
+
+    state: str
+    county: str
+    norm: str
+    platform: str
     parcel_id: str
+    """As the platform writes it."""
+
+    @property
+    def parcel(self) -> ParcelKey:
+        return ParcelKey(self.state, self.county, self.norm)
 
 
 class AddCounts(Struct, frozen=True):
@@ -77,6 +92,8 @@ class Lien(Struct, frozen=True, kw_only=True, gc=False):
     sale_date: str | None
     json: bytes
     """The complete lien."""
+    key: str = ""
+    """The same for the same lien of a parcel in another source. '': unknown, so that it is never merged."""
 
 
 class SearchFields(Struct, frozen=True, kw_only=True, gc=False):
@@ -94,7 +111,7 @@ class IngestedResult(Struct, frozen=True, kw_only=True, gc=False):
     """A valid result that a worker sent."""
 
     task_id: str
-    parcel: ParcelKey
+    source: SourceKey
     data: bytes
     """A JSON object, as sent."""
     search_fields: SearchFields
@@ -122,11 +139,11 @@ class StoreOutcome(StrEnum):
     """What happened to an ingested result. In every case the ledger has it."""
 
     INSERTED = "inserted"
-    """The first of its parcel."""
+    """The first of its source."""
     UPDATED = "updated"
-    """Now the newest of its parcel."""
+    """Now the newest of its source."""
     KEPT = "kept"
-    """Older than the parcel's newest: only in its history."""
+    """Older than the source's newest: only in its history."""
     DUPLICATE = "duplicate"
     """Already stored, or an older result of the same task: nothing changed."""
 
@@ -187,6 +204,18 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
     def is_alive(self, now: datetime) -> bool:
         return self.state(now) is WorkerState.ALIVE
 
+    def silent_seconds(self, now: datetime) -> float:
+        return max(0.0, (now - self.last_seen_at).total_seconds())
+
+    @property
+    def unsynced(self) -> int:
+        """Number of results that it had not delivered when it last reported."""
+        return (self.heartbeat.queue or {}).get("unsynced", 0)
+
+    def lag_seconds(self, now: datetime) -> float:
+        """Returns the age of its oldest undelivered result: as reported, plus the time since. 0 if there is none."""
+        return self.heartbeat.oldest_unsynced_seconds + self.silent_seconds(now) if self.unsynced else 0.0
+
     def deliverable_commands(self, now: datetime) -> tuple[str, ...]:
         """Commands that will be delivered. Those for an offline worker are dropped, even if it returns."""
         return self.pending_commands if self.is_alive(now) else ()
@@ -217,6 +246,7 @@ class ParcelFilter(Struct, frozen=True, kw_only=True):
     """All conditions must hold; None and '' mean any."""
 
     platform: str = ""
+    """One of its sources is of this platform, and has the owner and the text below, too."""
     state: str = ""
     county: str = ""
     owner: str = ""
@@ -231,10 +261,23 @@ class ParcelFilter(Struct, frozen=True, kw_only=True):
     changed_since: datetime | None = None
 
 
+class SourceRow(Struct, frozen=True, kw_only=True):
+    """The newest scrape of a source."""
+
+    source: SourceKey
+    task_id: str
+    scraped_at: datetime
+    first_seen_at: datetime
+    received_at: datetime
+    raw_sha256: str | None
+
+
 class ParcelRow(Struct, frozen=True, kw_only=True):
-    """The current state of a parcel."""
+    """The current state of a parcel: each field from the newest source that has a value for it."""
 
     parcel: ParcelKey
+    parcel_id: str
+    """As its newest source writes it."""
     owner: str
     situs: str
     delinquent: bool | None
@@ -244,22 +287,30 @@ class ParcelRow(Struct, frozen=True, kw_only=True):
     """Time of the newest scrape."""
     first_seen_at: datetime
     received_at: datetime
-    """When the newest scrape was received."""
-    task_id: str
-    raw_sha256: str | None
+    """When the newest scrape of a source was last received."""
     parcel_no: int
     """The ledger's own number, which orders parcels received at the same time."""
+    sources: Sequence[SourceRow]
+    """The newest first, at most MAX_SOURCES."""
+
+
+MAX_SOURCES = 20
+"""Sources of a parcel that are read. No real parcel has as many."""
 
 
 class ParcelRecord(Struct, frozen=True):
-    """A parcel with the record of its newest scrape, which may be large."""
+    """A parcel with one of its sources, and the record of that source's newest scrape, which may be large."""
 
     row: ParcelRow
     data: bytes
 
+    @property
+    def source(self) -> SourceRow:
+        return self.row.sources[0]
+
 
 class RecordVersion(Struct, frozen=True, kw_only=True):
-    """One scrape of a parcel."""
+    """One scrape of a source."""
 
     task_id: str
     worker_id: str
@@ -272,23 +323,34 @@ class RecordVersion(Struct, frozen=True, kw_only=True):
     data: bytes
 
 
+class LienSource(Struct, frozen=True, kw_only=True):
+    """A lien as one source shows it."""
+
+    platform: str
+    parcel_id: str
+    position: int
+    """In the source's record, from 0."""
+    scraped_at: datetime
+
+
 class LienRow(Struct, frozen=True, kw_only=True):
-    """A current lien of a parcel."""
+    """A current lien of a parcel: each field from the newest source that has a value for it."""
 
     parcel: ParcelKey
-    position: int
+    parcel_id: str
     owner: str
-    scraped_at: datetime
     received_at: datetime
+    """Of the parcel."""
     parcel_no: int
+    lien_no: int
     lien: Lien
+    sources: Sequence[LienSource]
+    """The newest first."""
 
 
-class LeaseRow(Struct, frozen=True, kw_only=True):
+class Lease(Struct, frozen=True, kw_only=True):
     """A lease of a task to a worker. `ended_at` is None while it is open."""
 
-    lease_id: int
-    task_id: str
     worker_id: str
     granted_at: datetime
     expires_at: datetime
@@ -306,13 +368,6 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     created_at: datetime
     ended_at: datetime | None
     error: str | None
-    leases: Sequence[LeaseRow]
-    """Oldest first."""
-
-
-class EndedTask(Struct, frozen=True):
-    """A task in a list of ended tasks."""
-
-    row: TaskRow
-    """Without its leases."""
     seq: int
+    leases: Sequence[Lease] = ()
+    """Oldest first; not in lists of tasks."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -26,7 +26,7 @@ Schema = dict[str, Any]
 _DESCRIPTIONS = {
     400: "The request is malformed",
     401: "The token is missing or unknown",
-    403: "Not local while no tokens are configured, or the worker id belongs to another token",
+    403: "The request is not local and no tokens are configured, or the worker ID belongs to another token",
     404: "Not found",
     413: "The body is too large",
     415: "The body's Content-Encoding is not supported",
@@ -65,7 +65,7 @@ _SECURITY: dict[Role, list[dict[str, list[str]]]] = {
 _WORKER_HEADERS = [
     {"in": "header", "name": name, "schema": {"type": "string"}, "description": description, "required": False}
     for name, description in (
-        ("X-Worker-ID", "The worker's stable id"),
+        ("X-Worker-ID", "The worker's stable ID"),
         (LEDGER_HEADER, "The ledger the worker expects, from the header of this name in an earlier reply"),
     )
 ]
@@ -83,7 +83,7 @@ def document(routes: Sequence[Route], version: str) -> Schema:
     for route in routes:
         path = re.sub(r":path}", "}", route.path)
         paths.setdefault(path, {})[route.method.lower()] = _operation(route, by_type)
-    found: Schema = _decimals_as_numbers(
+    schema: Schema = _decimals_as_numbers(
         {
             "openapi": "3.1.0",
             "info": {"title": "Parcelpost gateway", "version": version},
@@ -91,7 +91,7 @@ def document(routes: Sequence[Route], version: str) -> Schema:
             "components": {"schemas": components, "securitySchemes": _SECURITY_SCHEMES},
         }
     )
-    return found
+    return schema
 
 
 def _reply_type(route: Route) -> Any:
@@ -148,10 +148,10 @@ def _path_parameter(name: str) -> Schema:
 
 def _query_parameters(kind: type[Struct]) -> Iterator[Schema]:
     schema = msgspec.json.schema(kind)["$defs"][kind.__name__]
-    for name, found in schema["properties"].items():
-        description = found.pop("description", "")
+    for name, value in schema["properties"].items():
+        description = value.pop("description", "")
         required = name in schema["required"]
-        yield {"in": "query", "name": name, "schema": found, "description": description, "required": required}
+        yield {"in": "query", "name": name, "schema": value, "description": description, "required": required}
 
 
 def _decimals_as_numbers(node: Any) -> Any:
@@ -163,12 +163,6 @@ def _decimals_as_numbers(node: Any) -> Any:
     if node.get("format") == "decimal":
         return {**{name: value for name, value in node.items() if name != "format"}, "type": "number"}
     return {name: _decimals_as_numbers(value) for name, value in node.items()}
-
-
-def types_of(route: Route) -> list[type[Struct]]:
-    """The Structs that the route takes and returns as JSON."""
-    kinds = [found for kind in (_reply_type(route), _body_type(route)) for found in (kind, *get_args(kind))]
-    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Struct)]
 
 
 _STYLE = """

@@ -51,11 +51,11 @@ class Caller(NamedTuple):
     """For the reply."""
 
 
-Authorize = Callable[[Request, bool], Awaitable[Caller]]
-"""Returns the caller, or raises ApiError. The flag: whether the route needs the caller's worker id."""
+Authorize = Callable[[Role, Request, bool], Awaitable[Caller]]
+"""Returns a caller that has the role, or raises ApiError. The flag: whether the route needs the caller's worker id."""
 
 
-class Route(Struct, frozen=True, kw_only=True):
+class Route(Struct, frozen=True):
     method: str
     path: str
     handler: Callable[..., Awaitable[Struct | Response]]
@@ -85,10 +85,6 @@ class Route(Struct, frozen=True, kw_only=True):
         return _PATH_PARAMETER.findall(self.path)
 
 
-def add(method: str, path: str, handler: Callable[..., Awaitable[Struct | Response]], role: Role, **more: Any) -> Route:
-    return Route(method=method, path=path, handler=handler, role=role, **more)
-
-
 def starlette_route(route: Route, authorize: Authorize) -> StarletteRoute:
     return StarletteRoute(route.path, _endpoint(route, authorize), methods=[route.method])
 
@@ -100,7 +96,7 @@ def _endpoint(route: Route, authorize: Authorize) -> Callable[[Request], Awaitab
     names = [name for name in route.path_parameters if name in types]
 
     async def respond(request: Request) -> Response:
-        caller = await authorize(request, needs_id)
+        caller = await authorize(route.role, request, needs_id)
         arguments: dict[str, Any] = {name: request.path_params[name] for name in names}
         if needs_id:
             arguments["worker_id"] = caller.worker_id
@@ -151,10 +147,10 @@ def _list_fields(kind: Any) -> set[str]:
 
 
 def _query_problem(message: str) -> str:
-    if found := _INVALID_NAME.fullmatch(message):
-        return f"{found[2]}: {'unknown parameter' if 'unknown' in found[1] else 'this parameter is required'}"
-    if found := _INVALID_FIELD.fullmatch(message):
-        return f"{found[2]}: {found[1][0].lower()}{found[1][1:].replace('`', '')}"
+    if match := _INVALID_NAME.fullmatch(message):
+        return f"{match[2]}: {'unknown parameter' if 'unknown' in match[1] else 'this parameter is required'}"
+    if match := _INVALID_FIELD.fullmatch(message):
+        return f"{match[2]}: {match[1][0].lower()}{match[1][1:].replace('`', '')}"
     return message
 
 

@@ -8,6 +8,8 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -15,21 +17,23 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from parcelpost import __version__
 from parcelpost.clock import Clock
 from parcelpost.errors import AddressNotFree, TooFewFiles
-from parcelpost.events import Emit, GatewayStarted, GatewayStopped
+from parcelpost.events import ConnectionsRefused, Emit, GatewayStarted, GatewayStopped
+from parcelpost.files_and_sockets import raise_file_limit, stop_listening
 from parcelpost.gateway.app import make_app
 from parcelpost.gateway.auth import check_tokens, read_tokens
 from parcelpost.gateway.context import Context, Counters, Platforms
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.maintenance import Maintenance
+from parcelpost.object_store import open_raw_store, remove_leftovers
 from parcelpost.protocol.payloads import error_body
-from parcelpost.raw_store import open_raw_store, remove_leftovers
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import ServerSettings
 from parcelpost.settings.secrets import without_password
-from parcelpost.system import raise_file_limit, stop_listening
 
 _MAX_BACKLOG = 4_096
 _MIN_OPEN_FILES = 128
+_RESERVED_FILES = 64
+"""For the ledger, uploads and downloads; the backlog comes on top."""
 GRACE_SECONDS = 30
 _KEEP_ALIVE_SECONDS = 75
 
@@ -38,14 +42,21 @@ MAX_HEAD_BYTES = 64 * 1024
 _STEP_BYTES = 16 * 1024
 _MAX_HEADERS = 100
 _MAX_PIPELINED = 100
-_HEAD_TOO_LARGE_BODY = error_body(
+
+
+def _last_response(status: str, code: str, message: str) -> bytes:
+    body = error_body(code, message, "").decode()
+    headers = f"content-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}"
+    return f"HTTP/1.1 {status}\r\n{headers}\r\n\r\n{body}".encode()
+
+
+_HEAD_TOO_LARGE = _last_response(
+    "431 Request Header Fields Too Large",
     "HEAD_TOO_LARGE",
     f"request line and headers are limited to {MAX_HEAD_BYTES // 1024} KiB and {_MAX_HEADERS} headers",
-    "",
 )
-_HEAD_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
-    b"content-length: %d\r\n\r\n%b" % (len(_HEAD_TOO_LARGE_BODY), _HEAD_TOO_LARGE_BODY)
+_TOO_MANY_CONNECTIONS = _last_response(
+    "503 Service Unavailable\r\nretry-after: 5", "UNAVAILABLE", "too many open connections"
 )
 
 
@@ -94,7 +105,8 @@ async def serve(
             watch(maintenance)
             async with asyncio.TaskGroup() as group:
                 group.create_task(maintenance.run(stop))
-                group.create_task(_serve(_server(context, backlog), listener, stop, lambda: ready(address)))
+                limit = ConnectionLimit(files - backlog - _RESERVED_FILES, files, emit)
+                group.create_task(_serve(_server(context, backlog, limit), listener, stop, lambda: ready(address)))
             await maintenance.finish()
     emit(GatewayStopped())
 
@@ -108,16 +120,44 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+class ConnectionLimit:
+    """How many connections may be open, so that files remain for the ledger and for uploads."""
+
+    def __init__(self, max_connections: int, max_files: int, emit: Emit) -> None:
+        self._max_connections = max_connections
+        self._max_files = max_files
+        self._emit = emit
+        self._is_reported = False
+
+    def is_exceeded(self, connections: int) -> bool:
+        if connections <= self._max_connections // 2:
+            self._is_reported = False
+        if connections <= self._max_connections:
+            return False
+        if not self._is_reported:
+            self._is_reported = True
+            self._emit(ConnectionsRefused(connections=self._max_connections, max_files=self._max_files))
+        return True
+
+
 class LimitedConnection(HttpToolsProtocol):
     """Uvicorn's HTTP protocol, with limits on everything that is not a body: request line, headers, trailers and the
-    bytes between two chunks. It also limits how many requests a client may send without waiting for the responses.
+    bytes between two chunks. It also limits how many requests a client may send without waiting for the responses, and
+    how many connections may be open.
 
     The parser buffers a header until its last byte, whatever its length, so the bytes are counted as they arrive.
     Slow and silent clients are left to the reverse proxy.
     """
 
+    def __init__(self, *args: Any, limit: ConnectionLimit, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._limit = limit
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self._limit.is_exceeded(len(self.connections)):
+            transport.write(_TOO_MANY_CONNECTIONS)
+            transport.close()
         self._in_head = True
         self._step_bytes = 0
         self._outside_body = 0
@@ -190,12 +230,12 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _server(context: Context, backlog: int) -> _Server:
+def _server(context: Context, backlog: int, limit: ConnectionLimit) -> _Server:
     for name in ("uvicorn", "python_multipart"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # events and responses say it all
     config = uvicorn.Config(
         make_app(context),
-        http=LimitedConnection,
+        http=partial(LimitedConnection, limit=limit),  # type: ignore[arg-type]  # it is only called
         ws="none",
         lifespan="off",
         interface="asgi3",

@@ -94,7 +94,7 @@ def _unpacked_body(body: bytes, encoding: str, max_bytes: int) -> bytes:
 
 def _checked_body(body: bytes, max_bytes: int) -> bytes:
     if is_too_dense(body, max_bytes):
-        raise ApiError(413, "the body holds too many values; send smaller batches")
+        raise ApiError(413, "the body contains too many values; send smaller batches")
     return body
 
 

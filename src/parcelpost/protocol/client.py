@@ -75,7 +75,7 @@ def read_work(body: bytes) -> Work:
             raise Unavailable("its tasks are not a list")
         pieces = ()  # the Go gateway's empty list
     if len(pieces) > _MAX_TASKS:
-        raise Unavailable(f"it holds {len(pieces):,} tasks")
+        raise Unavailable(f"it contains {len(pieces):,} tasks")
     tasks: list[Task] = []
     bad: list[BadTask] = []
     for piece in pieces:
@@ -93,7 +93,7 @@ def read_task(piece: Piece) -> Task:
         raise InvalidInput("the task is not a JSON object")
     task_id = _text("task_id", fields.get("task_id"))
     if not task_id.strip("."):
-        raise InvalidInput("task_id consists of dots, which no address can name")
+        raise InvalidInput("task_id consists of dots, which cannot be used in a URL")
     target = fields.get("target")
     if not isinstance(target, dict):
         raise InvalidInput("target is not an object")
@@ -128,7 +128,7 @@ def _text(field: str, text: Json, *, max_chars: int = _MAX_NAME_CHARS, may_be_em
     if not text.strip() and (text or not may_be_empty):
         raise InvalidInput(f"{field} is empty")
     if any(char < " " or char == "\x7f" for char in text):
-        raise InvalidInput(f"{field} holds control characters")
+        raise InvalidInput(f"{field} contains control characters")
     return text
 
 
@@ -202,7 +202,7 @@ def read_results(body: bytes, task_ids: Collection[str], hide: Callable[[str], s
     answer = members(body)
     inserted, updated, failed = (_count(answer, name) for name in ("inserted", "updated", "failed"))
     if inserted + updated + failed > len(task_ids):
-        raise Unavailable(f"it counts {inserted + updated + failed:,} entries; {len(task_ids):,} were sent")
+        raise Unavailable(f"it reports {inserted + updated + failed:,} entries; {len(task_ids):,} were sent")
     errors = member(answer, "errors")
     return Submitted(
         stored=inserted + updated,
@@ -276,7 +276,7 @@ def read_end(body: bytes) -> None:
     answer = members(body)
     status = member(answer, "status")
     if not isinstance(member(answer, "success"), bool) and (not isinstance(status, str) or status == "error"):
-        raise Unavailable("it does not say that the end was recorded")
+        raise Unavailable("it does not confirm that the outcome was recorded")
 
 
 # POST /heartbeat

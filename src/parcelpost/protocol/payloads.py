@@ -292,7 +292,7 @@ def read_ledger_id(headers: Mapping[str, str]) -> str:
 
 def ledger_name(ledger_id: str) -> str:
     """Describes a ledger in a message."""
-    return "one without a ledger id" if ledger_id in ("", NO_LEDGER) else f"the one with ledger {ledger_id[:64]}"
+    return "one without a ledger ID" if ledger_id in ("", NO_LEDGER) else f"the one with ledger {ledger_id[:64]}"
 
 
 # Foreign JSON

@@ -114,7 +114,7 @@ def _bad(task_id: str, parcel_id: str, platform: str, problem: str) -> BadEntry:
 
 def _check_length(length: int) -> None:
     if length > MAX_RESULTS:
-        raise InvalidInput(f"the batch holds {length:,} results; at most {MAX_RESULTS:,} are allowed")
+        raise InvalidInput(f"the batch contains {length:,} results; at most {MAX_RESULTS:,} are allowed")
 
 
 def _checked(entry: ParcelResult, latest: datetime) -> ReadResult | BadEntry:
@@ -134,9 +134,9 @@ def _problem(entry: ParcelResult, latest: datetime) -> str:
         return "task_id, parcel_id or platform is blank"
     text = "".join((*names, entry.state, entry.county, entry.idempotency_key or "", entry.raw_file or ""))
     if not text.isprintable() and CONTROL.search(text):
-        return "a name holds control characters"
+        return "a field contains control characters"
     if len(text) > _SURELY_SHORT and not _fits_index(entry):
-        return "its names are too long for an index"
+        return "its key fields are too long for an index"
     if entry.scraped_at > latest:
         return "scraped_at is more than a day in the future; is the worker's clock right?"
     if entry.scraped_at < _EARLIEST:
@@ -267,7 +267,7 @@ def _array(body: bytes, name: str, limit: int) -> Sequence[Piece]:
     if pieces is None:
         raise InvalidInput(f"the body is not a JSON array of {name}")
     if len(pieces) > limit:
-        raise InvalidInput(f"the body holds {len(pieces):,} {name}; at most {limit:,} are allowed")
+        raise InvalidInput(f"the body contains {len(pieces):,} {name}; at most {limit:,} are allowed")
     return pieces
 
 
@@ -350,6 +350,7 @@ def _broken(fields: Json) -> Broken | None:
         broken,
         failing=tuple(filter(None, failing)),
         example=_text(broken.example, _MAX_NAME_CHARS),
+        same_value=_text(broken.same_value, _MAX_NAME_CHARS),
         success_rate=min(_number(broken.success_rate), 1.0),
         used_to=min(_number(broken.used_to), 1.0),
         since=broken.since if broken.since is not None and broken.since.tzinfo is not None else None,
@@ -391,9 +392,9 @@ def read_new_tasks(body: bytes, limit: int) -> NewTasks:
     """
     pieces = elements(body) if body.lstrip()[:1] == b"[" else list(islice(_lines(body), limit + 1))
     if pieces is None:
-        raise InvalidInput("the body is not a JSON array, or is cut off")
+        raise InvalidInput("the body is not a JSON array, or is incomplete")
     if len(pieces) > limit:
-        raise InvalidInput(f"the body holds more than {limit:,} tasks, the limit for one request")
+        raise InvalidInput(f"the body contains more than {limit:,} tasks, the limit for one request")
     tasks: list[tuple[int, Task]] = []
     bad: list[BadNewTask] = []
     for position, piece in enumerate(pieces, 1):
@@ -414,8 +415,8 @@ def _new_task(piece: Piece) -> Task:
     task = replace(task, target=normalized(task.target))
     fields = value(piece)
     for name, number in (("priority", int(task.priority)), ("max_retries", task.max_retries)):
-        given = fields.get(name)
-        if given is not None and (type(given) is not int or given != number):
+        sent = fields.get(name)
+        if sent is not None and (type(sent) is not int or sent != number):
             raise InvalidInput(f"{name} is out of range or not a whole number")
     check_deliverable(task)
     return task
@@ -436,4 +437,4 @@ def check_deliverable(task: Task) -> None:
         if size > MAX_NAME_BYTES:
             raise InvalidInput(f"{field} has {size:,} bytes; at most {MAX_NAME_BYTES} are allowed")
         if CONTROL.search(name):
-            raise InvalidInput(f"{field} holds control characters")
+            raise InvalidInput(f"{field} contains control characters")

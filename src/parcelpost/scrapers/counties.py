@@ -161,7 +161,7 @@ def _host_and_port(url: str) -> str:
     return f"{parts.hostname}:{port}" if parts.hostname else ""
 
 
-_HOW = f"add one to the file that fetch.counties_file names; {ENTRY_HINT}"
+_HOW = f"add one to the file set as fetch.counties_file; {ENTRY_HINT}"
 
 
 def target_url(target: Target, county: County | None) -> str:

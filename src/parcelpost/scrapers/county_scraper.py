@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -62,11 +62,14 @@ class CountyScraper:
         except FAILURES as failure:
             return outcome_of(failure)
         outcome = parse_ranked(platform, page, task, self._ranking, self._clock.now())
+        fetched_at = session.fetched_at or self._clock.now()
         if not isinstance(outcome, Done):
             await session.drop_cached()
+            if isinstance(outcome, Retry) and outcome.partial is not None:
+                return structs.replace(outcome, partial=_with_source(outcome.partial, page, county, fetched_at))
             return outcome
         await session.cache_pages()
-        return _with_source(outcome, page, county, session.fetched_at or self._clock.now())
+        return _with_source(outcome, page, county, fetched_at)
 
 
 def open_session(sessions: OpenSession, county: County | None, task: Task) -> Session:
@@ -134,10 +137,36 @@ class CountySites(Struct, frozen=True, kw_only=True):
 def parse_ranked(platform: CountyPlatform, page: Page, task: Task, ranking: Ranking, now: datetime) -> Outcome:
     """Parses a page with the best selectors of the site first. The outcome carries learning signals."""
     site = (platform.name, task.target.state, task.target.county)
-    parsed = platform.parse(page, task.target, ranking.order(site))
+    parsed = platform.parse(page, task.target, ranking.order(site), ranking.unshown_sections(site))
+    if isinstance(parsed.outcome, Done) or (isinstance(parsed.outcome, Retry) and parsed.outcome.partial is not None):
+        shown = [section.name for section in platform.sections if section.name not in parsed.absent_sections]
+        ranking.note_sections(site, shown, parsed.absent_sections, task.task_id)
     if not parsed.selector_results or not isinstance(parsed.outcome, Done | Retry):
         return parsed.outcome  # another kind of page than the selectors are for
+    lost = ranking.lost_sections(site, parsed.selector_results)
     ranking.note(site, parsed.selector_results, task.task_id, now)
+    outcome: Done | Retry = parsed.outcome
+    if isinstance(outcome, Done) and isinstance(outcome.data, Mapping) and not outcome.is_list:
+        ranking.note_values(site, outcome.data, task.task_id)
+        outcome = _by_site(outcome, outcome.data, lost, ranking.broken_fields(site))
     if not ranking.should_report(site):
-        return parsed.outcome
-    return structs.replace(parsed.outcome, signals=learning_signals(site, parsed.selector_results, task.task_id))
+        return outcome
+    return structs.replace(outcome, signals=learning_signals(site, parsed.selector_results, task.task_id))
+
+
+def _by_site(outcome: Done, data: Mapping[str, Json], lost: Sequence[str], broken: Sequence[str]) -> Done | Retry:
+    """What the site's other pages say about this one: a Retry if it lacks a section that they had until now.
+
+    Fields that the site no longer shows where it used to are unreadable, not empty.
+    """
+    unread = [name for name in broken if not data.get(name.partition(".")[0]) or "." in name]
+    if unread:
+        known = data.get("unreadable")
+        names = sorted({*(known if isinstance(known, list) else ()), *unread})
+        data = {**data, "unreadable": names}
+        outcome = structs.replace(outcome, data=data)
+    if not lost:
+        return outcome
+    missing = f"missing: {', '.join(lost)}"
+    partial = structs.replace(outcome, data={**data, "completeness": missing})
+    return Retry(f"the page is incomplete: {', '.join(lost)}, which other pages of the site show", partial=partial)

@@ -20,7 +20,7 @@ from parcelpost.scrapers import platforms
 from parcelpost.scrapers.county_scraper import CountySites
 from parcelpost.scrapers.platform import CountyPlatform, LoadedPlatform, NotReadable, Parse, Scrape
 from parcelpost.scrapers.platforms.echo import Echo
-from parcelpost.scrapers.plugins import PluginAdapter
+from parcelpost.scrapers.plugin_adapter import PluginAdapter
 
 _NO_PARSE = NotReadable("it has no parse function")
 

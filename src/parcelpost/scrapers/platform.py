@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import cached_property, partial
 from typing import Protocol
@@ -11,17 +11,23 @@ import msgspec
 from msgspec import Struct
 
 from parcelpost.model import Blocked, Done, GiveUp, Json, NotFound, Outcome, Page, Retry, Target, Task
-from parcelpost.scrapers.browser.base import Step
+from parcelpost.scrapers.browser.steps import Step
 from parcelpost.scrapers.counties import County, page_url
 from parcelpost.scrapers.fetch.errors import find_challenge
 from parcelpost.scrapers.html.document import Document, is_shell
 from parcelpost.scrapers.html.extract import DECLARED_ORDER, Extractor, SelectorOrder, SelectorResult, SelectorResults
-from parcelpost.scrapers.html.values import parcel_norm
+from parcelpost.scrapers.html.selectors import AtEnd, Selector
+from parcelpost.scrapers.html.values import has_key, json_at, parcel_norm
+from parcelpost.scrapers.records.columns import Column
 from parcelpost.scrapers.records.field_maps import FieldMaps, Rows
 from parcelpost.scrapers.records.identity import is_other_parcel, is_same_parcel, json_parcel_ids, shown_parcel_ids
+from parcelpost.scrapers.records.problems import Problems, mark_unreadable
 from parcelpost.scrapers.records.record import LIEN, Record
+from parcelpost.scrapers.records.shapes import check_shapes
+from parcelpost.scrapers.tabular import standard_json
 
 _SCANNED_BYTES = 4_096
+_MAX_REASON_CHARS = 300
 _MAX_BYTES = 64 * 1024**2
 """For a table of many parcels; a single page is far smaller."""
 
@@ -30,8 +36,10 @@ ReadResult = Record | Sequence[Record] | FailedRead
 """What `read` returns."""
 
 
-RecordsOf = Callable[[Rows], list[Record] | Retry | GiveUp]
-"""Rows of a table -> records, with a field map."""
+class RecordsOf(Protocol):
+    """Rows of a table -> records, with a field map. `columns`: the table's description of its columns."""
+
+    def __call__(self, rows: Rows, columns: Sequence[Column] = ()) -> list[Record] | Retry | GiveUp: ...
 
 
 class Unreadable(Exception):
@@ -46,6 +54,7 @@ class PageReader:
         self.target = target
         self.records_of = records_of
         self.selector_results = SelectorResults()
+        self.problems = Problems()
         self._order = order
 
     @cached_property
@@ -57,15 +66,26 @@ class PageReader:
 
     @cached_property
     def extractor(self) -> Extractor:
-        return Extractor(self.document, self._order, self.selector_results)
+        return Extractor(self.document, self._order, self.selector_results, self.problems)
 
     @cached_property
     def json(self) -> Json:
-        """The page as JSON; numbers with a fraction are Decimals."""
+        """The page as JSON; numbers with a fraction are Decimals, NaN and Infinity None."""
         try:
-            return _decode_json(self.page.body)
+            return decode_json(self.page.body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidOperation) as error:
             raise Unreadable(f"the response is not JSON: {error}"[:200]) from None
+
+    def objects(self, field: str, *path: str, keys: Sequence[str] = ()) -> list[Mapping[str, Json]]:
+        """The objects of a JSON list. If it is missing, or an item lacks one of the keys, the field is unreadable."""
+        items = json_at(self.json, *path)
+        if not isinstance(items, list):
+            self.problems.note(field, f"the response has no list {path[-1]}")
+            return []
+        found = [item for item in items if isinstance(item, Mapping)]
+        if len(found) < len(items) or any(key not in item for item in found for key in keys):
+            self.problems.note(field, f"an item of {path[-1]} is incomplete")
+        return found
 
     def other_parcel_ids(self) -> Iterator[str]:
         """Other parcel numbers that the page shows."""
@@ -78,6 +98,8 @@ class PageReader:
 class Parsed(Struct, frozen=True):
     outcome: Outcome
     selector_results: Sequence[SelectorResult]
+    absent_sections: Sequence[str] = ()
+    """The platform's sections that a page with records lacks."""
 
 
 class Fetcher(Protocol):
@@ -132,6 +154,31 @@ async def fetch_or_render(
     return await fetcher.rendered(url, until=until) if is_shell(page) else page
 
 
+class PageSection(Struct, frozen=True):
+    """A part of a page, which is shown if one of the selectors finds something."""
+
+    name: str
+    selectors: tuple[Selector, ...] = ()
+    keys: tuple[str, ...] = ()
+    """The path of keys to a part of a JSON response."""
+
+    def is_shown(self, reader: PageReader) -> bool:
+        if self.keys:
+            return has_key(reader.json, *self.keys)
+        return any(next(iter(selector.find(reader.document, None)), None) for selector in self.selectors)
+
+
+FOOTER = (
+    *("\u00a9", "(c)", "copyright", "all rights reserved", "privacy", "disclaimer", "terms of use", "terms of service"),
+    "contact us",
+)
+
+
+def page_end(*texts: str) -> PageSection:
+    """The footer: a page that was cut off, and closed by a browser, lacks it."""
+    return PageSection("the end of the page", (AtEnd((*texts, *FOOTER)),))
+
+
 class CountyPlatform(Struct, frozen=True, kw_only=True):
     name: str
     version: int
@@ -144,9 +191,20 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
     """Its pages are lists of records. Other platforms return a list only for a target with a `where`."""
     field_maps: FieldMaps = FieldMaps()
     """For reading the rows of tables."""
+    sections: tuple[PageSection, ...] = ()
+    """What every page of this platform shows, with or without data. A page that lacks one is incomplete."""
 
-    def parse(self, page: Page, target: Target, order: SelectorOrder = DECLARED_ORDER) -> Parsed:
-        """Pure: the same page gives the same outcome. Never raises, whatever the page contains."""
+    def parse(
+        self,
+        page: Page,
+        target: Target,
+        order: SelectorOrder = DECLARED_ORDER,
+        unshown: Container[str] = frozenset(),
+    ) -> Parsed:
+        """Pure: the same page gives the same outcome. Never raises, whatever the page contains.
+
+        `unshown`: sections that this site does not have.
+        """
         reader = PageReader(page, target, order, partial(self.field_maps.read, self.name, target))
         found = _too_large(page) or _cut_off(page) or self._records(reader)
         if not isinstance(found, list):
@@ -158,14 +216,40 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
             return Parsed(another, reader.selector_results)
         for record in found:
             self._identify(record, page, target)
-        first, *additional = [record.as_json() for record in found]
-        return Parsed(
-            Done(data=first, page=page, additional_records=tuple(additional), is_list=is_list), reader.selector_results
-        )
+        absent = self._absent_sections(reader)
+        missing = [name for name in absent if name not in unshown]
+        return Parsed(self._outcome(found, reader, missing, is_list=is_list), reader.selector_results, absent)
+
+    def _outcome(
+        self, records: list[Record], reader: PageReader, sections: list[str], *, is_list: bool
+    ) -> Done | Retry:
+        """A Retry with the records as far as they go, if the page lacks a section or rows of its list."""
+        problems = reader.problems
+        missing = [*problems.missing, *sections]
+        if is_list:
+            missing += [f"{field} ({why})" for field, why in problems.unreadable.items()]
+        for record in records:
+            check_shapes(record)
+            if not is_list:
+                mark_unreadable(record, problems.unreadable)
+            if missing:
+                record.completeness = f"missing: {', '.join(missing)}"
+        if not self.sparse and any(_is_half_empty(record) for record in records):
+            return Retry(f"the page cannot be read: {problems}"[:_MAX_REASON_CHARS])
+        first, *additional = [record.as_json() for record in records]
+        done = Done(data=first, page=reader.page, additional_records=tuple(additional), is_list=is_list)
+        if not missing:
+            return done
+        return Retry(f"the page is incomplete: {', '.join(missing)} missing"[:_MAX_REASON_CHARS], partial=done)
+
+    def _absent_sections(self, reader: PageReader) -> list[str]:
+        return [section.name for section in self.sections if not section.is_shown(reader)]
 
     def _records(self, reader: PageReader) -> list[Record] | FailedRead:
         """Returns one or more records, or why there are none."""
         found = self._read(reader)
+        if self.is_list and isinstance(found, NotFound) and (missing := self._absent_sections(reader)):
+            return Retry(f"the list is empty, but the page is incomplete: {', '.join(missing)} missing")
         if isinstance(found, Retry | GiveUp | Blocked | NotFound):
             return found
         records = [found] if isinstance(found, Record) else list(found)
@@ -210,9 +294,10 @@ def _too_large(page: Page) -> Retry | None:
 
 def _cut_off(page: Page) -> Retry | None:
     """An HTML page without its end is incomplete, however much of it can be read."""
-    if b"</html" in page.body[-_SCANNED_BYTES:].lower():
-        return None
     start = page.body[:_SCANNED_BYTES].lower()
+    if b"</html" in page.body[-_SCANNED_BYTES:].lower():
+        is_started = any(tag in start for tag in (b"<html", b"<body", b"<!doctype"))
+        return None if is_started else Retry("the page is incomplete: its start is missing")
     if b"<html" not in start and (not start.lstrip().startswith(b"<") or _ends_its_table(page.body.lower())):
         return None
     return Retry("the page is incomplete: its end is missing")
@@ -224,6 +309,18 @@ def _ends_its_table(piece: bytes) -> bool:
 
 
 _decode_json = msgspec.json.Decoder(float_hook=Decimal).decode
+
+
+def decode_json(body: bytes) -> Json:
+    """Raises as msgspec does, InvalidOperation and RecursionError."""
+    try:
+        found: Json = _decode_json(body)
+    except msgspec.DecodeError:
+        standard = standard_json(body)
+        if standard == body:
+            raise
+        found = _decode_json(standard)
+    return found
 
 
 Scrape = Callable[[Task], Outcome | Awaitable[Outcome]]

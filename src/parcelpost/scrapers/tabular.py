@@ -33,13 +33,17 @@ class CsvTable:
         self._ends = ends
         self.is_cut_off = False
         """Whether the last row is incomplete; known after iteration."""
+        self.dropped = 0
+        """Rows with another number of cells than the headings; known after iteration."""
 
     def __iter__(self) -> Iterator[Mapping[str, str]]:
         for count, line in enumerate(self._lines):
             if count >= _MAX_CSV_ROWS:
                 return
             self.is_cut_off = not self._ends and len(line) < self._width
-            if any(line):
+            if sum(map(bool, line)) > 1 and len(line) != self._width:
+                self.dropped += 1
+            elif any(line):
                 yield {name: line[at] for name, at in self.columns.items() if at < len(line)}
 
 
@@ -49,7 +53,7 @@ def read_csv(text: str, names: Mapping[str, Sequence[str]]) -> CsvTable | None:
     The headings are the first line in which two columns are found (or the only one). This and iterating the table raise
     csv.Error if quotes do not match.
     """
-    lines = csv_lines(text, max(_DELIMITERS, key=text[:_SCANNED_CHARS].count))
+    lines = csv_lines(text, max(_DELIMITERS, key=text[:_SCANNED_CHARS].count), is_even=False)
     for cells, _ in zip(lines, range(_MAX_LINES_ABOVE), strict=False):
         heading = [plain_heading(cell) for cell in cells]
         found = {name: heading.index(one) for name, known in names.items() for one in known[::-1] if one in heading}
@@ -58,18 +62,40 @@ def read_csv(text: str, names: Mapping[str, Sequence[str]]) -> CsvTable | None:
     return None
 
 
+_NOT_A_NUMBER = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|-?\b(?:NaN|Infinity)\b', re.DOTALL)
+
+
+def standard_json(body: bytes) -> bytes:
+    """Replaces NaN and Infinity, which some servers write for missing numbers, with null."""
+    return _NOT_A_NUMBER.sub(lambda found: found[0] if found[0].startswith(b'"') else b"null", body)
+
+
 def plain_heading(heading: str) -> str:
     """Upper-case letters and digits only."""
     return _PLAIN.sub("", heading.upper())
 
 
-def csv_lines(text: str, delimiter: str = ",") -> Iterator[list[str]]:
-    """The cells of each line. Raises csv.Error if a stray quote turned several lines into one cell."""
+def column_name(given: str) -> str:
+    """The normalized name of a column: the last part of `DB.OWNER.TABLE.FIELD`."""
+    return plain_heading(given.rpartition(".")[2])
+
+
+def csv_lines(text: str, delimiter: str = ",", *, is_even: bool = True) -> Iterator[list[str]]:
+    """The cells of each line. Raises csv.Error if a stray quote turned several lines into one cell.
+
+    `is_even`: raises it also for a line with another number of cells than the first.
+    """
     ended = text if text.endswith(("\n", "\r")) else f"{text}\n"
     width = 0
+    headings: list[str] = []
     for line in csv.reader(StringIO(ended.replace("\0", "") + _END, newline=""), delimiter=delimiter):
         if line == [_END]:
             return
+        if is_even and line == headings:
+            continue  # repeated between two parts of the table
+        headings = headings or line
+        if is_even and width and any(line) and len(line) != width:
+            raise csv.Error(f"a line has {len(line)} cells instead of {width}")
         width = max(width, len(line))
         if any(_holds_lines(cell, width, delimiter) for cell in line):
             raise csv.Error("a cell contains whole lines: there is a quote too few or too many")
@@ -138,5 +164,5 @@ def _check_new(found: Rows, seen: set[bytes], *, distinct: bool) -> None:
     if new and new <= seen:
         raise CannotFetch("the server repeats the same rows instead of the next page: request fewer at once")
     if distinct and new & seen:
-        raise RetryLater("some rows came twice: the table changed while it was being read")
+        raise RetryLater("some rows were returned twice: the table changed while it was being read")
     seen |= new

@@ -312,7 +312,7 @@ def form(key: Key, *, in_file: bool = False) -> str:
     """Describes a valid value, to follow `must be`."""
     match inspect.type_info(key.type):
         case inspect.IntType() if key.is_size:
-            return "a size: bytes, or with a unit as in 512MiB or 2GB"
+            return "a size in bytes, or with a unit such as 512MiB or 2GB"
         case inspect.IntType(ge=least, le=most):
             return f"a whole number from {least} to {most}"
         case inspect.FloatType(gt=above, ge=least, le=most):
@@ -321,9 +321,9 @@ def form(key: Key, *, in_file: bool = False) -> str:
         case inspect.LiteralType():
             return f"one of {', '.join(get_args(key.type))}"
         case inspect.VarTupleType(item_type=inspect.LiteralType(values=names)):
-            return f"a list of {', '.join(sorted(map(str, names)))}, or of none of them"
+            return f"a list of any of {', '.join(sorted(map(str, names)))}, or an empty list"
         case inspect.VarTupleType():
-            return 'a list of names, as ["a", "b"]' if in_file else "a list of names, comma separated"
+            return 'a list of names, such as ["a", "b"]' if in_file else "a comma-separated list of names"
         case inspect.BoolType():
             return "true or false"
         case inspect.StrType(pattern=str()):

@@ -40,7 +40,7 @@ class Secret:
         return "Secret(hidden)"
 
     def __reduce__(self) -> str:
-        raise TypeError("a secret is not pickled")
+        raise TypeError("a secret cannot be pickled")
 
 
 class Token(Struct, frozen=True, kw_only=True):
@@ -98,8 +98,8 @@ def _from_file(path: Path) -> Token:
 def _secret(text: str, name: str) -> Secret:
     if len(text) > _MAX_BYTES:
         raise InvalidSettings(
-            f"{name} is longer than 8 KiB", hint="is it the right file? it must hold the token and nothing else"
+            f"{name} is longer than 8 KiB", hint="is it the right file? it must contain the token and nothing else"
         )
     if not _WELL_FORMED.fullmatch(text):
-        raise InvalidSettings(f"{name} holds a space, a line break or a letter outside ASCII", hint=_FORM)
+        raise InvalidSettings(f"{name} contains a space, a line break or a non-ASCII character", hint=_FORM)
     return Secret(text)

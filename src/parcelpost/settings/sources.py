@@ -105,7 +105,7 @@ class SettingsBuilder:
             return
         close = _nearest(name)
         self.add_problem(
-            f"{origin}: there is not a setting {short}" + (f"; the nearest is {close}" if close else ""), _ALL_KEYS_HINT
+            f"{origin}: unknown setting {short}" + (f" (did you mean {close}?)" if close else ""), _ALL_KEYS_HINT
         )
 
 
@@ -137,17 +137,19 @@ def _read_file(path: Path, into: SettingsBuilder) -> None:
     try:
         document = tomllib.loads(text)
     except RecursionError:
-        into.add_problem(f"{path}: not TOML: too deeply nested", _SYNTAX_HINT)
+        into.add_problem(f"{path}: not valid TOML: too deeply nested", _SYNTAX_HINT)
     except ValueError as error:
         match = _LINE.search(str(error))
         line = match[1] or len(text.splitlines()) if match else 0
         reason = _LINE.sub("", str(error))
-        into.add_problem(f"{path}:{line}: not TOML: {reason}" if line else f"{path}: not TOML: {reason}", _SYNTAX_HINT)
+        into.add_problem(
+            f"{path}:{line}: not valid TOML: {reason}" if line else f"{path}: not valid TOML: {reason}", _SYNTAX_HINT
+        )
     else:
         _set_all(document, path, lines(text), into)
 
 
-_SYNTAX_HINT = "a section is written [sync], a line below it batch_size = 50, text in quotes"
+_SYNTAX_HINT = "write a section as [sync], a setting below it as batch_size = 50, and text in quotes"
 
 
 def _text(path: Path, into: SettingsBuilder) -> str | None:
@@ -159,7 +161,7 @@ def _text(path: Path, into: SettingsBuilder) -> str | None:
         into.add_problem(f"the settings file {path} cannot be read: {reason}", f"check --config and {VARIABLE}")
         return None
     if len(content) > _MAX_BYTES:
-        into.add_problem(f"{path} is larger than 1 MiB", "name the settings file with --config")
+        into.add_problem(f"{path} is larger than 1 MiB", "set --config to the settings file")
         return None
     try:
         return content.decode("utf-8-sig")
@@ -209,7 +211,7 @@ def _bare(name: str) -> str:
 PLATFORMS = "platforms"
 
 _KEYS = ("scrape", "parse", "class")
-_VALID_NAME = "letters, digits, '_', '-' and '.', at most 100"
+_VALID_NAME = "at most 100 letters, digits, '_', '-' and '.'"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _PLACE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _METHOD = re.compile(r"[^\W\d]\w*")
@@ -245,7 +247,7 @@ def _set_platform(where: str, entries: Mapping[str, Any], origin: Callable[[str]
         if key not in _KEYS:
             close = difflib.get_close_matches(key, _KEYS, n=1, cutoff=0.0)
             into.add_problem(
-                f"{origin(at)}: there is not a setting {at:.120}; the nearest is {where}.{close[0]}", _ALL_KEYS_HINT
+                f"{origin(at)}: unknown setting {at:.120} (did you mean {where}.{close[0]}?)", _ALL_KEYS_HINT
             )
         elif problem := _platform_problem(key, value, of_class="class" in entries):
             into.add_problem(f"{origin(at)}: {at} must be {problem}", _PLATFORM_REMEDY)
@@ -253,7 +255,7 @@ def _set_platform(where: str, entries: Mapping[str, Any], origin: Callable[[str]
             valid[key] = value
             into.origins[at] = origin(at)
     if not {"scrape", "class"} & entries.keys():
-        into.add_problem(f"{origin(where)}: {where} names neither a function (scrape) nor a class", _PLATFORM_REMEDY)
+        into.add_problem(f"{origin(where)}: {where} sets neither scrape (a function) nor class", _PLATFORM_REMEDY)
     name = where.removeprefix(f"{PLATFORMS}.")
     into.platforms[name] = PlatformSettings(
         scrape=valid.get("scrape", ""), parse=valid.get("parse", ""), class_=valid.get("class", "")
@@ -264,7 +266,11 @@ def _platform_problem(key: str, value: Any, *, of_class: bool) -> str:
     """Describes a valid value, or returns '' if this one is."""
     if of_class and key != "class":
         return "" if isinstance(value, str) and _METHOD.fullmatch(value) else "the name of a method of the class"
-    return "" if isinstance(value, str) and _PLACE.fullmatch(value) else "a place, as my_package.my_module:my_name"
+    return (
+        ""
+        if isinstance(value, str) and _PLACE.fullmatch(value)
+        else "an import path such as my_package.my_module:my_name"
+    )
 
 
 FIELD_MAPS = "field_maps"
@@ -393,7 +399,7 @@ def _read_environment(environment: Mapping[str, str], into: SettingsBuilder) -> 
 def _unknown(variable: str) -> str:
     known = sorted({*_VARIABLES, *_SHORT_NAMES, *_NOT_SETTINGS})
     close = difflib.get_close_matches(variable, known, n=1, cutoff=0.8)
-    return f"the environment variable {variable} is not a setting" + (f"; the nearest is {close[0]}" if close else "")
+    return f"the environment variable {variable} is not a setting" + (f" (did you mean {close[0]}?)" if close else "")
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:

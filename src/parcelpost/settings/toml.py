@@ -13,7 +13,7 @@ from typing import Any
 from parcelpost.settings.schema import KEYS, Key, as_text
 
 _ABOUT = {
-    "worker": "the worker's mode, id and platforms",
+    "worker": "the worker's mode, ID and platforms",
     "gateway": "the gateway that the worker calls; the token is not a setting (see above)",
     "firestore": "used if worker.upstream is firestore",
     "storage": "the local store: its path, size limits and retention",
@@ -24,19 +24,19 @@ _ABOUT = {
     "sync": "how results are delivered",
     "heartbeat": "how often the worker reports",
     "janitor": "when backup and clean-up run, local time",
-    "resources": "limits of memory use",
+    "resources": "memory limits",
     "http": "pages for probes and Prometheus",
     "server": "the gateway that 'parcelpost gateway serve' runs on this machine",
     "log": "the log on stderr",
 }
 _WIDTH = 100
 _HEAD = """\
-## Settings of Parcelpost. A commented key has its default value: remove the # to change it.
+## Parcelpost settings. A commented key has its default value: remove the # to change it.
 ## Environment variables (PARCELPOST_SYNC_BATCH_SIZE for sync.batch_size) and --set override this file.
 ## 'parcelpost config show' prints the values in use, 'parcelpost config check' validates them.
 ##
 ## Secrets do not belong here. The gateway's token comes from the environment variable PARCELPOST_GATEWAY_TOKEN, or
-## from a file of mode 600 that gateway.token_file names.
+## from a file with mode 600, set as gateway.token_file.
 """
 
 

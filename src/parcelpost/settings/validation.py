@@ -52,9 +52,9 @@ def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Fin
         if values[low] > values[high] or (values[low] == values[high] and relation == "less than"):
             parts = [f"{name} ({as_text(KEYS[name], values[name])}, {origins[name]})" for name in (low, high)]
             yield _invalid(f"{parts[0]} must be {relation} {parts[1]}", "change one of the two")
-    if what := url_problem(values["gateway.url"]):
+    if problem := url_problem(values["gateway.url"]):
         where = origins["gateway.url"]
-        yield _invalid(f"{where}: gateway.url {what}", "write it as https://gateway.example.org")
+        yield _invalid(f"{where}: gateway.url {problem}", "write it as https://gateway.example.org")
     path: str = values["gateway.base_path"]
     if path and not _BASE_PATH.fullmatch(path):
         where = origins["gateway.base_path"]
@@ -63,30 +63,30 @@ def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Fin
         where = f"{origins[name]}: {name} leads to {_OLD_BASE_PATH}"
         yield _invalid(
             f"{where}, the older Python gateway, which is not supported",
-            "give the address of a Go gateway (version 3) or of Parcelpost's; gateway.base_path is /internal",
+            "use the address of a Go (version 3) or Parcelpost gateway, with /internal as gateway.base_path",
         )
     if not is_worker_id(values["worker.id"]):
         where = origins["worker.id"]
         yield _invalid(
-            f"{where}: worker.id must be at most 200 visible ASCII characters without spaces",
+            f"{where}: worker.id must be at most 200 printable ASCII characters without spaces",
             "write it as hartford-1",
         )
     for name in ("fetch.user_agent", "fetch.contact"):
         if not _HEADER.fullmatch(values[name]):
             where = origins[name]
             yield _invalid(
-                f"{where}: {name} must be at most 200 visible ASCII characters",
+                f"{where}: {name} must be at most 200 printable ASCII characters",
                 "write it as records@example.org",
             )
     if "@" in values["fetch.proxy"]:
         yield _invalid(
-            f"{origins['fetch.proxy']}: fetch.proxy must not hold a user name or a password",
+            f"{origins['fetch.proxy']}: fetch.proxy must not contain a user name or a password",
             f"put them into {PROXY_LOGIN_VARIABLE}, as user:password",
         )
     yield from _check_firestore(values, origins)
     if not values["storage.path"]:
         where = origins["storage.path"]
-        yield _invalid(f"{where}: storage.path is empty", "name the store's file")
+        yield _invalid(f"{where}: storage.path is empty", "set it to the path of the store's file")
 
 
 def is_worker_id(text: str) -> bool:
@@ -109,13 +109,13 @@ def url_problem(url: str) -> str:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        return "is not an address"
+        return "is not a valid URL"
     if not usable or not url.isprintable() or " " in url:
         return "must begin with http:// or https:// and name a host"
     if "@" in parts.netloc:
-        return "must not hold a user name or a password"
+        return "must not contain a user name or a password"
     if "?" in url or "#" in url:
-        return "must not hold a query or a fragment"
+        return "must not contain a query or a fragment"
     return ""
 
 
@@ -131,16 +131,16 @@ def check_runnable(settings: Settings) -> None:
     elif mode in _NEEDS_UPSTREAM and not settings.gateway.url:
         raise InvalidSettings(
             f"mode {mode} needs gateway.url, which is not set",
-            hint="give --gateway URL or PARCELPOST_GATEWAY_URL, or run with --mode standalone",
+            hint="set --gateway URL or PARCELPOST_GATEWAY_URL, or run with --mode standalone",
         )
 
 
 _FORMS = (
-    ("firestore.project", re.compile(r"[a-z0-9.:-]{0,100}", re.ASCII), "must be a project's id", "my-project"),
+    ("firestore.project", re.compile(r"[a-z0-9.:-]{0,100}", re.ASCII), "must be a project ID", "my-project"),
     (
         "firestore.database",
         re.compile(r"\(default\)|[a-z][a-z0-9-]{2,62}", re.ASCII),
-        "must be a database's id",
+        "must be a database ID",
         "(default)",
     ),
 )
@@ -150,9 +150,9 @@ _NO_ID = re.compile(r"|\.|\.\.|__.*__", re.DOTALL)
 
 
 def _check_firestore(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Finding]:
-    for name, form, what, example in _FORMS:
+    for name, form, rule, example in _FORMS:
         if not form.fullmatch(values[name]):
-            yield _invalid(f"{origins[name]}: {name} {what}", f"write it as {example}")
+            yield _invalid(f"{origins[name]}: {name} {rule}", f"write it as {example}")
     root = values["firestore.root"]
     parts = root.strip("/").split("/")
     if root and (len(parts) % 2 or any(_NO_ID.fullmatch(part) for part in parts)):
@@ -160,8 +160,8 @@ def _check_firestore(values: Mapping[str, Any], origins: Mapping[str, str]) -> I
             f"{origins['firestore.root']}: firestore.root must be the path of a document, or empty",
             "write it as parcelpost/main: collection, document, and so on in pairs",
         )
-    for what, remedy in _raw_problems(values["firestore.raw"]):
-        yield _invalid(f"{origins['firestore.raw']}: firestore.raw {what}", remedy)
+    for problem, remedy in _raw_problems(values["firestore.raw"]):
+        yield _invalid(f"{origins['firestore.raw']}: firestore.raw {problem}", remedy)
     if (
         values["worker.upstream"] == "firestore"
         and values["firestore.lease_seconds"] < _HEARTBEATS_A_LEASE * values["heartbeat.seconds"]
@@ -178,8 +178,8 @@ def _raw_problems(place: str) -> Iterator[tuple[str, str]]:
         return
     form = "write it as gs://bucket/prefix"
     if "@" in place:
-        yield "must not hold a user name or a password", f"{form}; credentials come from the environment or a file"
+        yield "must not contain a user name or a password", f"{form}; credentials come from the environment or a file"
     if "?" in place or "#" in place:
-        yield "must not hold a query or a fragment", f"{form}; credentials come from the environment or a file"
+        yield "must not contain a query or a fragment", f"{form}; credentials come from the environment or a file"
     if place.lower().startswith("memory://"):
-        yield "must outlive the worker; memory does not", f"{form}, or name a folder"
+        yield "must be durable storage; memory is lost when the worker stops", f"{form}, or use a folder"

@@ -59,7 +59,7 @@ class Faults:
     def set(self, name: str, rate: float = 0.0, parcels: Iterable[str] = ()) -> None:
         """A rate of 0 and no parcels end it. Raises InvalidInput."""
         if name not in FAULT_NAMES:
-            raise InvalidInput(f"there is no fault {name!r}", hint=f"known are {', '.join(FAULT_NAMES)}")
+            raise InvalidInput(f"unknown fault {name!r}", hint=f"known faults: {', '.join(FAULT_NAMES)}")
         if not 0 <= rate <= 1:
             raise InvalidInput(f"the rate of {name} is {rate}", hint="it must be between 0 and 1")
         self.now.pop(name, None)
@@ -152,7 +152,7 @@ def terms_response(request: Request) -> Response | None:
 
 def _terms_page() -> Response:
     return html_page("""<!DOCTYPE html><html><head><title>Terms of use</title></head><body>
-<p>The data of this site are invented, and you may do with them what you like.</p>
+<p>All data on this site is invented; use it as you like.</p>
 <form method="post"><button id="accept">I accept</button></form></body></html>""")
 
 

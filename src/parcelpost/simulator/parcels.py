@@ -31,6 +31,11 @@ class Sale(Struct, frozen=True, kw_only=True):
     page: int
     deed: str
 
+    @property
+    def is_of_several(self) -> bool:
+        """Whether other parcels were sold with it."""
+        return self.page % 5 == 0
+
 
 class Building(Struct, frozen=True, kw_only=True):
     year: int
@@ -242,6 +247,10 @@ class AuctionCase(Struct, frozen=True, kw_only=True):
     certificate: Certificate
     number: str
     opening_cents: int
+
+    @property
+    def high_cents(self) -> int:
+        return self.opening_cents + 100_000
 
 
 def auction_cases(world: World, page: int) -> Iterator[AuctionCase]:

@@ -17,12 +17,12 @@ from msgspec import Struct
 
 from parcelpost.clock import Clock, SystemClock
 from parcelpost.errors import InvalidInput
+from parcelpost.files_and_sockets import tcp_server
 from parcelpost.simulator import faults
 from parcelpost.simulator.faults import Faults, corrupted, error_response
 from parcelpost.simulator.parcels import World
 from parcelpost.simulator.sites import SITES
 from parcelpost.simulator.web import JSON, NOT_FOUND, Layout, Request, Response, json_response, not_modified
-from parcelpost.system import tcp_server
 
 _MOST_HEAD_BYTES = 64 * 1024
 _MOST_BODY_BYTES = 1024**2

@@ -113,7 +113,7 @@ _RESULTS_BY_ID = """FROM json_each(:task_ids) AS wanted CROSS JOIN results AS r 
 _DELIVERY_INDEX = {Delivery.UNSYNCED: "INDEXED BY results_outbox", Delivery.REJECTED: "INDEXED BY results_rejected"}
 
 _TASK_PAGE = f"SELECT {rows.INFO_COLUMNS} FROM tasks WHERE seq IN ({{}}) ORDER BY seq"
-_ENTRY_PAGE = f"SELECT {rows.ENTRY_COLUMNS} {{}} ORDER BY r.seq LIMIT :limit"
+_ENTRY_PAGE = f"{rows.ENTRY_SELECT} {{}} ORDER BY r.seq LIMIT :limit"
 _ENTRY_PAGE_WITHOUT_DATA = _ENTRY_PAGE.replace("r.data", "NULL")
 
 

@@ -161,7 +161,7 @@ def contents(path: Path) -> Contents:
                 raise NotAStore(f"{path} is empty")
             newest = max(migration.version for migration in migrations.load())
             if version > newest:
-                raise StoreTooNew(f"{path} has schema version {version}, this program knows {newest}")
+                raise StoreTooNew(f"{path} has schema version {version}, this program supports versions up to {newest}")
             return Contents(
                 schema_version=version,
                 last_change=last_change(db),
@@ -282,5 +282,6 @@ def _check_room(store: Path, folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise BackupFailed(
-            f"a backup needs up to {needed:,} bytes, but {free:,} are free in {folder}", hint="free disk space"
+            f"a backup needs up to {needed:,} bytes, but only {free:,} are free in {folder}",
+            hint="free some disk space",
         )

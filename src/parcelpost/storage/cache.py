@@ -108,11 +108,6 @@ class Cache:
         await self._db.write_lossy(_put, row, self._options.cache_max_bytes)
         return True
 
-    async def refresh(self, key: str, *, ttl: timedelta | None = None) -> bool:
-        """Makes a page fresh again that has not changed on the site."""
-        until = self._clock.now() + (self._options.cache_ttl if ttl is None else ttl)
-        return await self._db.write_lossy(_refresh, key, iso(until))
-
     async def delete(self, key: str | None = None) -> int:
         """Deletes one page, or all of them."""
         return await self._db.write_lossy(_delete, key)
@@ -179,10 +174,6 @@ def _put(db: sqlite3.Connection, row: tuple[object, ...], max_bytes: int) -> Non
         expires_at = excluded.expires_at, last_accessed = excluded.last_accessed, data = excluded.data"""
     db.execute(change, row)
     shrink(db, max_bytes, keep=str(row[0]))
-
-
-def _refresh(db: sqlite3.Connection, key: str, expires_at: str) -> bool:
-    return db.execute("UPDATE cache SET expires_at = ? WHERE cache_key = ?", (expires_at, key)).rowcount == 1
 
 
 def _delete(db: sqlite3.Connection, key: str | None) -> int:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from parcelpost.clock import Clock, from_iso, iso
-from parcelpost.storage import state
+from parcelpost.storage import worker_state
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.options import LONGEST_DELAY
 
@@ -30,10 +30,9 @@ _PAUSED = """
 SELECT platform, created_at, paused_until FROM platform_pauses WHERE paused_until > :limit AND created_at > :limit
 """
 
-# Retention counts from these, and `updated_at` tells the claims of a silent owner.
+# Retention counts from these.
 _WRITTEN = (
     ("tasks", "seq", "completed_at", "completed_at IS NOT NULL"),
-    ("tasks", "seq", "updated_at", "status = 'processing'"),
     ("results", "seq", "synced_at", "synced = 1"),
     ("sync_log", "seq", "created_at", "true"),
     ("agent_metrics", "metric_id", "timestamp", "true"),
@@ -87,7 +86,7 @@ async def correct(database: LocalDatabase, clock: Clock) -> ClockSetBackNote | N
             break
     seconds = (from_iso(newest) - now).total_seconds()
     note = ClockSetBackNote(at=now, seconds=seconds, tasks=tasks, platforms=platforms)
-    await database.write_lossy(state.put, CLOCK_STATE, note, iso(now))
+    await database.write_lossy(worker_state.put, CLOCK_STATE, note, iso(now))
     return note
 
 

@@ -134,13 +134,13 @@ def file_problem(path: Path) -> str:
             if application_id == APPLICATION_ID:
                 version(db)
     except NotAStore as error:
-        return f"is no store of ours: {error}"
+        return f"is not a Parcelpost store: {error}"
     except UnicodeDecodeError:
         return ""
     except sqlite3.Error as error:
         # Busy, unreadable or damaged: that is for the opening itself to say.
         return "is not an SQLite database" if primary_code(error) == sqlite3.SQLITE_NOTADB else ""
-    return "is a database of another program" if tables and application_id != APPLICATION_ID else ""
+    return "is another program's database" if tables and application_id != APPLICATION_ID else ""
 
 
 P = ParamSpec("P")
@@ -261,16 +261,15 @@ class LocalDatabase:
             finally:
                 await thread.close()
 
-    @property
     def missing(self) -> str:
-        """What is wrong if the files that are open are not those at the store's path (any more), else ''."""
+        """Returns what is wrong if the files that are open are not those at the store's path (any more), else ''."""
         for file, opened in self._files.items():
             try:
-                found = durable_files.identity(file)
+                present = durable_files.identity(file)
             except OSError:  # a folder that cannot be looked into says nothing about the file
                 continue
-            if found != opened:
-                return f"{file} was {'replaced by another file' if found else 'deleted or moved'} while it was open"
+            if present != opened:
+                return f"{file} was {'replaced by another file' if present else 'deleted or moved'} while it was open"
         return ""
 
     @property
@@ -335,27 +334,21 @@ class LocalDatabase:
         if not self.is_closed:
             self._batcher.submit(Job(change, args, kwargs, durable=False)).add_done_callback(_retrieve)
 
-    def start(
-        self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> asyncio.Future[T]:
-        """As `write`, under way at once; the answer comes with the future."""
-        return self._batcher.submit(Job(change, args, kwargs))
-
     async def exclusively(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Runs a function between two groups of writes, outside a transaction: for VACUUM and its like."""
         return cast(T, await self._batcher.submit(Job(function, (), {}, alone=True)))
 
     def _new_writer(self) -> GroupWriter:
-        return GroupWriter(self.path, self._options.synchronous, lambda: self.missing)
+        return GroupWriter(self.path, self._options.synchronous, self.missing)
 
     async def _open_thread(self, *pragmas: str) -> ConnectionThread:
-        if problem := self.missing:
+        if problem := self.missing():
             raise StoreGone(problem)
         return await ConnectionThread.open(self.path, busy_timeout=self._options.busy_timeout_seconds, pragmas=pragmas)
 
     async def _on_writing_thread(self, serve: Callable[[], None]) -> None:
         if self._writer.broken:
-            if problem := self.missing:
+            if problem := self.missing():
                 raise StoreGone(problem)
             with contextlib.suppress(sqlite3.Error):
                 await self._writing_thread.close()
@@ -424,7 +417,7 @@ def _settle_wal(db: sqlite3.Connection) -> None:
     """After the disk failed: what the WAL holds goes into the database and is synced, before anything follows it."""
     busy = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     if busy:
-        raise StoreBusy("the store is read by others while it recovers from a failure of the disk")
+        raise StoreBusy("other programs are reading the store while it recovers from a disk failure")
 
 
 def _checkpoint(db: sqlite3.Connection) -> None:

@@ -115,7 +115,7 @@ def _full(path: Path, error: str) -> StoreFull | None:
     if room.free_inodes < _NO_INODES:
         hint = (
             "delete files from that disk ('df -i' shows its inodes), or delivered results with "
-            "'parcelpost store clean --relieve'; more free space does not help"
+            "'parcelpost store clean --free-space'; more free space does not help"
         )
         return StoreFull(f"{path}: the disk has no free inodes, so no file can be created ({error})", hint=hint)
     if room.free_bytes < _NO_ROOM_BYTES:

@@ -201,7 +201,7 @@ def file_of(store: Path, receiver: str) -> Path:
     """Raises InvalidInput."""
     if not _NAME.fullmatch(receiver):
         raise InvalidInput(
-            f"{receiver!r} is not a valid name for the receiver of an export", hint="use letters, digits, _ and -"
+            f"{receiver!r} is not a valid name for the recipient of an export", hint="use letters, digits, _ and -"
         )
     store = store.resolve()
     return store.with_name(f"{store.name}-exports") / f"{receiver}.json"
@@ -215,7 +215,7 @@ def load(file: Path) -> LastExport | None:
         return None
     except msgspec.MsgspecError as error:
         raise InvalidInput(
-            f"{file} cannot be read: {error}", hint="delete it; the next export with --new then has everything"
+            f"{file} cannot be read: {error}", hint="delete it; the next export with --new then includes everything"
         ) from error
 
 

@@ -6,7 +6,8 @@ import sqlite3
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, convert
+from msgspec.structs import astuple, replace
 
 from parcelpost.clock import Clock, from_iso, iso
 from parcelpost.storage import validation
@@ -40,10 +41,7 @@ class SyncLog:
         now = self._clock.now()
         sync_id = new_id(now)
         error = None if entry.error is None else validation.message(entry.error)
-        row = (
-            sync_id, entry.direction, entry.record_type, entry.record_count, entry.success, error, entry.duration_ms,
-            iso(now),
-        )  # fmt: skip
+        row = (sync_id, *astuple(replace(entry, error=error)), iso(now))
         await self._db.write_lossy(_record_round, row)
         return sync_id
 
@@ -52,37 +50,28 @@ class SyncLog:
         return await self._db.read(_recent_rounds, limit, direction, failed)
 
 
+_ROUND_FIELDS = SyncRound.__struct_fields__
+_ROUND_COLUMNS = f"sync_id, {', '.join(_ROUND_FIELDS)}, created_at"
+
+
 def _record_round(db: sqlite3.Connection, row: tuple[Any, ...]) -> None:
-    change = """INSERT INTO sync_log
-        (sync_id, direction, record_type, record_count, success, error, duration_ms, created_at)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
-    db.execute(change, row)
+    db.execute(f"INSERT INTO sync_log ({_ROUND_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def _recent_rounds(db: sqlite3.Connection, limit: int, direction: str | None, failed: bool) -> list[LoggedRound]:
-    query = """
-    SELECT sync_id, direction, record_type, record_count, success, error, duration_ms, created_at FROM sync_log
-    WHERE direction = coalesce(:direction, direction) AND (NOT :failed OR NOT success)
-    ORDER BY seq DESC LIMIT :limit"""
+    query = f"""SELECT {_ROUND_COLUMNS} FROM sync_log
+        WHERE direction = coalesce(:direction, direction) AND (NOT :failed OR NOT success)
+        ORDER BY seq DESC LIMIT :limit"""
     return [
         LoggedRound(
-            sync_id=row[0],
-            created_at=from_iso(row[7]),
-            round=SyncRound(
-                direction=row[1],
-                record_type=row[2],
-                record_count=row[3],
-                success=bool(row[4]),
-                error=row[5],
-                duration_ms=row[6],
-            ),
+            sync_id=sync_id,
+            round=convert(dict(zip(_ROUND_FIELDS, fields, strict=True)), SyncRound, strict=False),
+            created_at=from_iso(created_at),
         )
-        for row in db.execute(query, {"direction": direction, "failed": failed, "limit": limit})
+        for sync_id, *fields, created_at in db.execute(
+            query, {"direction": direction, "failed": failed, "limit": limit}
+        )
     ]
-
-
-_COLUMNS = """tasks_completed, tasks_failed, average_execution_time_ms, browsers_active, ram_used_gb, ram_percent,
-    cpu_percent, cache_hit_rate, sync_latency_ms"""
 
 
 class Sample(Struct, frozen=True, kw_only=True):
@@ -97,6 +86,10 @@ class Sample(Struct, frozen=True, kw_only=True):
     cpu_percent: float | None = None
     cache_hit_rate: float | None = None
     sync_latency_ms: int | None = None
+
+
+_SAMPLE_FIELDS = Sample.__struct_fields__
+_SAMPLE_COLUMNS = f"timestamp, {', '.join(_SAMPLE_FIELDS)}"
 
 
 class TimedSample(Struct, frozen=True, kw_only=True):
@@ -119,19 +112,7 @@ class Metrics:
         self._clock = clock
 
     async def record(self, sample: Sample) -> None:
-        row = (
-            iso(self._clock.now()),
-            sample.tasks_completed,
-            sample.tasks_failed,
-            sample.average_execution_time_ms,
-            sample.browsers_active,
-            sample.ram_used_gb,
-            sample.ram_percent,
-            sample.cpu_percent,
-            sample.cache_hit_rate,
-            sample.sync_latency_ms,
-        )
-        await self._db.write_lossy(_record_sample, row)
+        await self._db.write_lossy(_record_sample, (iso(self._clock.now()), *astuple(sample)))
 
     async def since(self, moment: datetime, limit: int = 10_000) -> list[TimedSample]:
         """Returns the oldest first."""
@@ -142,27 +123,14 @@ class Metrics:
 
 
 def _record_sample(db: sqlite3.Connection, row: tuple[Any, ...]) -> None:
-    db.execute(f"INSERT INTO agent_metrics (timestamp, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    db.execute(f"INSERT INTO agent_metrics ({_SAMPLE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def _since(db: sqlite3.Connection, moment: str, limit: int) -> list[TimedSample]:
-    query = f"SELECT timestamp, {_COLUMNS} FROM agent_metrics WHERE timestamp >= ? ORDER BY timestamp LIMIT ?"
+    query = f"SELECT {_SAMPLE_COLUMNS} FROM agent_metrics WHERE timestamp >= ? ORDER BY timestamp LIMIT ?"
     return [
-        TimedSample(
-            timestamp=from_iso(row[0]),
-            sample=Sample(
-                tasks_completed=row[1],
-                tasks_failed=row[2],
-                average_execution_time_ms=row[3],
-                browsers_active=row[4],
-                ram_used_gb=row[5],
-                ram_percent=row[6],
-                cpu_percent=row[7],
-                cache_hit_rate=row[8],
-                sync_latency_ms=row[9],
-            ),
-        )
-        for row in db.execute(query, (moment, limit))
+        TimedSample(timestamp=from_iso(timestamp), sample=Sample(**dict(zip(_SAMPLE_FIELDS, fields, strict=True))))
+        for timestamp, *fields in db.execute(query, (moment, limit))
     ]
 
 

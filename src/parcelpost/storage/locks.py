@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
+import hashlib
 import os
 import re
 import secrets
@@ -29,15 +31,20 @@ class OwnerInfo(msgspec.Struct, frozen=True):
     worker: str
     synchronous: str
     since: str
+    moved_from: str = ""
+    """The path from which the store was moved away while this process had it open; '' if it was not."""
 
 
 class Owner:
     """This process's own lock. Claimed tasks name its `id` in `claimed_by` (I9)."""
 
-    def __init__(self, folder: Path, owner_id: str, lock: int) -> None:
+    def __init__(self, folder: Path, owner_id: str, lock: int, info: OwnerInfo) -> None:
         self.id = owner_id
         self._folder = folder
         self._lock = lock
+        self._info = info
+        self._notice: tuple[Path, int] | None = None
+        """Path and handle of the notice at the place of a store that was moved away."""
 
     @classmethod
     def take(cls, folder: Path, worker: str, synchronous: str, clock: Clock) -> Owner:
@@ -45,10 +52,10 @@ class Owner:
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", worker)[:40] or "worker"
         owner_id = f"{name}-{os.getpid()}-{secrets.token_hex(4)}"
         lock = os.open(_lock_path(folder, owner_id), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-        owner = cls(folder, owner_id, lock)
+        info = OwnerInfo(os.getpid(), worker, synchronous, iso(clock.now()))
+        owner = cls(folder, owner_id, lock, info)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            info = OwnerInfo(os.getpid(), worker, synchronous, iso(clock.now()))
             os.write(lock, msgspec.json.encode(info))
             os.fsync(lock)
         except OSError:
@@ -59,11 +66,46 @@ class Owner:
     def beat(self) -> None:
         touch(self._lock)
 
+    def note_moved(self, store: Path, *, is_missing: bool) -> None:
+        """Tells other processes that the store was moved away together with its locks, until it is back.
+
+        At its new place the lock file says so. At its old place, where no lock is left, a locked notice in the nearest
+        folder keeps commands from creating a second store.
+        """
+        is_moved = is_missing and not _lock_path(self._folder, self.id).exists()
+        if is_moved == (self._notice is not None):
+            return
+        if not is_moved:
+            self._remove_notice()
+            self._write_info(self._lock)
+            return
+        self._write_info(self._lock, moved_from=str(store))
+        with contextlib.suppress(OSError):  # who may not write there cannot create a store there either
+            folder = next(folder for folder in store.parents if folder.is_dir())
+            path = _lock_path(folder, _notice_prefix(store) + self.id)
+            if (handle := _lock_file(path)) is not None:
+                self._notice = path, handle
+                self._write_info(handle, moved_from=str(store))
+
     def release(self) -> None:
         """A file that cannot be deleted looks like a crashed owner's to the next process."""
+        self._remove_notice()
         with contextlib.suppress(OSError):
             _lock_path(self._folder, self.id).unlink(missing_ok=True)
         os.close(self._lock)
+
+    def _remove_notice(self) -> None:
+        if self._notice is not None:
+            path, handle = self._notice
+            self._notice = None
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            os.close(handle)
+
+    def _write_info(self, handle: int, *, moved_from: str = "") -> None:
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, msgspec.json.encode(msgspec.structs.replace(self._info, moved_from=moved_from)), 0)
 
 
 class PeerWatch:
@@ -162,6 +204,20 @@ def owner_info(folder: Path, owner_id: str) -> OwnerInfo | None:
         return msgspec.json.decode(_lock_path(folder, owner_id).read_bytes(), type=OwnerInfo)
     except (OSError, msgspec.DecodeError):
         return None
+
+
+def owners_of_moved(store: Path) -> list[OwnerInfo]:
+    """Returns the live processes whose store was moved away from this path together with its locks."""
+    stems = [
+        (folder, file.stem)
+        for folder in store.parents
+        for file in folder.glob(f"{glob.escape(_notice_prefix(store))}*.lock")
+    ]
+    return [info for folder, stem in stems if is_alive(folder, stem) and (info := owner_info(folder, stem))]
+
+
+def _notice_prefix(store: Path) -> str:
+    return f".{store.name}-moved-{hashlib.sha256(os.fsencode(store)).hexdigest()[:12]}-"
 
 
 def reap(folder: Path, owner_id: str) -> None:
@@ -291,9 +347,9 @@ async def gate(live: Path, clock: Clock, timeout: float) -> AsyncIterator[None]:
         while not _locked(handle):
             if clock.monotonic() > give_up_at:
                 silent = silent_pids(live, clock.now().timestamp() - timeout)
-                hint = f"process {silent[0]} hangs: resume it, or end it" if silent else ""
-                what = f"another process has been opening {live} for {timeout:g} s"
-                raise StoreBusy(what, hint=hint or "try again later")
+                hint = f"process {silent[0]} does not respond: resume it, or end it" if silent else ""
+                message = f"another process has been opening {live} for {timeout:g} s"
+                raise StoreBusy(message, hint=hint or "try again later")
             await clock.sleep(_RETRY_SECONDS)
         yield
     finally:

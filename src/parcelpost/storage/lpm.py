@@ -16,7 +16,7 @@ from parcelpost.errors import StoreCorrupt, StoreError, StoreGone
 from parcelpost.events import Emit, PeerBack, PeerHung, StoreDamaged, ignore
 from parcelpost.model import Claim, Encoded, Json, OutboxEntry, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
 from parcelpost.storage import admin, claims, locks, outbox, queries, raw_files, recovery, rows, tasks, validation
-from parcelpost.storage.admin import Admin, Flags, Selection
+from parcelpost.storage.admin import Admin, Selection
 from parcelpost.storage.artifacts import Artifacts
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
@@ -32,8 +32,8 @@ from parcelpost.storage.results import Saving
 from parcelpost.storage.retention import Maintenance
 from parcelpost.storage.signals import Signals
 from parcelpost.storage.snapshot import DAMAGE_STATE, DamageNote
-from parcelpost.storage.state import WorkerState, put
 from parcelpost.storage.tasks import Added
+from parcelpost.storage.worker_state import WorkerState, put
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -118,7 +118,13 @@ class LocalPersistenceManager:
     @property
     def missing(self) -> str:
         """What is wrong if the store's files were moved or deleted, else ''. Nothing is saved then."""
-        return self._db.missing or self._raw.missing
+        return self._db.missing() or self._raw.missing
+
+    def watch_files(self) -> str:
+        """As `missing`, and tells other processes of a store that was moved away. Call it every now and then."""
+        problem = self.missing
+        self._store.owner.note_moved(self.path, is_missing=bool(problem))
+        return problem
 
     # This process and its peers
 
@@ -127,9 +133,10 @@ class LocalPersistenceManager:
         alive, _ = locks.owners(self._store.live, self.owner_id)
         return [owner_id for owner_id in alive if owner_id.startswith("worker-")]
 
-    def hung_peers(self) -> list[str]:
-        """Owner ids of processes that have the store open and hang."""
-        return self._watch.hung_owners()
+    def hung_peers(self) -> list[int]:
+        """Process ids of peers that have the store open and hang."""
+        infos = (locks.owner_info(self._store.live, owner_id) for owner_id in self._watch.hung_owners())
+        return [info.pid for info in infos if info is not None]
 
     def _beat(self) -> None:
         """Touches this process's locks and checks those of peers. If the event loop hangs, the process does."""
@@ -196,16 +203,6 @@ class LocalPersistenceManager:
             raise
         return claiming.result()
 
-    async def heartbeat(self, claims: Sequence[Claim], lease_expires_at: datetime | None = None) -> list[Claim]:
-        """Keeps claims alive and extends their leases. Returns the claims that are lost."""
-        lease = iso(lease_expires_at) if lease_expires_at else None
-        keys = [(claim.seq, claim.token) for claim in claims]
-        lost = await self._db.write_lossy(tasks.heartbeat, keys, self._now(), lease)
-        return [claims[index] for index in lost]
-
-    async def assign_browser(self, claim: Claim, browser_id: int | None) -> bool:
-        return await self._db.write_lossy(tasks.assign_browser, claim.seq, claim.token, browser_id)
-
     async def finish(self, claim: Claim, reason: str = "") -> bool:
         """Ends the task as not found, and reports it. Returns False for a stale claim (I4)."""
         message = validation.message(reason) or None
@@ -243,32 +240,13 @@ class LocalPersistenceManager:
         """Expires and reports pending tasks whose lease has ended, or that are older than `max_age`."""
         return await tasks.expire(self._db, self._clock.now(), max_age)
 
-    async def recover_abandoned(self, silence: timedelta | None = None) -> int:
-        """Recovers the tasks of processes that have crashed or hang (I9). Returns the number of tasks.
-
-        With `silence`, also claims of live processes that had no heartbeat for that long.
-        """
+    async def recover_abandoned(self) -> int:
+        """Recovers the tasks of processes that have crashed or hang (I9). Returns the number of tasks."""
         recovered = await recovery.recover(self._store, self._options, self._clock, self._emit)
-        if hung := self.hung_peers():
+        if hung := self._watch.hung_owners():
             most = self._options.max_recoveries
             recovered += sum(await self._db.write(tasks.recover, hung, self._clock.now(), most))
-        if silence is not None:
-            now = self._clock.now()
-            recovered += await self._db.write(tasks.recover_silent, iso(now - silence), now)
         return recovered
-
-    async def requeue(
-        self,
-        task_ids: Sequence[str] | None = None,
-        *,
-        status: TaskStatus | None = None,
-        platform: str | None = None,
-        completed: bool = False,
-    ) -> int:
-        """Runs failed and expired tasks again; with `completed`, also completed ones whose result was delivered."""
-        ids, statuses = None if task_ids is None else tuple(task_ids), () if status is None else (status,)
-        which = Selection(task_ids=ids, statuses=statuses, platform=platform)
-        return (await self.admin.retry_tasks(which, Flags(include_completed=completed))).total()
 
     async def pause_platform(self, platform: str, until: datetime | None = None, reason: str = "") -> None:
         """Stops claims from the platform until then, or until it is resumed, for all processes on the store."""
@@ -364,15 +342,15 @@ class LocalPersistenceManager:
                 return markable
             after = entries[-1].seq
 
-    async def tasks_to_answer(self, limit: int = 50) -> list[tuple[TaskInfo, str | None]]:
+    async def tasks_to_report_again(self, limit: int = 50) -> list[tuple[TaskInfo, str | None]]:
         """Returns tasks that were leased again after their end was delivered or rejected, and why it was rejected.
 
-        The upstream waits to be told that they are done, or have failed.
+        The upstream still counts them as leased: it needs a second report.
         """
-        return await self._db.read(tasks.to_answer, limit)
+        return await self._db.read(tasks.to_report_again, limit)
 
-    async def mark_answered(self, seqs: Sequence[int]) -> int:
-        return await self._mark(tasks.mark_answered, seqs)
+    async def mark_reported_again(self, seqs: Sequence[int]) -> int:
+        return await self._mark(tasks.mark_reported_again, seqs)
 
     async def mark_synced(self, result_ids: Sequence[str]) -> int:
         """Records receipts. Skips results whose raw file is not upstream yet (I6)."""
@@ -383,7 +361,7 @@ class LocalPersistenceManager:
         return await self._mark_results(outbox.mark_raw_synced, result_ids, self._now())
 
     async def mark_rejected(self, result_ids: Sequence[str], reason: str) -> int:
-        """Rejects results that the upstream will not accept: kept, and sent again only after `reset_rejected`."""
+        """Rejects results that the upstream will not accept: kept, and sent again only after `admin.retry_results`."""
         return await self._mark_results(outbox.mark_rejected, result_ids, validation.message(reason), self._now())
 
     async def count_attempt(self, result_ids: Sequence[str], error: str) -> int:
@@ -392,10 +370,6 @@ class LocalPersistenceManager:
     async def note_refusal(self, result_ids: Sequence[str], error: str) -> int:
         """Stores why the upstream refused a result, without counting an attempt: it may be the upstream's own fault."""
         return await self._mark_results(outbox.note_refusal, result_ids, validation.message(error))
-
-    async def reset_rejected(self, result_ids: Sequence[str] | None = None) -> int:
-        """Sends rejected results (None: all) again."""
-        return await self._db.write(outbox.reset_rejected, result_ids)
 
     async def get_result(self, task_id: str) -> OutboxEntry | None:
         return await self._db.read(outbox.get, task_id)
@@ -413,7 +387,7 @@ class LocalPersistenceManager:
 
     def check_files(self) -> None:
         """Raises StoreGone if the store's file or its raw folder is missing."""
-        if problem := self._db.missing:
+        if problem := self._db.missing():
             raise StoreGone(problem)
         self.check_raw_folder()
 

@@ -55,9 +55,9 @@ def version(db: sqlite3.Connection) -> int:
         try:
             return int(db.execute("SELECT max(version) FROM schema_version").fetchone()[0])
         except (sqlite3.OperationalError, TypeError):
-            raise NotAStore("the file has the application id of a store but not its tables") from None
+            raise NotAStore("the file has the application ID of a store but not its tables") from None
     if tables:
-        raise NotAStore("the file is a database of another program")
+        raise NotAStore("the file is another program's database")
     return 0
 
 
@@ -67,7 +67,7 @@ def pending(db: sqlite3.Connection, migrations: list[Migration]) -> list[Migrati
     known = {migration.version: migration for migration in migrations}
     newest = max(known, default=0)
     if current > newest:
-        raise StoreTooNew(f"the store has schema version {current}, this program knows {newest}")
+        raise StoreTooNew(f"the store has schema version {current}, this program supports versions up to {newest}")
     if current:
         for number, checksum in db.execute("SELECT version, checksum FROM schema_version"):
             if number not in known or known[number].checksum != checksum:

@@ -22,12 +22,10 @@ _MAX_BYTES = 1 << 62
 _decode_entries = Decoder(list[OutboxEntry]).decode
 _decode_sizes = Decoder(list[int | None]).decode
 
-
-_ENTRY_COLUMNS = {column.partition(".")[2]: column for column in map(str.strip, rows.ENTRY_COLUMNS.split(","))}
-_BOOLEANS = {"success": "r.success", "page_shared": "r.page_shared", "listed": rows.LISTED}
-_ENTRY_COLUMNS |= {name: f"json(iif({column}, 'true', 'false'))" for name, column in _BOOLEANS.items()}
-_ENTRY_COLUMNS |= {"data": "NULL"}
-_FIELDS = ", ".join(_ENTRY_COLUMNS[name] for name in OutboxEntry.__struct_fields__)
+_BOOLEANS = {
+    name: f"json(iif({rows.ENTRY_COLUMNS[name]}, 'true', 'false'))" for name in ("success", "page_shared", "listed")
+}
+_FIELDS = ", ".join((rows.ENTRY_COLUMNS | _BOOLEANS | {"data": "NULL"}).values())
 # Hot queries name their index: the planner's statistics are from last night.
 _NEXT = """SELECT min(seq) FROM results INDEXED BY results_outbox
     WHERE synced = 0 AND rejected_at IS NULL AND seq > walk.seq"""
@@ -106,7 +104,7 @@ SELECT lower(hex(randomblob(16))), t.task_id, status = 'not_found', parcel_id, p
 FROM tasks AS t LEFT JOIN artifacts AS a ON a.task_id = t.task_id WHERE seq = ?
 """
 
-_ENTRIES = f"SELECT {rows.ENTRY_COLUMNS} FROM results AS r JOIN tasks AS t ON t.task_id = r.task_id"
+_ENTRIES = f"{rows.ENTRY_SELECT} FROM results AS r JOIN tasks AS t ON t.task_id = r.task_id"
 
 
 # One statement for many results: each statement takes and releases the GIL.
@@ -155,15 +153,6 @@ def count_attempt(db: sqlite3.Connection, result_ids: Sequence[str], error: str)
 def note_refusal(db: sqlite3.Connection, result_ids: Sequence[str], error: str) -> int:
     change = "UPDATE results SET last_error = ? WHERE result_id = ? AND synced = 0"
     return db.executemany(change, [(error, result_id) for result_id in result_ids]).rowcount
-
-
-def reset_rejected(db: sqlite3.Connection, result_ids: Sequence[str] | None) -> int:
-    change = (
-        "UPDATE results SET rejected_at = NULL, rejected_by = NULL, sync_attempts = 0 WHERE rejected_at IS NOT NULL"
-    )
-    if result_ids is None:
-        return db.execute(change).rowcount
-    return db.executemany(f"{change} AND result_id = ?", [(result_id,) for result_id in result_ids]).rowcount
 
 
 def depth(db: sqlite3.Connection) -> tuple[int, int, str | None]:

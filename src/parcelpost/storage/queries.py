@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.json import encode
 
 from parcelpost.clock import from_iso, iso
@@ -303,21 +301,8 @@ class Throughput(Struct, frozen=True, kw_only=True):
 
 def running(db: sqlite3.Connection, limit: int) -> list[RunningTask]:
     """Returns claimed tasks, the longest running first."""
-    return [_running(row) for row in db.execute(_RUNNING, (limit,))]
-
-
-def _running(row: Sequence[Any]) -> RunningTask:
-    return RunningTask(
-        task_id=row[0],
-        platform=row[1],
-        state=row[2],
-        county=row[3],
-        parcel_id=row[4],
-        claimed_by=row[5],
-        started_at=rows.moment(row[6]),
-        retries=row[7],
-        browser=row[8],
-    )
+    fields = RunningTask.__struct_fields__  # in the order of the columns
+    return [convert(dict(zip(fields, row, strict=True)), RunningTask) for row in db.execute(_RUNNING, (limit,))]
 
 
 def throughput_since(db: sqlite3.Connection, moment: datetime) -> Throughput:
@@ -337,14 +322,10 @@ def recent_errors(db: sqlite3.Connection, limit: int) -> list[RecentError]:
     values = {"chars": _ERROR_CHARS, "recent": _RECENTLY_ENDED, "synced": _RECENTLY_SYNCED, "limit": limit}
     errors = [row for query in _ERRORS for row in db.execute(query, values)]
     errors.sort(key=lambda row: str(row[1]), reverse=True)
-    return [_recent_error(row) for row in errors[:limit]]
-
-
-def _recent_error(row: Sequence[Any]) -> RecentError:
-    kind, at, platform, county, parcel_id, error = row
-    return RecentError(
-        kind=kind, at=from_iso(at), platform=platform, county=county, parcel_id=parcel_id, error=error or ""
-    )
+    return [
+        RecentError(kind=kind, at=from_iso(at), platform=platform, county=county, parcel_id=parcel, error=error or "")
+        for kind, at, platform, county, parcel, error in errors[:limit]
+    ]
 
 
 _TABLES = (

@@ -25,7 +25,7 @@ from isal import igzip
 from parcelpost.clock import Clock, iso
 from parcelpost.errors import StoreError, StoreGone
 from parcelpost.model import OutboxEntry
-from parcelpost.storage import durable_files, outbox, state
+from parcelpost.storage import durable_files, outbox, worker_state
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import os_error
 from parcelpost.storage.raw_journal import PageRecord, RawJournal, read_segment
@@ -60,7 +60,7 @@ def inside(root: Path, relative: str) -> Path:
     """Returns the path under root. Raises ValueError for a path that leads out of it."""
     path = Path(relative)
     if path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"{relative!r} leads out of the raw folder")
+        raise ValueError(f"{relative!r} is outside the raw folder")
     return root / path
 
 
@@ -71,7 +71,7 @@ _GIVE_BACK = None
 
 HOLDER_FILE = ".store"
 """A file in each raw folder, with the name and the id of its store."""
-GONE_HINT = "put the folder back or mount it, and a running worker goes on; backups hold only the database"
+GONE_HINT = "put the folder back or mount it, and a running worker continues; backups contain only the database"
 
 
 class NewPage(NamedTuple):
@@ -270,7 +270,7 @@ def page_problem(path: Path, entry: OutboxEntry) -> str:
         return f"its page {entry.html_path} is missing on disk"
     except (PermissionError, IsADirectoryError) as error:
         return f"its page {entry.html_path} cannot be read: {error.strerror}"
-    return "" if matches else f"its page {entry.html_path} is damaged: it is not what was fetched"
+    return "" if matches else f"its page {entry.html_path} is damaged: its content is not what was fetched"
 
 
 def restore_page(live: Path, path: Path, entry: OutboxEntry) -> bool:
@@ -376,7 +376,7 @@ def _read_store_id(store: Path) -> str | None:
     """Returns None if the file is missing, cannot be read, or was never opened for writing."""
     try:
         with contextlib.closing(open_read_only(store)) as db:
-            stored = state.get(db, _STORE_ID_STATE, _StoreId)
+            stored = worker_state.get(db, _STORE_ID_STATE, _StoreId)
     except sqlite3.Error:
         return None
     return None if stored is None else stored.id
@@ -384,13 +384,13 @@ def _read_store_id(store: Path) -> str | None:
 
 async def store_id(database: LocalDatabase, clock: Clock) -> str:
     """Returns the id in the store itself, which its copies and backups share."""
-    if stored := await database.read(state.get, _STORE_ID_STATE, _StoreId):
+    if stored := await database.read(worker_state.get, _STORE_ID_STATE, _StoreId):
         return stored.id
     known = None
     if await database.read(outbox.has_raw_files):  # not a new store: the id was lost to damage
         known = _holder(_find_raw_folder(database.path, None))
     new = _StoreId(known.id if known and known.name == database.path.name else secrets.token_hex(16))
-    return (await database.write(state.put_if_absent, _STORE_ID_STATE, new, iso(clock.now()))).id
+    return (await database.write(worker_state.put_if_absent, _STORE_ID_STATE, new, iso(clock.now()))).id
 
 
 async def take_raw_folder(database: LocalDatabase, store_id: str) -> Path:

@@ -31,9 +31,13 @@ def check_not_moved(store: Path) -> None:
     store = store.resolve()
     live = live_folder(store)
     alive, _ = locks.owners(live)  # first: whoever creates a store creates its file before its lock
-    if not alive or _has_content(store):
+    if _has_content(store):
         return
-    pids = sorted({info.pid for owner_id in alive if (info := locks.owner_info(live, owner_id)) is not None})
+    moved = locks.owners_of_moved(store)
+    if not alive and not moved:
+        return
+    infos = [*moved, *(info for owner_id in alive if (info := locks.owner_info(live, owner_id)))]
+    pids = sorted({info.pid for info in infos})
     who = f"process {', '.join(map(str, pids))}" if pids else "a process"
     raise StoreGone(
         f"{who} has {store} open, but its file was moved or deleted", hint="put it back, or stop that process"
@@ -46,7 +50,7 @@ def _check_no_orphaned_wal(store: Path) -> None:
     wal = store.with_name(store.name + "-wal")
     if _has_content(wal) and not _has_content(store):
         raise StoreGone(
-            f"there is no store at {store}, but {wal.name} beside it holds part of one",
+            f"there is no store at {store}, but {wal.name} next to it contains part of one",
             hint="put the store's file back; if it is lost, restore a backup with 'parcelpost store restore "
             f"--latest', or move {wal.name} away to start with an empty store",
         )
@@ -83,9 +87,10 @@ async def open_store(
 ) -> AsyncIterator[OpenStore]:
     """Opens or creates the store and recovers from crashed processes. Closes everything on exit."""
     path = path.resolve()  # one set of locks per store, also if opened through a link
-    if not create and not path.exists():
-        check_not_moved(path)
-        raise StoreNotFound(f"there is no store at {path}")
+    if not path.exists():
+        check_not_moved(path)  # before the first folder: one at its place would hinder moving the store back
+        if not create:
+            raise StoreNotFound(f"there is no store at {path}")
     if path.exists() and (problem := db.file_problem(path)):
         raise NotAStore(f"{path} {problem}")
     live = live_folder(path)
@@ -125,7 +130,7 @@ async def _open_parts(
     owner = locks.Owner.take(live_folder(path), worker, options.synchronous, clock)
     stack.callback(owner.release)
     folder = await take_raw_folder(database, await store_id(database, clock))
-    raw = RawFiles(folder, live_folder(path), owner.id, lambda: database.missing)
+    raw = RawFiles(folder, live_folder(path), owner.id, database.missing)
     stack.push_async_callback(raw.close)
     return OpenStore(database, raw, owner, reserve, live_folder(path))
 

@@ -79,7 +79,11 @@ def _are_liens(first: object, second: Mapping[str, Json]) -> bool:
 def _with_liens(earlier: object, record: Mapping[str, Json]) -> Mapping[str, Json]:
     if not isinstance(earlier, Mapping):
         return record
-    return {**earlier, "liens": [*earlier["liens"], *record["liens"]]}
+    merged = {**earlier, "liens": [*earlier["liens"], *record["liens"]]}
+    unreadable = {
+        name for part in (earlier, record) if isinstance(names := part.get("unreadable"), list) for name in names
+    }
+    return merged | {"unreadable": sorted(map(str, unreadable))} if unreadable else merged
 
 
 _RESULT_COLUMNS = """result_id, task_id, success, parcel_id, platform, state, county, execution_time_ms,

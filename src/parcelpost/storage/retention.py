@@ -7,7 +7,7 @@ import contextlib
 import glob
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import ParamSpec
@@ -43,10 +43,10 @@ async def clean(
         results=results,
         files=files + orphans,
         artifacts=await artifacts.remove(now - options.keep_artifacts),
-        cache=await _in_batches(database, _expired_cache, iso(now)),
-        signals=await _in_batches(database, _old_signals, iso(now - options.keep_signals)),
-        metrics=await _in_batches(database, _old_metrics, iso(now - options.keep_metrics)),
-        sync_log=await _in_batches(database, _old_sync_log, iso(now - options.keep_sync_log)),
+        cache=await _remove_older(database, "cache", "cache_key", "expires_at", now),
+        signals=await _remove_older(database, "learning_signals", "seq", "created_at", now - options.keep_signals),
+        metrics=await _remove_older(database, "agent_metrics", "metric_id", "timestamp", now - options.keep_metrics),
+        sync_log=await _remove_older(database, "sync_log", "seq", "created_at", now - options.keep_sync_log),
     )
 
 
@@ -68,9 +68,9 @@ async def relieve(database: LocalDatabase, raw: RawFiles, artifacts: Artifacts) 
     )
 
 
-async def _in_batches(database: LocalDatabase, change: Callable[[sqlite3.Connection, str], int], before: str) -> int:
+async def _remove_older(database: LocalDatabase, table: str, key: str, column: str, before: datetime) -> int:
     total = 0
-    while removed := await database.write(change, before):
+    while removed := await database.write(_delete_older, table, key, column, iso(before)):
         total += removed
     return total
 
@@ -111,7 +111,7 @@ def _ended_tasks(db: sqlite3.Connection, before: str, position: tuple[str, int])
 
     A task goes only after its result, so never before its delivery, and not while its upstream waits for an answer.
     """
-    query = """SELECT completed_at, seq, answer_due_at IS NOT NULL
+    query = """SELECT completed_at, seq, report_due_at IS NOT NULL
                    OR EXISTS (SELECT 1 FROM results WHERE results.task_id = tasks.task_id)
                FROM tasks WHERE completed_at IS NOT NULL AND completed_at < ? AND (completed_at, seq) > (?, ?)
                ORDER BY completed_at, seq LIMIT ?"""
@@ -121,25 +121,9 @@ def _ended_tasks(db: sqlite3.Connection, before: str, position: tuple[str, int])
     return len(unneeded), batch[-1][:2] if len(batch) == _BATCH else None
 
 
-def _expired_cache(db: sqlite3.Connection, now: str) -> int:
-    change = "DELETE FROM cache WHERE cache_key IN (SELECT cache_key FROM cache WHERE expires_at <= ? LIMIT ?)"
-    return db.execute(change, (now, _BATCH)).rowcount
-
-
-def _old_signals(db: sqlite3.Connection, before: str) -> int:
-    change = """DELETE FROM learning_signals WHERE seq IN
-                    (SELECT seq FROM learning_signals WHERE created_at < ? LIMIT ?)"""
-    return db.execute(change, (before, _BATCH)).rowcount
-
-
-def _old_metrics(db: sqlite3.Connection, before: str) -> int:
-    change = """DELETE FROM agent_metrics WHERE metric_id IN
-                    (SELECT metric_id FROM agent_metrics WHERE timestamp < ? LIMIT ?)"""
-    return db.execute(change, (before, _BATCH)).rowcount
-
-
-def _old_sync_log(db: sqlite3.Connection, before: str) -> int:
-    change = "DELETE FROM sync_log WHERE seq IN (SELECT seq FROM sync_log WHERE created_at < ? LIMIT ?)"
+def _delete_older(db: sqlite3.Connection, table: str, key: str, column: str, before: str) -> int:
+    """Deletes a batch."""
+    change = f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM {table} WHERE {column} < ? LIMIT ?)"
     return db.execute(change, (before, _BATCH)).rowcount
 
 

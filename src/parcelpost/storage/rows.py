@@ -51,15 +51,17 @@ _FIELDS = frozenset({"parcel_id", "state", "county", "url"})
 _PRIORITIES = {int(priority): priority for priority in Priority}
 
 CLAIM_COLUMNS = """task_id, platform, source, type, priority, max_retries, lease_expires_at, target_json,
-    seq, retries, created_at, lease_id, ask_site"""
+    seq, retries, created_at, lease_id, skip_cache"""
 INFO_COLUMNS = f"""{CLAIM_COLUMNS}, status, recoveries, available_at, claimed_by, assigned_browser, updated_at,
     started_at, completed_at, error, parent_id, ended_by"""
-LISTED = "r.parcel_id <> t.parcel_id"
-ENTRY_COLUMNS = f"""r.seq, r.result_id, r.task_id, t.source, t.status, r.success, r.platform, r.state, r.county,
-    r.parcel_id, r.data, r.error, r.execution_time_ms, r.html_path, r.json_path,
-    r.screenshot_path, r.log_path, r.raw_sha256, r.idempotency_key,
-    r.scraped_at, r.sync_attempts, r.last_error, r.raw_synced_at, r.synced_at, r.rejected_at, r.created_at,
-    t.lease_expires_at, t.retries, r.page_shared, t.lease_id, {LISTED}, t.ended_by, r.rejected_by"""
+_TASK_FIELDS = {"source", "status", "retries", "lease_id", "lease_expires_at", "ended_by"}
+ENTRY_COLUMNS = {
+    **{name: f"{'t' if name in _TASK_FIELDS else 'r'}.{name}" for name in OutboxEntry.__struct_fields__},
+    "data": "CAST(r.data AS BLOB)",
+    "listed": "r.parcel_id <> t.parcel_id",
+}
+"""Fields of an entry -> SQL over results `r` and tasks `t`."""
+ENTRY_SELECT = f"SELECT {', '.join(ENTRY_COLUMNS.values())}"
 
 
 def reason_text(decided_by: str, reason: str) -> str:
@@ -78,7 +80,7 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
         raise InvalidInput("lease_expires_at must be a datetime")
     if not _FIELDS.isdisjoint(target.extra):
         raise InvalidInput(
-            f"target.extra holds {', '.join(sorted(_FIELDS & set(target.extra)))}, which has its own field"
+            f"target.extra contains {', '.join(sorted(_FIELDS & set(target.extra)))}, which has its own field"
         )
     fields = {**target.extra, "parcel_id": target.parcel_id, "state": target.state, "county": target.county}
     if target.url:
@@ -133,47 +135,11 @@ def info(row: Sequence[Any]) -> TaskInfo:
 
 
 def entry(row: Sequence[Any]) -> OutboxEntry:
-    (
-        seq, result_id, task_id, source, status, success, platform, state, county, parcel_id, data, error, took,
-        html_path, json_path, screenshot_path, log_path, sha256, key,
-        scraped_at, attempts, last_error, raw_synced_at, synced_at, rejected_at,
-        created_at, lease, retries, page_shared, lease_id, listed, ended_by, rejected_by,
-    ) = row  # fmt: skip
-    return OutboxEntry(
-        seq=seq,
-        result_id=result_id,
-        task_id=task_id,
-        source=_SOURCES[source],
-        status=TaskStatus(status),
-        success=bool(success),
-        platform=platform,
-        state=state,
-        county=county,
-        parcel_id=parcel_id,
-        data=None if data is None else data.encode(),
-        error=error,
-        execution_time_ms=took,
-        html_path=html_path,
-        json_path=json_path,
-        screenshot_path=screenshot_path,
-        log_path=log_path,
-        raw_sha256=sha256,
-        idempotency_key=key,
-        scraped_at=from_iso(scraped_at),
-        sync_attempts=attempts,
-        last_error=last_error,
-        raw_synced_at=moment(raw_synced_at),
-        synced_at=moment(synced_at),
-        rejected_at=moment(rejected_at),
-        created_at=from_iso(created_at),
-        lease_expires_at=moment(lease),
-        retries=retries,
-        page_shared=bool(page_shared),
-        lease_id=lease_id,
-        listed=bool(listed),
-        ended_by=ended_by,
-        rejected_by=rejected_by,
-    )
+    """From the columns of ENTRY_SELECT. Raises UnicodeDecodeError for a damaged record."""
+    stored = msgspec.convert(row, OutboxEntry, strict=False)
+    if stored.data is not None and not stored.data.isascii():
+        stored.data.decode()
+    return stored
 
 
 def moment(value: str | None) -> datetime | None:
@@ -202,5 +168,5 @@ def _task(row: Sequence[Any]) -> Task:
         max_retries=row[5],
         lease_expires_at=moment(row[6]),
         lease_id=row[11] or "",
-        ask_site=bool(row[12]),
+        skip_cache=bool(row[12]),
     )

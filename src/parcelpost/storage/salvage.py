@@ -275,7 +275,7 @@ class _Copy:
                 reached, last = max(reached, first), min(last, final)
                 if reached > last:
                     if not final:
-                        self._lose(table, "rows of unknown number", reason)
+                        self._lose(table, "an unknown number of rows", reason)
                     continue
             middle = (reached + last) // 2
             ranges += [(middle + 1, last), (reached, middle)]
@@ -414,9 +414,9 @@ class _Copy:
             if self._put(unread.lost.table, row):
                 filled.append(unread)
                 self._new.execute(_END_WITH_RESULT, (row["task_id"],))
-        found = {id(unread.lost) for unread in filled}
-        self._unread = [unread for unread in self._unread if id(unread.lost) not in found]
-        self._lost = [row for row in self._lost if id(row) not in found]
+        restored = {id(unread.lost) for unread in filled}
+        self._unread = [unread for unread in self._unread if id(unread.lost) not in restored]
+        self._lost = [row for row in self._lost if id(row) not in restored]
         self._lost_rows -= len(filled)
 
     def _in_backup(self, backup: sqlite3.Connection, unread: _Unread) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from parcelpost.clock import Clock, from_iso, iso
 from parcelpost.errors import InvalidInput
@@ -23,26 +23,17 @@ _TYPES = ("css", "xpath", "label", "jsonpath")
 _MAX_CHARS = {"selector": 4_000}
 _NUMBER_DIGITS = 8
 """Digits at the end of a signal's id: its number in the batch."""
-_FIELDS = "task_id, platform, field, selector, selector_type, success, context, error_message, execution_time_ms"
+_SIGNAL_FIELDS = (
+    *("task_id", "platform", "field", "selector", "selector_type"),
+    *("success", "context", "error_message", "execution_time_ms"),
+)
+_FIELDS = ", ".join(_SIGNAL_FIELDS)
 
 
 class StoredSignal(Struct, frozen=True, kw_only=True):
     signal_id: str
     signal: Signal
     created_at: datetime
-
-
-class SelectorStats(Struct, frozen=True, kw_only=True):
-    """How well one selector worked for one field of a platform."""
-
-    platform: str
-    field: str
-    selector: str
-    selector_type: str
-    tries: int
-    successes: int
-    last_tried_at: datetime
-    average_ms: float | None
 
 
 class Signals:
@@ -65,10 +56,6 @@ class Signals:
 
     async def mark_synced(self, signal_ids: Sequence[str]) -> int:
         return await self._db.write(_mark_synced, signal_ids, iso(self._clock.now()))
-
-    async def aggregate(self, platform: str | None = None, since: datetime | None = None) -> list[SelectorStats]:
-        """Returns statistics by platform, field and selector, the most successful selector of a field first."""
-        return await self._db.read(_aggregate, platform, iso(since) if since else "")
 
 
 def _rows(signals: Iterable[Signal], now: datetime) -> list[tuple[Any, ...]]:
@@ -130,46 +117,14 @@ def _recent(db: sqlite3.Connection, limit: int) -> list[StoredSignal]:
 def _stored(signal_rows: Iterable[Sequence[Any]]) -> list[StoredSignal]:
     return [
         StoredSignal(
-            signal_id=row[0],
-            created_at=from_iso(row[1]),
-            signal=Signal(
-                task_id=row[2],
-                platform=row[3],
-                field=row[4],
-                selector=row[5],
-                selector_type=row[6],
-                success=bool(row[7]),
-                context=row[8],
-                error_message=row[9],
-                execution_time_ms=row[10],
-            ),
+            signal_id=signal_id,
+            signal=convert(dict(zip(_SIGNAL_FIELDS, fields, strict=True)), Signal, strict=False),
+            created_at=from_iso(created_at),
         )
-        for row in signal_rows
+        for signal_id, created_at, *fields in signal_rows
     ]
 
 
 def _mark_synced(db: sqlite3.Connection, signal_ids: Sequence[str], now: str) -> int:
     change = "UPDATE learning_signals SET synced = 1, synced_at = ? WHERE signal_id = ? AND synced = 0"
     return db.executemany(change, [(now, signal_id) for signal_id in signal_ids]).rowcount
-
-
-def _aggregate(db: sqlite3.Connection, platform: str | None, since: str) -> list[SelectorStats]:
-    query = """
-    SELECT platform, field, selector, selector_type, count(*), sum(success), max(created_at), avg(execution_time_ms)
-    FROM learning_signals
-    WHERE platform = coalesce(:platform, platform) AND created_at >= :since
-    GROUP BY platform, field, selector, selector_type
-    ORDER BY platform, field, sum(success) * 1.0 / count(*) DESC, count(*) DESC"""
-    return [
-        SelectorStats(
-            platform=row[0],
-            field=row[1],
-            selector=row[2],
-            selector_type=row[3],
-            tries=row[4],
-            successes=row[5],
-            last_tried_at=from_iso(row[6]),
-            average_ms=row[7],
-        )
-        for row in db.execute(query, {"platform": platform, "since": since})
-    ]

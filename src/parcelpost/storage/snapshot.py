@@ -93,7 +93,9 @@ def integrity_problems(
         ]
         if problems != ["ok"]:
             return problems
-        broken = [f"{row[0]} row {row[1]} names a missing {row[2]}" for row in db.execute("PRAGMA foreign_key_check")]
+        broken = [
+            f"{row[0]} row {row[1]} refers to a missing {row[2]}" for row in db.execute("PRAGMA foreign_key_check")
+        ]
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
             raise

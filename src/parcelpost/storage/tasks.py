@@ -8,7 +8,7 @@
     processing  end_with_report                       not_found, failed   with its report (I1)
     processing  retry                                 pending, or failed once its retries are used up
     processing  release, release_owned, release_all   pending     at no cost to its retries
-    processing  recover, recover_silent               pending, or failed after too many crashes (I9)
+    processing  recover                               pending, or failed after too many crashes (I9)
     pending     expire_leases, expire_stored_before   expired     with its report (I1)
     ended       add_leased                            pending     requested again by its upstream
     any other   restart, fail                         pending, failed   by an operator (admin.py)
@@ -169,23 +169,11 @@ def release_owned(db: sqlite3.Connection, owner: str, now: str) -> int:
     return release(db, db.execute(held, (owner,)).fetchall(), now, None)
 
 
-def heartbeat(db: sqlite3.Connection, claims: Sequence[tuple[int, str]], now: str, lease: str | None) -> list[int]:
-    """Touches each claim and extends its lease if one is given. Returns the indexes of lost claims."""
-    touch = """UPDATE tasks SET updated_at = ?, lease_expires_at = coalesce(?, lease_expires_at)
-               WHERE seq = ? AND claim_token = ?"""
-    return [
-        index for index, (seq, token) in enumerate(claims) if not db.execute(touch, (now, lease, seq, token)).rowcount
-    ]
-
-
-def assign_browser(db: sqlite3.Connection, seq: int, token: str, browser_id: int | None) -> bool:
-    change = "UPDATE tasks SET assigned_browser = ? WHERE seq = ? AND claim_token = ?"
-    return db.execute(change, (browser_id, seq, token)).rowcount == 1
-
-
 def expire_leases(db: sqlite3.Connection, now: str, limit: int = 500) -> int:
     due = "SELECT seq FROM tasks WHERE status = 'pending' AND lease_expires_at <= ? LIMIT ?"
-    return _expire(db, [row[0] for row in db.execute(due, (now, limit))], now, "its lease ended before it was started")
+    return _expire(
+        db, [row[0] for row in db.execute(due, (now, limit))], now, "its lease expired before it was started"
+    )
 
 
 def stored_before(db: sqlite3.Connection, moment: str, limit: int = 500) -> list[int]:
@@ -199,7 +187,7 @@ def expire_stored_before(db: sqlite3.Connection, seqs: Sequence[int], moment: st
     """Expires those of these tasks that are still pending."""
     check = "SELECT 1 FROM tasks WHERE seq = ? AND status = 'pending' AND created_at < ?"
     pending = [seq for seq in seqs if db.execute(check, (seq, moment)).fetchone()]
-    return _expire(db, pending, now, "it was too old before it was started")
+    return _expire(db, pending, now, "it became too old before it was started")
 
 
 def _expire(db: sqlite3.Connection, seqs: list[int], now: str, why: str) -> int:
@@ -319,12 +307,12 @@ UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at =
     lease_id = :lease_id, started_at = NULL, completed_at = NULL, error = NULL, ended_by = NULL, created_at = :now,
     updated_at = :now,
     type = :type, platform = :platform, state = :state, county = :county, parcel_id = :parcel_id,
-    target_json = :target, priority = :priority, max_retries = :max_retries, ask_site = 0
+    target_json = :target, priority = :priority, max_retries = :max_retries, skip_cache = 0
 WHERE task_id = :task_id AND {_IS_DELIVERED}
     AND ((status IN ('failed', 'expired') AND (:lease IS NULL OR {_IS_NEW_LEASE})) OR {_IS_NEW_REQUEST})
 """
-_ANSWER_AGAIN = f"""
-UPDATE tasks SET answer_due_at = :now, lease_id = coalesce(:lease_id, lease_id),
+_REPORT_AGAIN = f"""
+UPDATE tasks SET report_due_at = :now, lease_id = coalesce(:lease_id, lease_id),
     lease_expires_at = coalesce(:lease, lease_expires_at)
 WHERE task_id = :task_id AND status IN ('completed', 'not_found') AND {_IS_SETTLED}
 """
@@ -335,8 +323,8 @@ def add_leased(db: sqlite3.Connection, task_rows: Sequence[tuple[Any, ...]]) -> 
 
     - A task that is open here gets the new lease.
     - One that expired, or failed and was reported, is pending again: nobody else has its lease.
-    - A completed one stays. If its result was delivered, the upstream is told again that it is done (`to_answer`);
-      if it was rejected, that it has failed.
+    - A completed one stays. If its result was delivered, it is reported to the upstream again as done; if it was
+      rejected, as failed (`to_report_again`).
     - A completed one with a new lease id, and without a rejected record, runs again, perhaps with another target.
     """
     new = add(db, task_rows)
@@ -350,23 +338,23 @@ def _lease_again(db: sqlite3.Connection, row: tuple[Any, ...]) -> int:
     db.execute(_DELETE_UNSENT_REPORT, values)
     if again := db.execute(_REQUEST_AGAIN, values).rowcount:
         return again
-    db.execute(_ANSWER_AGAIN, values)
+    db.execute(_REPORT_AGAIN, values)
     return 0
 
 
-def to_answer(db: sqlite3.Connection, limit: int) -> list[tuple[TaskInfo, str | None]]:
+def to_report_again(db: sqlite3.Connection, limit: int) -> list[tuple[TaskInfo, str | None]]:
     """Returns completed and not found tasks that were leased again after their end was delivered or rejected.
 
     With each the reason of the rejection, None if none was rejected.
     """
-    due = f"""SELECT {rows.INFO_COLUMNS}, {_REJECTION} FROM tasks INDEXED BY tasks_to_answer
-              WHERE answer_due_at IS NOT NULL AND status IN ('completed', 'not_found') AND {_IS_SETTLED}
-              ORDER BY answer_due_at LIMIT ?"""
+    due = f"""SELECT {rows.INFO_COLUMNS}, {_REJECTION} FROM tasks INDEXED BY tasks_to_report_again
+              WHERE report_due_at IS NOT NULL AND status IN ('completed', 'not_found') AND {_IS_SETTLED}
+              ORDER BY report_due_at LIMIT ?"""
     return [(rows.info(row), row[-1]) for row in db.execute(due, (limit,))]
 
 
-def mark_answered(db: sqlite3.Connection, seqs: Sequence[int]) -> int:
-    change = "UPDATE tasks SET answer_due_at = NULL WHERE seq = ?"
+def mark_reported_again(db: sqlite3.Connection, seqs: Sequence[int]) -> int:
+    change = "UPDATE tasks SET report_due_at = NULL WHERE seq = ?"
     return db.executemany(change, [(seq,) for seq in seqs]).rowcount
 
 
@@ -419,7 +407,8 @@ def _target(child: Child) -> str:
 
 _RESTART = """
 UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at = NULL, lease_expires_at = NULL,
-    lease_id = NULL, started_at = NULL, completed_at = NULL, error = NULL, ended_by = NULL, ask_site = 1, updated_at = ?
+    lease_id = NULL, started_at = NULL, completed_at = NULL, error = NULL, ended_by = NULL, skip_cache = 1,
+    updated_at = ?
 WHERE seq = ? AND status <> 'pending'
 """
 _CLOSE = """
@@ -453,7 +442,8 @@ def complete_new(db: sqlite3.Connection, task_id: str, now: str) -> None:
 
 def restart(db: sqlite3.Connection, seqs: Sequence[int], now: str) -> None:
     """By an operator: pending as if new, due now, and the site is asked whatever the page cache has."""
-    now_due = "UPDATE tasks SET available_at = NULL, ask_site = 1, updated_at = ? WHERE seq = ? AND status = 'pending'"
+    now_due = """UPDATE tasks SET available_at = NULL, skip_cache = 1, updated_at = ?
+                 WHERE seq = ? AND status = 'pending'"""
     changes = [(now, seq) for seq in seqs]
     db.executemany(now_due, changes)
     db.executemany(_RESTART, changes)
@@ -493,7 +483,7 @@ def recover(db: sqlite3.Connection, crashed: list[str], now: datetime, max_recov
         held = "SELECT seq, recoveries FROM tasks WHERE status = 'processing' AND claimed_by = ?"
         for seq, recoveries in db.execute(held, (owner,)).fetchall():
             if recoveries >= max_recoveries:
-                why = f"its worker crashed {recoveries + 1} times while it worked on this task"
+                why = f"its worker crashed {recoveries + 1} times while working on this task"
                 db.execute(fail, (why, iso(now), iso(now), seq))
                 given_up.append(seq)
             else:
@@ -501,14 +491,6 @@ def recover(db: sqlite3.Connection, crashed: list[str], now: datetime, max_recov
                 recovered += 1
     outbox.report(db, given_up)
     return recovered, len(given_up)
-
-
-def recover_silent(db: sqlite3.Connection, silent_since: str, now: datetime) -> int:
-    """Makes tasks pending again whose claims have had no heartbeat since then."""
-    change = """UPDATE tasks SET status = 'pending', recoveries = recoveries + 1, updated_at = ?, started_at = NULL,
-                    claim_token = NULL, claimed_by = NULL, assigned_browser = NULL
-                WHERE status = 'processing' AND updated_at < ?"""
-    return db.execute(change, (iso(now), silent_since)).rowcount
 
 
 def _delay_until(seq: int, recoveries: int, now: datetime) -> str | None:

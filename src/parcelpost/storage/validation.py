@@ -73,7 +73,7 @@ def json_bytes(field: str, value: Mapping[str, Any], *, max_bytes: int) -> bytes
             if may_be_deep and _is_deeper(plain, _MAX_DEPTH):
                 raise InvalidInput(f"{field} is nested deeper than {_MAX_DEPTH} levels")
     except RecursionError:
-        raise InvalidInput(f"{field} is nested too deep") from None
+        raise InvalidInput(f"{field} is nested too deeply") from None
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise InvalidInput(f"{field} is not JSON: {error}") from None
     return encoded

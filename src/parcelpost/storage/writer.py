@@ -56,7 +56,7 @@ class GroupWriter:
 
     def _run_group(self, db: sqlite3.Connection, jobs: Sequence[Job]) -> list[Any]:
         if self.broken:
-            return [StoreFailed(f"{self._path}: the connection failed and is being opened anew") for _ in jobs]
+            return [StoreFailed(f"{self._path}: the connection failed and is being reopened") for _ in jobs]
         if not jobs:
             return []
         if problem := self._missing():

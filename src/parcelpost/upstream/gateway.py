@@ -93,7 +93,7 @@ class GatewayClient:
         """Raises Refused for an id that no path can hold, or that this gateway does not find in one."""
         task_id = quote(entry.task_id, safe=_SAFE_IN_A_SEGMENT)
         if not task_id.strip("."):
-            raise Refused(f"the task id {entry.task_id!r} cannot be named in an address")
+            raise Refused(f"the task ID {entry.task_id!r} cannot be used in a URL")
         answer = await self._call(
             "POST",
             f"/tasks/{task_id}/{'fail' if entry.status is TaskStatus.FAILED else 'complete'}",

@@ -48,7 +48,7 @@ def base_url(settings: GatewaySettings) -> str:
     if not url.host or "%" in url.host or url.port == 0 or (url.port or 0) > 65_535:
         raise InvalidSettings(f"{_FORM}: it has no usable host and port")
     if url.userinfo:
-        raise InvalidSettings("gateway.url must not hold a user name or password; the token has its own setting")
+        raise InvalidSettings("gateway.url must not contain a user name or password; the token has its own setting")
     if url.query or url.fragment or "?" in settings.url or "#" in settings.url:
         raise InvalidSettings(f"{_FORM}, without a query or fragment")
     path = settings.base_path
@@ -62,12 +62,12 @@ def header_value(setting: str, value: str) -> str:
     if not value:
         raise InvalidSettings(f"{setting} is not set")
     if len(value) > _MAX_HEADER_CHARS or not all("!" <= char <= "~" for char in value):
-        raise InvalidSettings(f"{setting} must be visible ASCII characters without spaces")
+        raise InvalidSettings(f"{setting} must be printable ASCII characters without spaces")
     return value
 
 
 def _reason(error: Exception) -> str:
-    return "its host is not a name" if isinstance(error, UnicodeError) else "it is not an address"
+    return "its host name is invalid" if isinstance(error, UnicodeError) else "it is not a valid URL"
 
 
 T = TypeVar("T")
@@ -80,8 +80,8 @@ _READ_INLINE_BYTES = 128 * 1024
 _TIMED_OUT = frozenset({408, 504, 524})  # 524 is Cloudflare's
 _CACHED_URLS = 32  # parsing one takes longer than a small call should
 _CERTIFICATE_HINT = (
-    "check gateway.url; for a certificate of your own authority, set SSL_CERT_FILE to that authority's certificate "
-    "(PEM) in the worker's environment and restart it; everything is stored here until then"
+    "check gateway.url; for your own certificate authority, set SSL_CERT_FILE to its certificate "
+    "(PEM) in the worker's environment and restart it; everything is stored locally until then"
 )
 _KEEP_ALIVE_SECONDS = 4.0  # common servers close idle connections after five
 
@@ -132,7 +132,7 @@ class ExpectedLedger(Protocol):
 
 def another_gateway(address: str, ledger_id: str, known: str) -> str:
     seen, expected = payloads.ledger_name(ledger_id), payloads.ledger_name(known)
-    return f"another gateway answers at {address}: {seen}; this store works with {expected}"
+    return f"a different gateway responds at {address}: {seen}; this store works with {expected}"
 
 
 class PlainClient(httpx2.AsyncClient):
@@ -160,7 +160,7 @@ def open_client(token: str, worker_id: str) -> PlainClient:
             limits=httpx2.Limits(keepalive_expiry=_KEEP_ALIVE_SECONDS),
         )
     except (ValueError, ImportError, httpx2.InvalidURL):
-        raise InvalidSettings("the proxy address in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY is not usable") from None
+        raise InvalidSettings("the proxy address in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY is invalid") from None
 
 
 class Exchange:
@@ -217,7 +217,7 @@ class Exchange:
                 return reader(answer.body)
             return await asyncio.to_thread(reader, answer.body)
         except Unavailable as error:
-            problem = f"the answer is not usable: {error}"
+            problem = f"the response is invalid: {error}"
             raise Unavailable(self._message(answer, problem), retry_after=self.wait(answer)) from None
 
     def wait(self, answer: Answer) -> float:
@@ -301,11 +301,11 @@ class Exchange:
         """Returns why the answer is too large to read, or ''."""
         limit = self._settings.max_answer_bytes
         if not answer.whole:
-            return f"an answer longer than {limit:,} bytes"
+            return f"a response longer than {limit:,} bytes"
         if len(answer.received) <= _READ_INLINE_BYTES:
             return ""
         is_too_dense = await asyncio.to_thread(payloads.is_too_dense, answer.body, limit)
-        return "an answer with absurdly many values" if is_too_dense else ""
+        return "a response with too many values" if is_too_dense else ""
 
     def error(
         self,
@@ -332,7 +332,7 @@ class Exchange:
 
     def _message(self, answer: Answer, problem: str = "") -> str:
         """Returns one short line, with the token hidden."""
-        parts = [f"answered {answer.status}" if answer.status else "failed"]
+        parts = [f"returned {answer.status}" if answer.status else "failed"]
         parts += [payloads.one_line(problem), payloads.error_text(answer.body)]
         line = self.without_token(": ".join(part for part in parts if part))
         return f"{answer.call[:_MAX_MESSAGE_CHARS]} {line[:_MAX_MESSAGE_CHARS]}"
@@ -346,7 +346,7 @@ def _certificate_problem(error: BaseException) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"its certificate cannot be trusted: {cause.verify_message}"
+            return f"its certificate is not trusted: {cause.verify_message}"
         cause = cause.__cause__ or cause.__context__
     return ""
 

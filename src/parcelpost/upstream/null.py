@@ -10,7 +10,7 @@ from parcelpost.model import Lease, OutboxEntry, Signal
 from parcelpost.upstream.base import Heartbeat, HeartbeatReply, MetricsSample, RankedSelector, Submitted, Work
 
 _NO_GATEWAY = "no gateway is set"
-_HINT = "set gateway.url (or PARCELPOST_GATEWAY_URL) to deliver results; everything is stored here until then"
+_HINT = "set gateway.url (or PARCELPOST_GATEWAY_URL) to deliver results; everything is stored locally until then"
 
 
 class NullUpstream:

@@ -6,7 +6,7 @@ import random
 from datetime import timedelta
 from typing import NamedTuple, assert_never
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from parcelpost.errors import InvalidInput
 from parcelpost.events import AttemptEnded, PlatformPaused, TaskPutOff
@@ -84,7 +84,7 @@ class AttemptRecorder:
         if isinstance(outcome, Busy):
             await self._put_off(attempt, outcome)
         else:
-            await self._end(attempt, outcome)
+            await self._end(attempt, _or_partial(outcome, attempt.claim))
 
     async def _put_off(self, attempt: Attempt, outcome: Busy) -> None:
         task, seconds = attempt.claim.task, outcome.after_seconds
@@ -176,3 +176,10 @@ class AttemptRecorder:
     def _backoff(self, retries: int) -> float:
         least, most = self._settings.retry_min_seconds, self._settings.retry_max_seconds
         return min(most, least * 2.0 ** min(retries, 30)) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+
+
+def _or_partial(outcome: Attempted, claim: Claim) -> Attempted:
+    """After the last retry, what could be read of an incomplete page; the record says what it lacks."""
+    if not isinstance(outcome, Retry) or outcome.partial is None or claim.retries < claim.task.max_retries:
+        return outcome
+    return structs.replace(outcome.partial, signals=outcome.signals)

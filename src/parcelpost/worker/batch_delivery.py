@@ -11,10 +11,52 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from parcelpost.clock import Clock
 from parcelpost.errors import Refused, TooLarge, Unauthorized, Unavailable
 from parcelpost.model import OutboxEntry, Task, TaskStatus
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.upstream.base import Receipt, Receiver, Submitted
+from parcelpost.worker.status import SlowUpstream
+
+_BATCHES_BEFORE_LARGER = 20
+
+
+class BatchSize:
+    """Halved by every time-out, down to one, and one more after every batch that was answered in time.
+
+    A size that has timed out is tried again only after some smaller batches were answered.
+    """
+
+    def __init__(self, most: int, clock: Clock) -> None:
+        self._most = most
+        self._clock = clock
+        self._too_large = most + 1
+        """The size that timed out last."""
+        self._answered = 0
+        """Batches since then."""
+        self.now = most
+        self.slow: SlowUpstream | None = None
+        """Set while batches are smaller than the settings say."""
+
+    def restore(self, slow: SlowUpstream | None) -> None:
+        self.slow, self.now = slow, min(slow.batch_size, self._most) if slow else self._most
+
+    def timed_out(self, sent: int) -> None:
+        if sent > 1:  # one entry alone says nothing about sizes
+            self._too_large, self._answered = sent, 0
+        self._resize(max(1, min(self.now, sent) // 2))
+
+    def answered(self) -> None:
+        if self.now == self._most:
+            return
+        self._answered += 1
+        if self.now + 1 < self._too_large or self._answered >= _BATCHES_BEFORE_LARGER:
+            self._resize(self.now + 1)
+
+    def _resize(self, size: int) -> None:
+        self.now = size
+        since = self.slow.since if self.slow else self._clock.now()
+        self.slow = None if size == self._most else SlowUpstream(since=since, batch_size=size)
 
 
 def refused(task: Task, problem: str, now: datetime) -> OutboxEntry:
@@ -36,21 +78,8 @@ def end_of(task: Task, status: TaskStatus, error: str | None, now: datetime) -> 
         state=target.state,
         county=target.county,
         parcel_id=target.parcel_id,
-        data=None,
         error=error,
-        execution_time_ms=0,
-        html_path=None,
-        json_path=None,
-        screenshot_path=None,
-        log_path=None,
-        raw_sha256=None,
-        idempotency_key="",
         scraped_at=now,
-        sync_attempts=0,
-        last_error=None,
-        raw_synced_at=None,
-        synced_at=None,
-        rejected_at=None,
         created_at=now,
         lease_expires_at=task.lease_expires_at,
         lease_id=task.lease_id,
@@ -64,7 +93,7 @@ _PROBES = 8
 _PROBES_OF_LATER_BATCHES = 2
 _MOST_FAILURES_IN_A_ROW = 20
 _MOST_REASON_CHARS = 600
-_NO_REASON = "not stored, for no reason given"
+_NO_REASON = "not stored; no reason was given"
 
 
 def parcel(entry: OutboxEntry) -> Parcel:
@@ -137,8 +166,8 @@ class Pass:
             failures = list(self.failures.values())
         if not failures:
             return None
-        sent = f"{len(failures):,} results" if len(failures) > 1 else "the only result"
-        return Unavailable(f"the gateway took none of {sent} sent alone: {failures[-1].reason}", takes_nothing=True)
+        sent = f"{len(failures):,} results sent one by one" if len(failures) > 1 else "the only result"
+        return Unavailable(f"the gateway did not store {sent}: {failures[-1].reason}", takes_nothing=True)
 
 
 class SharedPages:
@@ -156,7 +185,9 @@ class SharedPages:
         for entry in pages:
             if entry.page_shared and entry.html_path not in self:
                 first.setdefault(entry.html_path or "", entry.result_id)
-        return [one for one in pages if not one.page_shared or first.get(one.html_path or "") == one.result_id]
+        return [
+            entry for entry in pages if not entry.page_shared or first.get(entry.html_path or "") == entry.result_id
+        ]
 
     def add(self, sent: Sequence[OutboxEntry]) -> None:
         self._sent |= {entry.html_path: None for entry in sent if entry.page_shared and entry.html_path}
@@ -267,7 +298,7 @@ class Delivery:
         if problem:
             top = self._lpm.raw_path(html_path.split("/")[0])
             if not await asyncio.to_thread(top.is_dir):
-                raise Unavailable(f"the folder of pages {top} is not there")  # a volume that is not mounted?
+                raise Unavailable(f"the folder of raw pages {top} is missing")  # a volume that is not mounted?
             if not await self._is_kept(entry):
                 self._deleted.add(html_path)
                 return
@@ -293,9 +324,9 @@ class Delivery:
         self._shared.add(self.raw_stored)
         refused = {entry.html_path: reason for entry, reason in self.refused}
         failed = (entry for entry, _ in (*self.refused, *self.undecided))
-        told = {entry.result_id for entry in (*self.raw_stored, *self.waiting, *failed)}
+        decided = {entry.result_id for entry in (*self.raw_stored, *self.waiting, *failed)}
         for entry in shared:
-            if entry.result_id in told or entry.html_path in self._deleted:
+            if entry.result_id in decided or entry.html_path in self._deleted:
                 continue
             if entry.html_path in self._shared:
                 self.raw_stored.append(entry)
@@ -317,7 +348,7 @@ class Delivery:
         denied: list[Unauthorized] = []
         failures = 0
 
-        async def one(entry: OutboxEntry) -> None:
+        async def send_alone(entry: OutboxEntry) -> None:
             nonlocal failures
             async with self._parallel:
                 takes_nothing = failures >= self._probes and not self._pass.successes(kind)
@@ -341,7 +372,7 @@ class Delivery:
         first = self._pass.number * self._probes % len(entries)
         async with asyncio.TaskGroup() as group:
             for entry in (*entries[first:], *entries[:first]):
-                group.create_task(one(entry))
+                group.create_task(send_alone(entry))
         if denied:
             raise denied[0]
         if self.unavailable is not None and self.unavailable.retry_after:
@@ -399,20 +430,20 @@ class Delivery:
             self.stored += group
             self._pass.was_stored(Kind.RECORD, len(group))
             return []
-        open_ones: list[OutboxEntry] = []
+        unsettled: list[OutboxEntry] = []
         for entry in group:
             receipt = answer.receipts.get(entry.task_id)
             if receipt is None:
-                open_ones.append(entry)
+                unsettled.append(entry)
             else:
                 self._settle_one(entry, receipt)
-        if len(group) == 1 and open_ones:
+        if len(group) == 1 and unsettled:
             self._failed_alone(group[0], Kind.RECORD, "; ".join(answer.errors)[:_MOST_REASON_CHARS] or _NO_REASON)
             return []
         if answer.stored:
             self._pass.was_stored(Kind.RECORD, answer.stored)
-        self._failed_together(open_ones)
-        return open_ones
+        self._failed_together(unsettled)
+        return unsettled
 
     def _failed_together(self, group: Sequence[OutboxEntry]) -> None:
         for entry in group:

@@ -117,7 +117,7 @@ class Collector:
         except (Unavailable, Unauthorized) as error:
             return await self._failed(error)
         except Refused as error:
-            return await self._failed(Unavailable(f"the gateway refuses to give work: {error}"))
+            return await self._failed(Unavailable(f"the gateway refuses to hand out tasks: {error}"))
         self._state.worked(COLLECTOR)
         return await self._store(work, started)
 

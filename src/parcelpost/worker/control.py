@@ -27,10 +27,10 @@ class Pressure(IntEnum):
 
 
 _MEANING = {
-    Pressure.FINE: "all slots work",
-    Pressure.SLOW: "half of the slots work and no browser is added",
-    Pressure.NO_NEW_TASKS: "no task is started, those that run go on",
-    Pressure.STOP_BROWSERS: "no task is started and browsers are stopped; their tasks are tried again later",
+    Pressure.FINE: "all slots run tasks",
+    Pressure.SLOW: "half of the slots run tasks and no browser is added",
+    Pressure.NO_NEW_TASKS: "no tasks are started; running ones continue",
+    Pressure.STOP_BROWSERS: "no tasks are started and browsers are stopped; their tasks are retried later",
 }
 
 

@@ -38,11 +38,11 @@ class WakeUps:
         """Returns the seconds until this slot looks again. `open_in`: until each host may be asked, soonest first."""
         now = self._clock.monotonic()
         self._wake_at.pop(slot, None)
-        given = [at - now for at in self._wake_at.values() if at > now]
+        planned = [at - now for at in self._wake_at.values() if at > now]
         for place, seconds in enumerate(open_in):
             if seconds >= self._idle_seconds:
                 break
-            if sum(other <= seconds + _SAME_MOMENT_SECONDS for other in given) <= place:
+            if sum(other <= seconds + _SAME_MOMENT_SECONDS for other in planned) <= place:
                 self._wake_at[slot] = now + seconds
                 return seconds
         return self._idle_seconds
@@ -174,7 +174,7 @@ class Slot:
         if scrape is None:
             return GiveUp(f"no platform named {task.platform}; known: {', '.join(factory.names())}")
         if abandoned.are_too_many(task.platform):
-            return Blocked(f"{abandoned.count} threads of platform code have not come back")
+            return Blocked(f"{abandoned.count} threads of platform code have not returned")
         outcome = await self._sandbox.run(scrape, task, self._context.settings.executor.task_timeout_seconds)
         if outcome is not None and not self._sandbox.is_free:
             self._replace_sandbox(task)

@@ -224,9 +224,9 @@ class HeartbeatLoop:
             case "resume", "", "":
                 self._control.paused = False
             case "drain", "", "":
-                self._control.leave("the gateway's command drain")
+                self._control.leave("drain command from the gateway")
             case "stop", "", "":
-                self._control.leave("the gateway's command stop", at_once=True)
+                self._control.leave("stop command from the gateway", at_once=True)
             case "sync-now", "", "":
                 self._sync.try_now()
                 self._control.wake(SYNC)

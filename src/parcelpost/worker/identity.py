@@ -1,7 +1,4 @@
-"""Who this store is upstream, and with whom it works there.
-
-One worker id, whichever of its processes collects, delivers or beats; and the gateway that it met first at an address.
-"""
+"""The worker id of a store, the same for all its processes, and the gateway that it first met at an address."""
 
 from __future__ import annotations
 
@@ -39,15 +36,15 @@ async def settle_worker_id(lpm: LocalPersistenceManager, wanted: str, emit: Emit
     kept = (await lpm.state.put_if_absent(WORKER_ID_STATE, new)).worker_id
     if not wanted or wanted == kept:
         return kept
-    what = f"worker.id is {wanted}, and the store {lpm.path} is worker {kept} upstream"
+    conflict = f"worker.id is {wanted}, but the store {lpm.path} uses the worker ID {kept} upstream"
     if peers := lpm.peers():
         raise InvalidSettings(
-            f"{what}, in {', '.join(peers)}",
+            f"{conflict}, in {', '.join(peers)}",
             hint=f"leave worker.id unset or set it to {kept}, as the other process has it",
         )
     if await lpm.holds_upstream_work():
         raise InvalidSettings(
-            f"{what}: what it holds was collected under that id, and its gateway waits for it there",
+            f"{conflict}: its tasks were collected under that ID, and the gateway expects their results from it",
             hint=f"finish that first, with 'parcelpost run --until-empty --set worker.id={kept}'; "
             f"or, if the gateway no longer knows {kept}, 'parcelpost store upstream --worker-id {wanted}'",
         )

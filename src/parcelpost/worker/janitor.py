@@ -19,6 +19,7 @@ from parcelpost.storage.queries import Failures
 from parcelpost.telemetry import Figures
 from parcelpost.worker.context import Context
 from parcelpost.worker.learning import Learning
+from parcelpost.worker.loop import FailureCount
 from parcelpost.worker.resources import Resources
 from parcelpost.worker.status import Publisher, delete_old_statuses
 
@@ -33,8 +34,6 @@ _AGAIN_SECONDS = 600.0
 _FULL_VACUUM_EVERY = timedelta(days=7)
 _DAY = timedelta(days=1)
 STATE = "janitor"
-_MOST_SURPRISES = 10
-_LONGEST_PAUSE_SECONDS = 60.0
 _REPORT_SECONDS = 1.0
 
 
@@ -49,16 +48,12 @@ class LastRuns(Struct, frozen=True, kw_only=True):
 class _BackgroundTask:
     """Runs beside the janitor's steps: what may take long, or wait for the store.
 
-    A failure is reported, and the next try comes later each time. After ten that waiting does not cure, every step
-    raises the error, which ends the worker.
+    If its failures are final, every step raises the last one, which ends the worker.
     """
 
     def __init__(self, name: str, work: Callable[[], Coroutine[Any, Any, float]], emit: Emit) -> None:
-        self._name = name
         self._work = work
-        self._emit = emit
-        self._failures = 0
-        self._surprises = 0
+        self._failures = FailureCount(name, emit)
         self._task: asyncio.Task[float] | None = None
         self._due_at = 0.0
         self._began = 0.0
@@ -85,15 +80,11 @@ class _BackgroundTask:
     def _delay_after(self, ended: asyncio.Task[float]) -> float:
         error = ended.exception()
         if error is None:
-            self._failures = self._surprises = 0
+            self._failures.reset()
             return ended.result()
-        self._failures += 1
-        self._surprises += not (isinstance(error, StoreError) and error.retry_helps)
-        if self._surprises >= _MOST_SURPRISES:
+        pause = self._failures.add(error)
+        if self._failures.is_final:
             raise error
-        pause: float = min(_LONGEST_PAUSE_SECONDS, 2.0 ** min(self._failures - 1, 10))
-        message = f"{type(error).__name__}: {error}"
-        self._emit(LoopFailed(loop=self._name, error=message, in_a_row=self._failures, next_in_seconds=pause))
         return pause
 
 
@@ -191,7 +182,7 @@ class Janitor:
     # The store and the queue
 
     async def watch_storage(self) -> None:
-        before, missing = self._control.missing, self._lpm.missing
+        before, missing = self._control.missing, self._lpm.watch_files()
         self._control.missing = missing
         if missing:
             if missing != before:
@@ -294,6 +285,8 @@ class Janitor:
         load = self._resources.load
         browsers = await self._lpm.browsers.all()
         average = window.average_execution_time_ms
+        cache = await self._lpm.cache.stats()
+        uploads = await self._lpm.sync_log.recent(1, direction="upload")
         await self._lpm.metrics.record(
             Sample(
                 tasks_completed=window.completed,
@@ -303,6 +296,8 @@ class Janitor:
                 ram_used_gb=load.memory.used_bytes / 1024**3,
                 ram_percent=load.memory.percent,
                 cpu_percent=load.cpu_percent,
+                cache_hit_rate=cache.hit_rate if cache.hits or cache.misses else None,
+                sync_latency_ms=uploads[0].round.duration_ms if uploads else None,
             )
         )
 

@@ -71,9 +71,9 @@ class Learning:
 
     def find_broken(self) -> None:
         """Brings `broken` up to date and reports what changed."""
-        found = list(self.ranking.broken())
-        now = {_key(field): field for field in found if not field.found_otherwise}
-        keys = {(_key(field), field.found_otherwise) for field in found}
+        broken = list(self.ranking.broken())
+        now = {_key(field): field for field in broken if not field.found_otherwise}
+        keys = {(_key(field), field.found_otherwise) for field in broken}
         before = self._reported or {}
         if self._reported is not None and keys == self._keys and self._clock.monotonic() < self._refresh_at:
             return
@@ -81,7 +81,7 @@ class Learning:
             self._emit(_broken_event(now[key]))
         for platform, state, county, field in before.keys() - now.keys():
             self._emit(FieldFixed(platform=platform, site=f"{state}/{county}", field=field))
-        self._reported, self._keys, self.broken = now, keys, found
+        self._reported, self._keys, self.broken = now, keys, broken
         self._refresh_at = self._clock.monotonic() + _REFRESH_SECONDS
 
 

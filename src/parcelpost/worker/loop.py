@@ -20,11 +20,39 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _MOST_FAILURES = 10
 
 
-class Loop:
-    """Runs until it is cancelled, or its step has failed ten times in a row: then that error ends the worker.
+class FailureCount:
+    """Failures in a row of a loop or a background task, each reported, with a longer pause after each.
 
-    A store that cannot be written for now (a full disk, another program's lock) is waited for as long as it takes.
+    Ten failures that waiting does not cure are final. A store that cannot be written for now (a full disk, another
+    program's lock) is waited for as long as it takes.
     """
+
+    def __init__(self, name: str, emit: Emit) -> None:
+        self._name = name
+        self._emit = emit
+        self.reset()
+
+    def reset(self) -> None:
+        self._failures = 0
+        self._surprises = 0
+        """Failures that waiting does not cure."""
+
+    @property
+    def is_final(self) -> bool:
+        return self._surprises >= _MOST_FAILURES
+
+    def add(self, error: BaseException) -> float:
+        """Returns the pause."""
+        self._failures += 1
+        self._surprises += not (isinstance(error, StoreError) and error.retry_helps)
+        pause: float = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures - 1, 10))
+        message = f"{type(error).__name__}: {error}"
+        self._emit(LoopFailed(loop=self._name, error=message, in_a_row=self._failures, next_in_seconds=pause))
+        return pause
+
+
+class Loop:
+    """Runs until it is cancelled, or its failures are final: then the error ends the worker."""
 
     def __init__(self, name: str, step: Step, clock: Clock, emit: Emit, longest: float = LONGEST_STEP_SECONDS) -> None:
         """`longest`: a step that has not ended after so many seconds is stuck."""
@@ -34,11 +62,8 @@ class Loop:
         """When the current step began; None between steps."""
         self._step = step
         self._clock = clock
-        self._emit = emit
+        self._failures = FailureCount(name, emit)
         self._woken = asyncio.Event()
-        self._failures = 0
-        self._surprises = 0
-        """Failures that waiting does not cure."""
 
     @property
     def is_overdue(self) -> bool:
@@ -63,27 +88,17 @@ class Loop:
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # the step failed while it was being cancelled
                 raise asyncio.CancelledError from error
-            pause = self._failed(error)
-            if self._surprises >= _MOST_FAILURES:
+            pause = self._failures.add(error)
+            if self._failures.is_final:
                 raise
         else:
             self._began = None
-            self._failures = self._surprises = 0
+            self._failures.reset()
             pause = 0.0
             if delay > 0:
                 await self._clock.wait(self._woken, delay)
                 return
         await self._clock.sleep(pause)  # even for no time: a step that never waits would block the event loop
-
-    def _failed(self, error: Exception) -> float:
-        """Returns the pause."""
-        self._failures += 1
-        if not (isinstance(error, StoreError) and error.retry_helps):
-            self._surprises += 1
-        pause: float = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures - 1, 10))
-        message = f"{type(error).__name__}: {error}"
-        self._emit(LoopFailed(loop=self.name, error=message, in_a_row=self._failures, next_in_seconds=pause))
-        return pause
 
 
 T = TypeVar("T")
@@ -186,11 +201,11 @@ class Supervisor:
             await asyncio.wait({saying})
         self._report("goodbye", saying)
 
-    def _report(self, what: str, ended: asyncio.Future[None]) -> None:
+    def _report(self, name: str, ended: asyncio.Future[None]) -> None:
         """A failure at the end is only reported."""
         if not ended.cancelled() and (error := ended.exception()):
             message = f"{type(error).__name__}: {error}"
-            self._emit(LoopFailed(loop=what, error=message, in_a_row=1, next_in_seconds=0.0))
+            self._emit(LoopFailed(loop=name, error=message, in_a_row=1, next_in_seconds=0.0))
 
     async def _unless_stopped(self, work: Awaitable[T], seconds: float | None = None) -> asyncio.Future[T]:
         """Returns the work when it has ended, by itself or cancelled because the control said stop or time was up."""

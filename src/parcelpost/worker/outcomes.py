@@ -49,6 +49,9 @@ def checked(outcome: object) -> Outcome:
     """Returns the outcome itself, or a GiveUp that says what is wrong with it."""
     if isinstance(outcome, Done):
         return _checked_done(outcome)
+    if isinstance(outcome, Retry) and outcome.partial is not None:
+        partial = _checked_done(outcome.partial) if isinstance(_fields(outcome.partial)[0], Done) else None
+        outcome = structs.replace(outcome, partial=partial if isinstance(partial, Done) else None)
     if isinstance(outcome, Retry | Busy):
         return _checked_wait(outcome, "after_seconds", outcome.after_seconds)
     if isinstance(outcome, Blocked):
@@ -76,22 +79,25 @@ def _or_none(call: Callable[[], T]) -> T | None:
 
 def encoded(outcome: Outcome, encode: Callable[[Mapping[str, Json]], Encoded]) -> Outcome:
     """Returns the outcome with its records encoded, or a GiveUp that says why they cannot be."""
+    if isinstance(outcome, Retry) and outcome.partial is not None:
+        partial = encoded(outcome.partial, encode)
+        return structs.replace(outcome, partial=partial if isinstance(partial, Done) else None)
     if not isinstance(outcome, Done) or isinstance(outcome.data, Encoded):
         return outcome
     try:
         if not outcome.additional_records and not number_of(outcome.data):
             return structs.replace(outcome, data=encode(outcome.data))
         records = [
-            structs.replace(one, data=encode(_plain(one)))
-            for one in page_records([outcome.data, *outcome.additional_records])
+            structs.replace(record, data=encode(_plain(record)))
+            for record in page_records([outcome.data, *outcome.additional_records])
         ]
         return structs.replace(outcome, data=records[0].data, additional_records=(), page_records=tuple(records))
     except InvalidInput as error:
         return GiveUp(brief(error))
 
 
-def _plain(one: PageRecord) -> Mapping[str, Json]:
-    return {} if isinstance(one.data, Encoded) else one.data
+def _plain(record: PageRecord) -> Mapping[str, Json]:
+    return {} if isinstance(record.data, Encoded) else record.data
 
 
 def brief(value: object) -> str:
@@ -104,21 +110,21 @@ def _checked_done(outcome: Done) -> Outcome:
     if not isinstance(data, Mapping):
         return _invalid(outcome, "data", data)
     more = outcome.additional_records
-    if not isinstance(_fields(more)[0], tuple) or not all(isinstance(one, Mapping) for one in _fields(*more)):
+    if not isinstance(_fields(more)[0], tuple) or not all(isinstance(record, Mapping) for record in _fields(*more)):
         return _invalid(outcome, "more", more)
     if page is not None and not (isinstance(page, Page) and isinstance(_fields(page.body)[0], bytes)):
         return _invalid(outcome, "page", page)
     if moment is None:
         return outcome
     if not isinstance(moment, datetime) or moment.tzinfo is None:
-        return GiveUp("returned a Done whose scraped_at is not a time with a zone")
+        return GiveUp("returned a Done whose scraped_at is not a time with a time zone")
     return structs.replace(outcome, scraped_at=moment.astimezone(UTC))
 
 
 def signals_of(outcome: Outcome | None) -> Sequence[Signal]:
     """How the selectors did, if the outcome says so."""
     signals = getattr(outcome, "signals", ())
-    return signals if isinstance(signals, tuple) and all(isinstance(one, Signal) for one in signals) else ()
+    return signals if isinstance(signals, tuple) and all(isinstance(signal, Signal) for signal in signals) else ()
 
 
 def _fields(*values: object) -> tuple[object, ...]:

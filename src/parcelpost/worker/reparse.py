@@ -24,21 +24,21 @@ from parcelpost.worker.sandbox import Sandbox
 Pairs = list[tuple[StoredRecord, PageRecord]]
 
 
-def matched(stored: StoredPage, found: list[PageRecord]) -> tuple[Pairs, list[PageRecord]]:
-    """What the page said before beside what it says now, and what it did not say before.
+def matched(stored: StoredPage, records: list[PageRecord]) -> tuple[Pairs, list[PageRecord]]:
+    """Returns pairs of a stored record and the new one for it, and the new records that have no stored one.
 
-    By its task's name, by its number, by its number without signs, and last by its place: a parser that reads all
-    numbers of a list differently still reads the same list.
+    Matched by task id, by number, by number without punctuation, and last by position: a parser that reads all numbers
+    of a list differently still reads the same list.
     """
-    numbers = {one.result_id: _number(one) for one in stored.records}
-    ways: list[tuple[Callable[[StoredRecord], str], Callable[[PageRecord], str]]] = [
+    numbers = {record.result_id: _number(record) for record in stored.records}
+    keys: list[tuple[Callable[[StoredRecord], str], Callable[[PageRecord], str]]] = [
         (lambda old: old.task_id, lambda new: child_id(stored.task_id, new.key)),
         (lambda old: numbers[old.result_id], lambda new: new.parcel_id),
-        (lambda old: _without_signs(numbers[old.result_id]), lambda new: _without_signs(new.parcel_id)),
+        (lambda old: _without_punctuation(numbers[old.result_id]), lambda new: _without_punctuation(new.parcel_id)),
     ]
     pairs: Pairs = []
-    before, now = list(stored.records), found
-    for of_old, of_new in ways:
+    before, now = list(stored.records), records
+    for of_old, of_new in keys:
         waiting: defaultdict[str, deque[StoredRecord]] = defaultdict(deque)
         for old in before:
             waiting[of_old(old)].append(old)
@@ -58,7 +58,7 @@ def _number(record: StoredRecord) -> str:
     return number_of(msgspec.json.decode(record.data)) or record.parcel_id
 
 
-def _without_signs(number: str) -> str:
+def _without_punctuation(number: str) -> str:
     return "".join(filter(str.isalnum, number)).casefold()
 
 
@@ -67,13 +67,13 @@ Parsers = Callable[[str], Parse | NotReadable]
 
 
 class PageReader:
-    """Whatever a parser does - raise, exit, hang - happens to its own page."""
+    """Parses pages in a sandbox: a parser that raises, exits or hangs affects only its own page."""
 
     def __init__(self, parsers: Parsers, seconds: float) -> None:
         self._parsers = parsers
         self._seconds = seconds
         self._known: dict[str, Parse | NotReadable] = {}
-        self._stage = Sandbox("reading pages")
+        self._sandbox = Sandbox("reading pages")
 
     @classmethod
     @asynccontextmanager
@@ -83,14 +83,14 @@ class PageReader:
         try:
             yield reader
         finally:
-            await reader._stage.close()
+            await reader._sandbox.close()
 
     async def unreadable(self, platform: str) -> NotReadable | None:
         """Why pages of that platform cannot be read; None: they can."""
         if platform not in self._known:
             self._known[platform] = await self._find(platform)
-        found = self._known[platform]
-        return found if isinstance(found, NotReadable) else None
+        parse = self._known[platform]
+        return parse if isinstance(parse, NotReadable) else None
 
     async def read(self, platform: str, page: Page, target: Target) -> Outcome:
         if (unreadable := await self.unreadable(platform)) is not None:
@@ -100,42 +100,42 @@ class PageReader:
         def read(task: Task) -> Outcome | Awaitable[Outcome]:
             return GiveUp(parse.reason) if isinstance(parse, NotReadable) else parse(page, task.target)
 
-        return await self._on_stage(read, Task(task_id="", platform=platform, target=target))
+        return await self._in_sandbox(read, Task(task_id="", platform=platform, target=target))
 
     async def _find(self, platform: str) -> Parse | NotReadable:
-        found: list[Parse | NotReadable] = []
+        parsers: list[Parse | NotReadable] = []
 
         def find(task: Task) -> Outcome:
-            found.append(self._parsers(task.platform))
-            return NotFound("it was only looked for")
+            parsers.append(self._parsers(task.platform))
+            return NotFound("only the parser is wanted")
 
         nowhere = Target(parcel_id="", state="", county="")
-        outcome = await self._on_stage(find, Task(task_id="", platform=platform, target=nowhere))
-        return found[0] if found else NotReadable(f"it cannot be imported: {getattr(outcome, 'reason', '')}")
+        outcome = await self._in_sandbox(find, Task(task_id="", platform=platform, target=nowhere))
+        return parsers[0] if parsers else NotReadable(f"it cannot be imported: {getattr(outcome, 'reason', '')}")
 
-    async def _on_stage(self, call: Callable[[Task], Outcome | Awaitable[Outcome]], task: Task) -> Outcome:
-        outcome = await self._stage.run(call, task, self._seconds)
-        if not self._stage.is_free:  # a thread that does not come back holds up nobody
-            self._stage = Sandbox("reading pages")
+    async def _in_sandbox(self, call: Callable[[Task], Outcome | Awaitable[Outcome]], task: Task) -> Outcome:
+        outcome = await self._sandbox.run(call, task, self._seconds)
+        if not self._sandbox.is_free:  # its thread hangs: leave it behind
+            self._sandbox = Sandbox("reading pages")
         return outcome or Retry("it was interrupted")
 
 
 STATE = "reparse"
-"""The name under which the store keeps how far an interrupted run has come."""
+"""The name of the worker state that holds the progress of an interrupted run."""
 
-_A_LOOK = 200
+_BATCH = 200
 _MOST_NAMED = 1_000
 _FROM_FETCHING = ("scraped_at", "raw_html_hash", "source_url", "county_fips")
-"""What a record has from its fetch: a page alone does not say it."""
+"""Fields that come from the fetch, not from the page."""
 _OF_THE_PARSER = "parser_version"
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class Place(Struct, frozen=True, kw_only=True):
-    """Where a run stands. One of the same wishes goes on there."""
+class Progress(Struct, frozen=True, kw_only=True):
+    """How far a run has come. A later run with the same filters resumes there."""
 
-    wishes: str
+    filter_text: str
     started: datetime
     after: int
     is_over: bool = False
@@ -188,29 +188,29 @@ class Reparse:
         self._dry = dry
         self.counts = Counts()
 
-    async def run(self, wishes: str, tell: Callable[[Counts], None] = lambda _: None) -> Counts:
-        """Safe to stop at any moment and to start again: `wishes` names the run that may be gone on with."""
-        place = await self._begin(wishes)
+    async def run(self, filter_text: str, report: Callable[[Counts], None] = lambda _: None) -> Counts:
+        """Can be stopped at any time and started again: a run with the same `filter_text` resumes."""
+        progress = await self._begin(filter_text)
         async with PageReader.open(self._parsers, seconds=self._seconds) as reader:
-            while pages := await self._lpm.reparse.pages(self._filters, place.started, place.after, _A_LOOK):
-                found = [change for page in pages if (change := await self._again(reader, page)) is not None]
-                await self._store(found)
-                place = msgspec.structs.replace(place, after=pages[-1].seq)
-                await self._keep(place)
-                tell(self.counts)
-        await self._keep(msgspec.structs.replace(place, is_over=True))
+            while pages := await self._lpm.reparse.pages(self._filters, progress.started, progress.after, _BATCH):
+                changes = [change for page in pages if (change := await self._again(reader, page)) is not None]
+                await self._store(changes)
+                progress = msgspec.structs.replace(progress, after=pages[-1].seq)
+                await self._keep(progress)
+                report(self.counts)
+        await self._keep(msgspec.structs.replace(progress, is_over=True))
         return self.counts
 
-    async def _begin(self, wishes: str) -> Place:
-        kept = await self._lpm.state.get(STATE, Place)
-        if self._dry or kept is None or kept.is_over or kept.wishes != wishes:
-            return Place(wishes=wishes, started=self._clock.now(), after=0)
+    async def _begin(self, filter_text: str) -> Progress:
+        kept = await self._lpm.state.get(STATE, Progress)
+        if self._dry or kept is None or kept.is_over or kept.filter_text != filter_text:
+            return Progress(filter_text=filter_text, started=self._clock.now(), after=0)
         self.counts.resumed = True
         return kept
 
-    async def _keep(self, place: Place) -> None:
+    async def _keep(self, progress: Progress) -> None:
         if not self._dry:
-            await self._lpm.state.put(STATE, place)
+            await self._lpm.state.put(STATE, progress)
 
     async def _again(self, reader: PageReader, stored: StoredPage) -> Change | None:
         unreadable = await reader.unreadable(stored.platform)
@@ -223,8 +223,8 @@ class Reparse:
             self._note_unreadable(stored, outcome.reason)
             return None
         try:
-            found = page_records([_plain(outcome.data), *outcome.additional_records])
-            return stored, self._new_records(stored, found, is_list=outcome.is_list)
+            records = page_records([_plain(outcome.data), *outcome.additional_records])
+            return stored, self._new_records(stored, records, is_list=outcome.is_list)
         except InvalidInput as error:
             self._note_unreadable(stored, str(error))
             return None
@@ -236,7 +236,7 @@ class Reparse:
             answers = await self._lpm.reparse.replace(changes)
         for (_, new), is_stored in zip(changes, answers, strict=True):
             if is_stored:
-                added = sum(one.replaces is None for one in new)
+                added = sum(record.replaces is None for record in new)
                 self.counts.added += added
                 self.counts.changed += len(new) - added
 
@@ -248,20 +248,20 @@ class Reparse:
 
     def _skip(self, platform: str, unreadable: NotReadable) -> None:
         self.counts.skipped += 1
-        known = next((one for one in self.counts.not_readable if one.platform == platform), None)
+        known = next((entry for entry in self.counts.not_readable if entry.platform == platform), None)
         if known is None:
             known = Unread(platform=platform, reason=unreadable.reason)
             self.counts.not_readable.append(known)
         known.pages += 1
 
-    def _new_records(self, stored: StoredPage, found: list[PageRecord], *, is_list: bool) -> list[NewRecord]:
-        pairs, added = matched(stored, found)
-        new = [one for old, record in pairs if (one := self._changed(old, record)) is not None]
+    def _new_records(self, stored: StoredPage, records: list[PageRecord], *, is_list: bool) -> list[NewRecord]:
+        pairs, added = matched(stored, records)
+        new = [changed for old, record in pairs if (changed := self._changed(old, record)) is not None]
         self.counts.unchanged += len(pairs) - len(new)
         self.counts.not_found += len(stored.records) - len(pairs)
         new += [self._new(None, record, _plain(record.data)) for record in added]
-        by_their_own = len(found) > 1 or is_list or not stored.target.parcel_id
-        return [_as_stored(stored, one, by_its_own=by_their_own) for one in new]
+        by_their_own = len(records) > 1 or is_list or not stored.target.parcel_id
+        return [_as_stored(stored, record, by_its_own=by_their_own) for record in new]
 
     def _changed(self, old: StoredRecord, record: PageRecord) -> NewRecord | None:
         before, now = _decode(old.data), dict(_plain(record.data))
@@ -283,7 +283,7 @@ class Reparse:
 
 
 def _as_stored(stored: StoredPage, new: NewRecord, *, by_its_own: bool) -> NewRecord:
-    """With county and number as a scrape would store them today."""
+    """Returns it with the county and the number that a scrape would store today."""
     county = stored.target.county or new.county or (new.replaces.county if new.replaces else "")
     number = new.parcel_id if by_its_own or new.replaces is None else new.replaces.parcel_id
     return msgspec.structs.replace(new, county=county, parcel_id=number)

@@ -102,15 +102,15 @@ def _own(text: str) -> Iterator[tuple[str, str]]:
 
 def _mounts(text: str) -> Iterator[_Mount]:
     for line in text.splitlines():
-        where, _, what = line.partition(" - ")
-        fields, of_system = where.split(" "), what.split(" ")
+        mount, _, system = line.partition(" - ")
+        fields, of_system = mount.split(" "), system.split(" ")
         if len(fields) > 4 and len(of_system) > 2:
             yield _Mount(fields[3], fields[4], of_system[0], of_system[2].split(","))
 
 
 def _below(top: str, path: str) -> Sequence[str]:
     """The names from the group `top` down to the one at `path`; none if it is not below: then `top` is all we see."""
-    steps, above = (_steps(one) for one in (path, top))
+    steps, above = map(_steps, (path, top))
     return steps[len(above) :] if steps[: len(above)] == above and ".." not in steps else ()
 
 
@@ -142,20 +142,20 @@ def memories(root: Path = ROOT) -> Sequence[Memory]:
     `root` is the folder in which `proc` and `sys` are.
     """
     machine = _of_machine(root)
-    found = filter(None, map(_of_group, groups("memory", root)))
-    return [machine, *(group for group in found if group.limit_bytes < machine.limit_bytes)]
+    limited = filter(None, map(_of_group, groups("memory", root)))
+    return [machine, *(group for group in limited if group.limit_bytes < machine.limit_bytes)]
 
 
-def fullest(found: Sequence[Memory]) -> Memory:
-    return max(found, key=lambda one: one.percent)
+def fullest(memories: Sequence[Memory]) -> Memory:
+    return max(memories, key=lambda memory: memory.percent)
 
 
 def _of_machine(root: Path) -> Memory:
     sizes = table(root / "proc/meminfo")
     total, available = (sizes.get(name, 0) * _KIB for name in ("MemTotal", "MemAvailable"))
     if not total:  # not Linux
-        found = psutil.virtual_memory()
-        total, available = found.total, found.available
+        memory = psutil.virtual_memory()
+        total, available = memory.total, memory.available
     return Memory(limit_bytes=total, used_bytes=max(0, total - available))
 
 
@@ -218,10 +218,10 @@ class Cpu:
 def _cores(group: Group) -> float | None:
     """How many the group may keep busy; None: as many as there are."""
     if group.version == 2:
-        found = numbers(group.folder / "cpu.max")
+        limit = numbers(group.folder / "cpu.max")
     else:
-        found = [number(group.folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
-    match found:
+        limit = [number(group.folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+    match limit:
         case [int(quota), int(period)] if quota and period:
             return quota / period
     return None
@@ -277,9 +277,9 @@ def safe_browsers(
     there are, None if there is no pool yet.
     """
     each = (now.pss_per_browser if now else None) or UNMEASURED_BROWSER_BYTES
-    room = min(one.limit_bytes * settings.slow_percent / 100 - one.used_bytes for one in memories)
+    room = min(memory.limit_bytes * settings.slow_percent / 100 - memory.used_bytes for memory in memories)
     fitting = int((room + (now.pss_bytes if now else 0)) // max(each, 1))
-    least = int(all(one.percent < settings.no_new_tasks_percent for one in memories))
+    least = int(all(memory.percent < settings.no_new_tasks_percent for memory in memories))
     return min(most, max(least, fitting))
 
 
@@ -354,7 +354,7 @@ class Resources:
             return ""
         memory = self.load.memory
         size = f"{memory.limit_bytes / 1024**3:.1f} GiB"
-        return f"{memory.percent:.0f} % of the memory ({size}) is used: {pressure.meaning}"
+        return f"{memory.percent:.0f}% of the memory ({size}) is used: {pressure.meaning}"
 
     def _report_change(self, pressure: Pressure) -> None:
         memory = self.load.memory

@@ -14,7 +14,7 @@ class WorkerRunner:
             worker.add_until_empty(collects=True)
 
     async def run(self) -> None:
-        """Until told to leave, or with `until_empty` until nothing is left to do."""
+        """Runs until the control says leave, or with `until_empty` until nothing is left to do."""
         worker = self._worker
         worker.supervisor.add(ONE_BY_ONE, self._step, worker.longest_attempt_seconds, group="slots")
         await worker.run("legacy")
@@ -36,7 +36,7 @@ class OndemandRunner:
             worker.add_until_empty(collects=True)
 
     async def run(self) -> None:
-        """Until told to leave, or with `until_empty` until nothing is left to do."""
+        """Runs until the control says leave, or with `until_empty` until nothing is left to do."""
         self._worker.add_collector()
         self._worker.add_slots()
         await self._worker.run("ondemand")
@@ -51,6 +51,6 @@ class StandaloneRunner:
             worker.add_until_empty(collects=False)
 
     async def run(self) -> None:
-        """Until told to leave, or with `until_empty` until no task is left and what can be delivered is."""
+        """As the others; with `until_empty` until no task is left and everything that can be delivered is."""
         self._worker.add_slots()
         await self._worker.run("standalone")

@@ -76,7 +76,7 @@ GRACE_SECONDS = 2.0
 class _Call:
     """One run, shared by the caller and the sandbox's thread."""
 
-    __slots__ = ("answer", "cancelled", "home", "is_told", "scrape", "task", "timer", "work")
+    __slots__ = ("answer", "cancelled", "home", "is_notified", "scrape", "task", "timer", "work")
 
     def __init__(self, scrape: Scrape, task: Task, home: asyncio.AbstractEventLoop) -> None:
         self.scrape = scrape
@@ -85,7 +85,7 @@ class _Call:
         self.answer: asyncio.Future[Outcome | None] = home.create_future()
         self.timer: asyncio.TimerHandle | None = None
         self.cancelled = False
-        self.is_told = False
+        self.is_notified = False
         """The cancellation has reached the work."""
         self.work: asyncio.Task[object] | None = None
 
@@ -218,16 +218,17 @@ class Sandbox:
         if call.cancelled:
             return Retry("")
         try:
-            found: object = Context().run(call.scrape, call.task)
-            return self._finish(checked(self._result(call, found) if isinstance(found, Awaitable) else found))
+            returned: object = Context().run(call.scrape, call.task)
+            return self._finish(checked(self._result(call, returned) if isinstance(returned, Awaitable) else returned))
         except BaseException as error:  # noqa: BLE001 - platform code may raise anything
             return from_exception(error)
 
-    def _result(self, call: _Call, found: Awaitable[object]) -> object:
+    def _result(self, call: _Call, returned: Awaitable[object]) -> object:
         loop = self._loop = self._loop or _PlatformLoop()
-        call.work = work = loop.start(found)
-        if call.cancelled:
-            _pass_on(call)
+        call.work = work = loop.start(returned)
+        if call.cancelled:  # after its first step: a coroutine that never runs leaves the ones it would await behind
+            loop.ask(_pass_on, call)
+        loop.run(work)
         while not work.done() and not self._leaving:
             loop.run(work)
         return work.result()
@@ -251,8 +252,8 @@ class _PlatformLoop:
         """From any thread."""
         _tell(self._loop, callback, *args)
 
-    def start(self, found: Awaitable[object]) -> asyncio.Task[object]:
-        return self._loop.create_task(found if isinstance(found, Coroutine) else _awaited(found))
+    def start(self, returned: Awaitable[object]) -> asyncio.Task[object]:
+        return self._loop.create_task(returned if isinstance(returned, Coroutine) else _awaited(returned))
 
     def run(self, work: asyncio.Task[Any]) -> None:
         """Until it is done, or until a callback or another task raises SystemExit, or the loop is stopped."""
@@ -293,8 +294,8 @@ class _PlatformLoop:
 
 def _pass_on(call: _Call) -> None:
     """Cancels the work once: a second cancellation would interrupt its clean-up."""
-    if call.work is not None and not call.is_told:
-        call.is_told = True
+    if call.work is not None and not call.is_notified:
+        call.is_notified = True
         call.work.cancel()
 
 
@@ -303,8 +304,8 @@ def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *arg
         loop.call_soon_threadsafe(callback, *args)
 
 
-async def _awaited(found: Awaitable[object]) -> object:
-    return await found
+async def _awaited(returned: Awaitable[object]) -> object:
+    return await returned
 
 
 def _capture(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
 from parcelpost.model import Broken, Task
-from parcelpost.storage.state import WorkerState
+from parcelpost.storage.worker_state import WorkerState
 from parcelpost.worker.backoff import Offline
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class BrowserWait(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        return f"tasks of {self.platform} wait for a browser: {self.reason}"
+        return f"tasks of {self.platform} are waiting for a browser: {self.reason}"
 
 
 class MemoryPressure(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parcelpost.clock import Clock
 from parcelpost.errors import (
     NotOffered,
     Refused,
@@ -26,11 +25,12 @@ from parcelpost.errors import (
 from parcelpost.events import EntryRefused, ResultsSynced
 from parcelpost.model import OutboxEntry, TaskStatus
 from parcelpost.storage.history import SyncRound
+from parcelpost.storage.locks import LeaderLocks
 from parcelpost.upstream.base import MetricsSample, Submitted, Upstream
 from parcelpost.worker.backoff import SYNC
-from parcelpost.worker.batch_delivery import Delivery, Parcel, Pass, SharedPages, end_of, parcel
+from parcelpost.worker.batch_delivery import BatchSize, Delivery, Parcel, Pass, SharedPages, end_of, parcel
 from parcelpost.worker.context import Context
-from parcelpost.worker.status import SlowUpstream, read_statuses
+from parcelpost.worker.status import read_statuses
 
 T = TypeVar("T")
 
@@ -40,46 +40,7 @@ _MOST_BLOCKED = 10_000
 _BATCHES_A_READ = 8
 _ROUND_SECONDS = 5.0
 _MOST_FRUITLESS_BATCHES = 20
-_BATCHES_BEFORE_LARGER = 20
 _SLOW_COUNTS_FOR = timedelta(hours=1)
-
-
-class BatchSize:
-    """Halved by every time-out, down to one, and one more after every batch that was answered in time.
-
-    A size that has timed out is tried again only after some smaller batches were answered.
-    """
-
-    def __init__(self, most: int, clock: Clock) -> None:
-        self._most = most
-        self._clock = clock
-        self._too_large = most + 1
-        """The size that timed out last."""
-        self._answered = 0
-        """Batches since then."""
-        self.now = most
-        self.slow: SlowUpstream | None = None
-        """Set while batches are smaller than the settings say."""
-
-    def restore(self, slow: SlowUpstream | None) -> None:
-        self.slow, self.now = slow, min(slow.batch_size, self._most) if slow else self._most
-
-    def timed_out(self, sent: int) -> None:
-        if sent > 1:  # one entry alone says nothing about sizes
-            self._too_large, self._answered = sent, 0
-        self._resize(max(1, min(self.now, sent) // 2))
-
-    def answered(self) -> None:
-        if self.now == self._most:
-            return
-        self._answered += 1
-        if self.now + 1 < self._too_large or self._answered >= _BATCHES_BEFORE_LARGER:
-            self._resize(self.now + 1)
-
-    def _resize(self, size: int) -> None:
-        self.now = size
-        since = self.slow.since if self.slow else self._clock.now()
-        self.slow = None if size == self._most else SlowUpstream(since=since, batch_size=size)
 
 
 class Receipts(Struct, frozen=True, kw_only=True):
@@ -229,9 +190,9 @@ class _WhileLeader:
     A process that was stopped and resumes must not send what it had read: a peer has sent it, perhaps a newer record.
     """
 
-    def __init__(self, upstream: Upstream, is_leader: Callable[[], bool]) -> None:
+    def __init__(self, upstream: Upstream, leader_locks: LeaderLocks) -> None:
         self._upstream = upstream
-        self._is_leader = is_leader
+        self._leader_locks = leader_locks
 
     async def submit_results(self, entries: Sequence[OutboxEntry]) -> Submitted:
         self._check()
@@ -246,7 +207,7 @@ class _WhileLeader:
         await self._upstream.report_end(entry)
 
     def _check(self) -> None:
-        if not self._is_leader():
+        if not self._leader_locks.has("sync"):
             raise _LockLost(retry_after=_NOT_LEADER_SECONDS)
 
 
@@ -260,7 +221,7 @@ class SyncManager:
     def __init__(self, context: Context) -> None:
         self._lpm = context.lpm
         self._leader_locks = context.lpm.leader_locks
-        self._upstream = _WhileLeader(context.upstream, lambda: self._leader_locks.has("sync"))
+        self._upstream = _WhileLeader(context.upstream, self._leader_locks)
         self._state = context.upstream_state
         self._settings = context.settings.sync
         self._clock = context.clock
@@ -466,7 +427,7 @@ class SyncManager:
 
         The result is not sent again: another worker may have delivered a newer one of that parcel.
         """
-        while waiting := await self._lpm.tasks_to_answer():
+        while waiting := await self._lpm.tasks_to_report_again():
             started = self._clock.monotonic()
             for info, rejection in waiting:
                 status, error = TaskStatus.COMPLETED, None
@@ -477,7 +438,7 @@ class SyncManager:
                     await self._upstream.report_end(report)
                 except (Refused, TooLarge) as error:
                     self._emit(EntryRefused(task_id=info.task.task_id, reason=str(error), rejected=False))
-                await self._lpm.mark_answered([info.seq])
+                await self._lpm.mark_reported_again([info.seq])
             seconds = self._clock.monotonic() - started
             self._emit(ResultsSynced(results=0, reports=len(waiting), raw_files=0, seconds=seconds))
 
@@ -566,8 +527,8 @@ class _Extras:
         if not stored:
             return
         async with self._logged("learning_signals", len(stored)):
-            await self._upstream.submit_signals([one.signal for one in stored], stored[0].signal_id)
-        await self._lpm.signals.mark_synced([one.signal_id for one in stored])
+            await self._upstream.submit_signals([entry.signal for entry in stored], stored[0].signal_id)
+        await self._lpm.signals.mark_synced([entry.signal_id for entry in stored])
         self._has_more = len(stored) == _SIGNALS_A_CALL
 
     async def _send_metrics(self) -> None:

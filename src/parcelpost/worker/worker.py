@@ -24,7 +24,7 @@ from parcelpost.worker.collector import Collector
 from parcelpost.worker.context import Context
 from parcelpost.worker.control import Pressure
 from parcelpost.worker.executor import Executor
-from parcelpost.worker.health import (
+from parcelpost.worker.findings import (
     browser_wait_finding,
     failures_finding,
     field_finding,
@@ -178,25 +178,25 @@ class Worker:
         """What keeps this worker from its work, slows it down, or needs an operator."""
         context, control, lpm = self.context, self.control, self.context.lpm
         option = f" --store {shlex.quote(str(lpm.path))}"
-        found = list(status_findings(self.status(), context.clock.now()))
+        findings = list(status_findings(self.status(), context.clock.now()))
         if control.leaving.is_set():
-            found.append(Finding.of("worker.draining", f"draining: {control.reason}", "nothing to do"))
+            findings.append(Finding.of("worker.draining", f"draining: {control.reason}", "no action needed"))
         if control.missing:
             check = "store.raw_folder_missing" if lpm.path.exists() else "store.moved"
-            found.append(Finding.of(check, control.missing, "put the files back or mount their volume"))
+            findings.append(Finding.of(check, control.missing, "put the files back or mount their volume"))
         elif control.usage and (full := usage_finding(control.usage, option)):
-            found.append(full)
+            findings.append(full)
         if reason := lpm.backpressure.problem:
             fix = "free disk space, or check the owner and the permissions of the store's files"
-            found.append(Finding.of("store.not_writable", f"the store is not writable: {reason}", fix))
+            findings.append(Finding.of("store.not_writable", f"the store is not writable: {reason}", fix))
         for peer in lpm.hung_peers():
             message = f"process {peer} on the same store does not respond"
-            fix = f"continue it with 'kill -CONT {peer}' if it was stopped, or end it with 'kill -9 {peer}'"
-            found.append(Finding.of("worker.hung", message, fix))
-        found += map(browser_wait_finding, self.executor.browser_waits)
+            fix = f"resume it with 'kill -CONT {peer}' if it was suspended, or end it with 'kill -9 {peer}'"
+            findings.append(Finding.of("worker.hung", message, fix))
+        findings += map(browser_wait_finding, self.executor.browser_waits)
         if self.janitor.failures and (failing := failures_finding(self.janitor.failures, option)):
-            found.append(failing)
-        return sort_findings([*found, *map(field_finding, self.learning.broken)])
+            findings.append(failing)
+        return sort_findings([*findings, *map(field_finding, self.learning.broken)])
 
     def stuck(self) -> list[str]:
         """Returns the loops whose step does not end. Waiting for the store is not being stuck."""
@@ -225,7 +225,7 @@ class Worker:
         self.supervisor.add("until empty", self.until_empty.step)
 
     async def run(self, mode: str) -> None:
-        """Until told to leave; everything that runs has ended or is released when this returns."""
+        """Runs until the control says leave. When this returns, everything has ended or was released."""
         context, settings = self.context, self.context.settings
         self._mode = mode
         if self.delivers:

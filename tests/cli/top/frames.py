@@ -198,7 +198,7 @@ def away() -> TopData:
     data = busy()
     gone = Offline(since=ago(400), until=ago(-180), failures=4, reason="503 Service Unavailable")
     sync = SyncState(last_upload=None, last_download=None, outage=gone)
-    note = Finding.of("upstream.offline", f"the gateway has been offline for 7 min: {gone.reason}", "nothing to do")
+    note = Finding.of("upstream.offline", f"the gateway has been offline for 7 min: {gone.reason}", "no action needed")
     return replace(data, overview=overview(sync=sync, workers=data.overview.workers, findings=[note]))
 
 

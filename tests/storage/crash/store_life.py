@@ -19,7 +19,7 @@ from parcelpost.model import Claim, Priority, Result, Task, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from tests.storage.crash.agreement import assert_agrees, assert_raw_files
 from tests.storage.crash.store_model import StoredResult, StoreModel
-from tests.storage.factories import a_result, a_task, look
+from tests.storage.factories import a_result, a_task, look, requeue
 
 T = TypeVar("T")
 
@@ -169,15 +169,6 @@ class TaskLife(RuleBasedStateMachine):
                     stored.leave(TaskStatus.PENDING, None if until is None else self.now + until)
 
     @rule(pick=picks)
-    def heartbeat(self, pick: random.Random) -> None:
-        claims = pick.sample(self.claims, min(3, len(self.claims)))
-        until = pick.choice([None, self.now + HOUR, self.now - HOUR])
-        lost = self.run(self.lpm.heartbeat(claims, until))
-        assert lost == [claim for claim in claims if not self.model.current(claim)]
-        for stored in filter(None, map(self.model.current, claims)):
-            stored.lease = until or stored.lease
-
-    @rule(pick=picks)
     def pause_or_resume(self, pick: random.Random) -> None:
         platform = pick.choice(PLATFORMS)
         if pick.random() < 0.4:
@@ -199,5 +190,5 @@ class TaskLife(RuleBasedStateMachine):
     @rule(pick=picks)
     def requeue(self, pick: random.Random) -> None:
         task_ids, completed = pick.sample(sorted(self.model.tasks), min(4, len(self.model.tasks))), pick.random() < 0.5
-        count = self.run(self.lpm.requeue(task_ids, completed=completed))
+        count = self.run(requeue(self.lpm, task_ids, completed=completed))
         assert count == self.model.requeue(task_ids, completed=completed)

@@ -18,10 +18,11 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import Claim, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage.admin import Selection
 from tests.lengths import short_and_long
 from tests.storage.crash.acknowledged import Acknowledged, Writer, rows_without_file
 from tests.storage.crash.agreement import assert_whole
-from tests.storage.factories import NOW, a_result, a_task, claim_one, look
+from tests.storage.factories import a_result, a_task, claim_one, look, requeue
 
 ROOT = Path(__file__).parents[3]
 
@@ -35,8 +36,6 @@ CALLS: dict[str, Call] = {
     "add_task": lambda lpm, _, new: lpm.add_task(a_task(new)),
     "add_tasks": lambda lpm, _, new: lpm.add_tasks(a_task(f"{new}-{n}") for n in range(2_500)),
     "claim": lambda lpm, _claim, _new: lpm.claim(3),
-    "heartbeat": lambda lpm, claim, _: lpm.heartbeat([claim], NOW),
-    "assign_browser": lambda lpm, claim, _: lpm.assign_browser(claim, 1),
     "finish": lambda lpm, claim, _: lpm.finish(claim),
     "give_up": lambda lpm, claim, _: lpm.give_up(claim, "no"),
     "retry_later": lambda lpm, claim, _: lpm.retry_later(claim, "no", timedelta(0)),
@@ -45,7 +44,7 @@ CALLS: dict[str, Call] = {
     "save_result with a page": lambda lpm, claim, _: lpm.save_result(claim, a_result(body=b"<p>page</p>" * 3_000)),
     "expire_tasks": lambda lpm, _claim, _new: lpm.expire_tasks(timedelta(days=9)),
     "recover_abandoned": lambda lpm, _claim, _new: lpm.recover_abandoned(),
-    "requeue": lambda lpm, _claim, _new: lpm.requeue(status=TaskStatus.FAILED),
+    "requeue": lambda lpm, _claim, _new: requeue(lpm, status=TaskStatus.FAILED),
     "pause_platform": lambda lpm, _claim, _new: lpm.pause_platform("nobody's"),
     "resume_platform": lambda lpm, _claim, _new: lpm.resume_platform("nobody's"),
     "paused_platforms": lambda lpm, _claim, _new: lpm.paused_platforms(),
@@ -58,7 +57,7 @@ CALLS: dict[str, Call] = {
     "mark_raw_synced": lambda lpm, _claim, _new: lpm.mark_raw_synced(["none"]),
     "mark_rejected": lambda lpm, _claim, _new: lpm.mark_rejected(["none"], "no"),
     "count_attempt": lambda lpm, _claim, _new: lpm.count_attempt(["none"], "no"),
-    "reset_rejected": lambda lpm, _claim, _new: lpm.reset_rejected(),
+    "retry_results": lambda lpm, _claim, _new: lpm.admin.retry_results(Selection()),
     "list_results": lambda lpm, _claim, _new: lpm.list_results(),
     "clean": lambda lpm, _claim, _new: lpm.maintenance.clean(),
     "vacuum": lambda lpm, _claim, _new: lpm.maintenance.vacuum(full=True),

@@ -13,7 +13,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.raw_files import HOLDER_FILE, NewPage, RawFiles
-from tests.storage.factories import NOW, a_result, a_task, claim_one, deliver, save_one, the_result, the_task
+from tests.storage.factories import NOW, a_result, a_task, claim_one, deliver, requeue, save_one, the_result, the_task
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
@@ -57,14 +57,6 @@ async def test_tasks_too_old_expire_though_younger_ones_stand_before_them(
     assert (await the_task(lpm, "old")).status is TaskStatus.EXPIRED
 
 
-async def test_of_two_claims_on_one_task_the_stale_one_is_the_lost_one(lpm: LocalPersistenceManager) -> None:
-    stale = await claim_one(lpm)
-    await lpm.release(stale)
-    (current,) = await lpm.claim()
-    assert await lpm.heartbeat([stale, current]) == [stale]
-    assert await lpm.heartbeat([current, stale]) == [stale]
-
-
 async def test_a_task_that_is_due_does_not_count_as_delayed(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
     await lpm.retry_later(await claim_one(lpm), "timeout", HOUR)
     assert (await lpm.queue_depth()).delayed == 1
@@ -76,7 +68,7 @@ async def test_a_task_that_is_due_does_not_count_as_delayed(lpm: LocalPersistenc
 
 async def test_a_task_named_twice_is_requeued_once(lpm: LocalPersistenceManager) -> None:
     await lpm.give_up(await claim_one(lpm), "no such parcel")
-    assert await lpm.requeue(["t1", "t1"]) == 1
+    assert await requeue(lpm, ["t1", "t1"]) == 1
 
 
 async def test_a_parcel_can_be_saved_again_after_somebody_removed_its_raw_file(lpm: LocalPersistenceManager) -> None:
@@ -136,7 +128,7 @@ async def test_a_delivered_result_is_replaced_by_the_next_of_its_task_and_its_fi
 ) -> None:
     first = await save_one(lpm, "t1", a_result(body=b"<p>one</p>"))
     await deliver(lpm, first.result_id)
-    assert await lpm.requeue(["t1"], completed=True) == 1
+    assert await requeue(lpm, ["t1"], completed=True) == 1
     (claim,) = await lpm.claim()
     assert await lpm.save_result(claim, a_result(body=b"<p>two</p>")) is not None
     assert not lpm.raw_path(str(first.html_path)).exists()

@@ -19,7 +19,7 @@ from parcelpost.cli.options import (
     command_line,
     store_context,
 )
-from parcelpost.cli.output import age, print_json, printable
+from parcelpost.cli.output import age, examples, print_json, printable
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Json, Source, Task, TaskInfo, TaskStatus
 
@@ -27,14 +27,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
-EXAMPLES = """
-Examples:
-
-\b
-  parcelpost add grizzly_gis 11-2S-15-00010-001 --state FL --county columbia
-  parcelpost add beacon 07-31-200-011 --state IN --county lake --url https://example.org/07-31 --priority urgent
-  parcelpost add echo 1 --state CT --county hartford --extra note=first --extra delay_ms:=200
-"""
+EXAMPLES = examples(
+    "parcelpost add grizzly_gis 11-2S-15-00010-001 --state FL --county columbia",
+    "parcelpost add beacon 07-31-200-011 --state IN --county lake --url https://example.org/07-31 --priority urgent",
+    "parcelpost add echo 1 --state CT --county hartford --extra note=first --extra delay_ms:=200",
+)
 
 
 class PriorityName(StrEnum):

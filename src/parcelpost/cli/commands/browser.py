@@ -1,7 +1,12 @@
-"""The `parcelpost browser` commands: status, doctor and saved profiles. `open` is in `browser_open`."""
+"""The `parcelpost browser` commands: status, doctor, and sessions that an operator saves for tasks."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import socket
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +15,6 @@ from urllib.parse import urlsplit
 
 import typer
 
-from parcelpost.cli.commands import browser_open
 from parcelpost.cli.health.summary import finding_line, finding_lines
 from parcelpost.cli.options import (
     AsJson,
@@ -27,6 +31,7 @@ from parcelpost.cli.output import (
     age,
     confirm,
     count,
+    examples,
     fields,
     moment,
     print_json,
@@ -35,21 +40,18 @@ from parcelpost.cli.output import (
     size,
     table,
 )
-from parcelpost.errors import InvalidInput
+from parcelpost.errors import InvalidInput, ParcelpostError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from parcelpost.cli.health.browsers import BrowserCapacity, BrowserDiagnosis, BrowserReport
     from parcelpost.cli.health.overview import WorkerBrowser
     from parcelpost.scrapers.browser.profiles import StorageState
+    from parcelpost.scrapers.browser.window import Window, WindowOptions
 
 
-STATUS_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost browser status
-  parcelpost browser status --json | jq '.browsers[].memory_mb'
-"""
+STATUS_EXAMPLES = examples("parcelpost browser status", "parcelpost browser status --json | jq '.browsers[].memory_mb'")
 
 _HEADERS = ("browser", "state", "task", "tasks done", "launches", "memory", "age", "worker")
 
@@ -57,7 +59,7 @@ _HEADERS = ("browser", "state", "task", "tasks done", "launches", "memory", "age
 def status(
     store_path: StoreOption = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
-    """Show the browsers of running workers, and how many fit on this machine.
+    """Show the browsers of running workers, and how many this machine has memory for.
 
     Starts with the problems found and their fixes, or `No problems found.` Read-only.
     """
@@ -65,21 +67,17 @@ def status(
     from parcelpost.cli.health import browsers
 
     store = store_context(store_path, config, set_)
-    found = context.run_async(store, browsers.gather_browsers(store))
-    if as_json:
-        print_json(found)
-    else:
-        print_lines(_status_lines(found, context.CLOCK.now()))
+    report = context.run_async(store, browsers.gather_browsers(store))
+    print_json(report) if as_json else print_lines(_status_lines(report, context.CLOCK.now()))
 
 
-def _status_lines(found: BrowserReport, now: datetime) -> Iterator[str]:
-    yield from finding_lines(found.findings)
+def _status_lines(report: BrowserReport, now: datetime) -> Iterator[str]:
+    yield from finding_lines(report.findings)
     yield ""
-    safe = "safe here" if found.chromium else "would be safe"
-    yield from fields((("chromium", found.chromium or "not found"), (safe, room_text(found.room))))
+    yield from fields((("chromium", report.chromium or "not found"), ("capacity", room_text(report.room))))
     yield ""
-    if found.browsers:
-        yield from table(_HEADERS, [_browser_row(browser, now) for browser in found.browsers])
+    if report.browsers:
+        yield from table(_HEADERS, [_browser_row(browser, now) for browser in report.browsers])
     else:
         yield "No browser is running: one starts when a task needs it."
 
@@ -105,14 +103,11 @@ def _browser_row(browser: WorkerBrowser, now: datetime) -> tuple[Cell, ...]:
     )
 
 
-DOCTOR_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost browser doctor
-  parcelpost browser doctor --set browser.executable=/opt/chromium/chrome
-  parcelpost browser doctor --json | jq .memory_bytes
-"""
+DOCTOR_EXAMPLES = examples(
+    "parcelpost browser doctor",
+    "parcelpost browser doctor --set browser.executable=/opt/chromium/chrome",
+    "parcelpost browser doctor --json | jq .memory_bytes",
+)
 
 
 def doctor(
@@ -127,54 +122,44 @@ def doctor(
     from parcelpost.cli.health import browsers
 
     store = store_context(store_path, config, set_)
-    found = asyncio.run(browsers.diagnose_browser(store))
-    print_json(found) if as_json else print_lines(_diagnosis_lines(found))
-    if not found.ok:
+    diagnosis = asyncio.run(browsers.diagnose_browser(store))
+    print_json(diagnosis) if as_json else print_lines(_diagnosis_lines(diagnosis))
+    if not diagnosis.ok:
         raise typer.Exit(1)
 
 
-def _diagnosis_lines(found: BrowserDiagnosis) -> Iterator[str]:
-    if found.ok:
+def _diagnosis_lines(diagnosis: BrowserDiagnosis) -> Iterator[str]:
+    if diagnosis.ok:
         yield "No problems found: the browser started and loaded a page."
-    yield from map(finding_line, found.findings)
+    yield from map(finding_line, diagnosis.findings)
     yield ""
     yield from fields(
         (
-            ("chromium", f"{found.executable} (from {found.source})" if found.executable else "not found"),
-            ("version", found.version or None),
-            ("sandbox", _sandbox_text(found) if found.executable else None),
-            ("page", f"loaded {found.seconds:.1f} s after start" if found.seconds is not None else None),
-            ("memory", f"{size(found.memory_bytes)} for one browser" if found.memory_bytes else None),
-            ("safe here" if found.executable else "would be safe", room_text(found.room)),
+            ("chromium", f"{diagnosis.executable} (from {diagnosis.source})" if diagnosis.executable else "not found"),
+            ("version", diagnosis.version or None),
+            ("sandbox", _sandbox_text(diagnosis) if diagnosis.executable else None),
+            ("page", f"loaded {diagnosis.seconds:.1f} s after start" if diagnosis.seconds is not None else None),
+            ("memory", f"{size(diagnosis.memory_bytes)} for one browser" if diagnosis.memory_bytes else None),
+            ("capacity", room_text(diagnosis.room)),
         )
     )
-    if not found.executable:
+    if not diagnosis.executable:
         yield ""
         yield "Searched in:"
-        yield from (f"  {printable(path)}" for path in found.looked_in)
+        yield from (f"  {printable(path)}" for path in diagnosis.looked_in)
 
 
-def _sandbox_text(found: BrowserDiagnosis) -> str:
-    if found.sandbox:
-        return "on" if found.seconds is not None else "requested"
-    return f"off: {found.no_sandbox}"
+def _sandbox_text(diagnosis: BrowserDiagnosis) -> str:
+    if diagnosis.sandbox:
+        return "on" if diagnosis.seconds is not None else "requested"
+    return f"off: {diagnosis.no_sandbox}"
 
 
-PROFILES_EXAMPLES = """
-Examples:
+PROFILES_EXAMPLES = examples(
+    "parcelpost browser profiles", "parcelpost browser profiles --json | jq -r '.profiles[].name'"
+)
 
-\b
-  parcelpost browser profiles
-  parcelpost browser profiles --json | jq -r '.profiles[].name'
-"""
-
-DELETE_PROFILE_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost browser delete lee
-  parcelpost browser delete lee --yes
-"""
+DELETE_PROFILE_EXAMPLES = examples("parcelpost browser delete lee", "parcelpost browser delete lee --yes")
 
 ProfileName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the profile.")]
 
@@ -184,13 +169,13 @@ def profiles(
 ) -> None:
     """List the sessions saved by 'parcelpost browser open'. Their contents are never shown."""
     store = store_context(store_path, config, set_)
-    found = saved_profiles(store)
+    saved = saved_profiles(store)
     if as_json:
-        print_json({"profiles": found})
-    elif not found:
+        print_json({"profiles": saved})
+    elif not saved:
         print("No profiles. Create one with 'parcelpost browser open --profile NAME URL'.")
     else:
-        print_lines(_profile_lines(found))
+        print_lines(_profile_lines(saved))
 
 
 def delete_profile(
@@ -210,8 +195,8 @@ def delete_profile(
     print_json({"deleted": name}) if as_json else print(f"Deleted the browser profile {name}.")
 
 
-def _profile_lines(found: list[dict[str, Any]]) -> Iterator[str]:
-    problems = any(profile["problem"] for profile in found)
+def _profile_lines(saved: list[dict[str, Any]]) -> Iterator[str]:
+    problems = any(profile["problem"] for profile in saved)
     rows = [
         (
             profile["name"],
@@ -220,7 +205,7 @@ def _profile_lines(found: list[dict[str, Any]]) -> Iterator[str]:
             moment(profile["saved_at"]),
             profile["problem"] or None,
         )
-        for profile in found
+        for profile in saved
     ]
     headers = ("profile", "cookies", "sites", "saved", "problem")
     yield from table(headers, rows) if problems else table(headers[:-1], [row[:-1] for row in rows])
@@ -284,21 +269,225 @@ def _describe_profile(store: StoreContext, path: Path) -> dict[str, Any]:
     }
 
 
+# Opening a page for an operator
+
+_DEFAULT_PORT = 9222
+
+
+def has_screen() -> bool:
+    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def free_port(wanted: int | None) -> int:
+    """Returns `wanted`, or by default the port that chrome://inspect uses or any free one. Raises InvalidInput."""
+    for port in (_DEFAULT_PORT, 0) if wanted is None else (wanted,):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            number: int = probe.getsockname()[1]
+            return number
+    raise InvalidInput(f"port {wanted} on 127.0.0.1 is not available", hint="choose another port, or omit --port")
+
+
+@contextlib.contextmanager
+def stop_on_enter_or_signal(stop: asyncio.Event) -> Iterator[None]:
+    """Sets `stop` on Ctrl-C, SIGTERM or Enter."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, stop.set)
+    terminal = _watch_for_enter(loop, stop)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+        if terminal is not None:
+            loop.remove_reader(terminal)
+
+
+def _watch_for_enter(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> int | None:
+    """Returns the watched file descriptor, or None if stdin cannot be watched."""
+
+    def typed(handle: int) -> None:
+        if os.read(handle, 1_024):
+            stop.set()
+        else:
+            loop.remove_reader(handle)
+
+    try:
+        handle = sys.stdin.fileno()
+        loop.add_reader(handle, typed, handle)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return handle
+
+
+OPEN_EXAMPLES = examples(
+    "parcelpost browser open --profile dixie https://qpublic.schneidercorp.com",
+    "parcelpost browser open --profile dixie --port 9222 https://qpublic.schneidercorp.com",
+    "parcelpost browser profiles",
+)
+
+_SAVE_SECONDS = 1.0
+_NO_START = "run 'parcelpost browser doctor' for details"
+_NO_WINDOW = "check DISPLAY or WAYLAND_DISPLAY, or use --port 9222, which needs no display"
+
+_REMOTE_HELP = """
+The browser runs without a window. To use it from your own machine:
+
+  1. ssh -L {port}:127.0.0.1:{port} {user}@{host}
+     (not needed if your Chrome runs on this machine)
+  2. In Chrome, open
+     {address}
+     or go to chrome://inspect and click 'inspect' below the name of the page
+
+Until this command ends, anyone who can connect to 127.0.0.1:{port} on this machine can use the session."""
+
+
+def open_(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The page to open.")],
+    profile: Annotated[
+        str, typer.Option("--profile", metavar="NAME", help="Name to save the session under: letters, digits, _ and -.")
+    ],
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            metavar="N",
+            min=1,
+            max=65_535,
+            help="Use remote debugging on this port instead of opening a window. "
+            "[default without a display: 9222 or a free port]",
+        ),
+    ] = None,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Open a page to sign in or accept terms, and save its cookies and local storage for tasks.
+
+    Opens a window if there is a display, otherwise uses Chrome's remote debugging on 127.0.0.1. The session is saved
+    every second, until you close the window or press Enter or Ctrl-C.
+    """
+    import asyncio
+
+    from parcelpost.scrapers.browser.browser import BrowserCallFailed
+
+    store = store_context(store_path, config, set_)
+    opening, path = _prepare(url, profile, port, store)
+    try:
+        cookies, origins = asyncio.run(_open(opening, path, profile))
+    except BrowserCallFailed as error:
+        raise ParcelpostError(str(error), hint=_NO_WINDOW if opening.port is None else _NO_START) from None
+    if as_json:
+        print_json({"profile": profile, "path": str(path), "cookies": cookies, "origins": origins})
+    else:
+        contents = f"{count(cookies, 'cookie')} and the local storage of {count(origins, 'site')}"
+        print(f"Saved the profile {profile} with {contents}: {path}")
+
+
+def _prepare(url: str, profile: str, port: int | None, store: StoreContext) -> tuple[WindowOptions, Path]:
+    from parcelpost.cli.components import fetch_options
+    from parcelpost.scrapers.browser import chromium
+    from parcelpost.scrapers.browser.window import WindowOptions
+
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise InvalidInput(f"not a valid URL: {url!a:.80}", hint="use a full URL, such as https://www.example.org")
+    path = profile_path(store, profile)
+    settings = store.settings
+    options = settings.browser
+    browser = chromium.find(options, with_window=True)
+    if isinstance(browser, chromium.ChromiumMissing):
+        raise ParcelpostError(browser.reason, hint=browser.hint)
+    fetching = fetch_options(settings, os.environ)
+    opening = WindowOptions(
+        url=url,
+        executable=browser.path,
+        sandbox=chromium.sandbox(options, browser.path).is_on,
+        port=None if has_screen() and port is None else free_port(port),
+        state=load_profile(store, profile),
+        proxy=fetching.proxy,
+        proxy_login=fetching.proxy_login,
+    )
+    return opening, path
+
+
+async def _open(opening: WindowOptions, path: Path, profile: str) -> tuple[int, int]:
+    """Returns how many cookies and origins were last saved."""
+    import asyncio
+
+    from parcelpost.cli.context import CLOCK
+    from parcelpost.scrapers.browser.window import open_window
+
+    stop = asyncio.Event()
+    with stop_on_enter_or_signal(stop):
+        async with open_window(opening) as window:
+            _explain(window, profile)
+            saved = await _save(window, path)
+            while not stop.is_set() and not window.is_closed:
+                await CLOCK.wait(stop, _SAVE_SECONDS)
+                saved = await _save(window, path) or saved
+    return saved or (0, 0)
+
+
+def _explain(window: Window, profile: str) -> None:
+    import getpass
+
+    def note(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    if window.problem:
+        note(f"note: {printable(window.problem)}")
+    if window.port is not None:
+        names = {"user": getpass.getuser(), "host": socket.gethostname()}
+        note(_REMOTE_HELP.format(port=window.port, address=window.address, **names))
+    note(f"\nThe session is saved as the profile {profile} as you go. Press Enter or Ctrl-C when you are done.")
+
+
+async def _save(window: Window, path: Path) -> tuple[int, int] | None:
+    """Returns how many cookies and origins were saved, or None if the window is gone."""
+    from parcelpost.storage import durable_files
+
+    state = await window.state()
+    if state is None:
+        return None
+    content = _encode_state(state)
+    if not path.exists() or path.read_bytes() != content:
+        durable_files.replace(path, content)
+    return len(state["cookies"]), len(state["origins"])
+
+
+def _encode_state(state: dict[str, Any]) -> bytes:
+    """Raises ParcelpostError for a session that is too large for tasks to load."""
+    from msgspec.json import encode
+
+    from parcelpost.scrapers.browser.profiles import MOST_BYTES
+
+    content = encode(state)
+    if len(content) > MOST_BYTES:
+        raise ParcelpostError(
+            f"the session is too large to save: {len(content):,} bytes, limit {MOST_BYTES:,}",
+            hint="delete the profile with 'parcelpost browser delete' and open only the page that tasks need",
+        )
+    return content
+
+
 app = typer.Typer(
     help="Inspect browsers and save sessions for them.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    epilog="""
-    Examples:
-
-    \b
-      parcelpost browser doctor
-      parcelpost browser status
-      parcelpost browser open --profile dixie https://qpublic.schneidercorp.com
-    """,
+    epilog=examples(
+        "parcelpost browser doctor",
+        "parcelpost browser status",
+        "parcelpost browser open --profile dixie https://qpublic.schneidercorp.com",
+    ),
 )
 app.command("status", epilog=STATUS_EXAMPLES)(status)
 app.command("doctor", epilog=DOCTOR_EXAMPLES)(doctor)
-app.command("open", epilog=browser_open.EXAMPLES)(browser_open.open_)
+app.command("open", epilog=OPEN_EXAMPLES)(open_)
 app.command("profiles", epilog=PROFILES_EXAMPLES)(profiles)
 app.command("delete", epilog=DELETE_PROFILE_EXAMPLES)(delete_profile)

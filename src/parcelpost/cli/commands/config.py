@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from parcelpost.cli.options import (
-    AsJson,
-    ConfigOption,
-    SetOption,
-)
-from parcelpost.cli.output import print_json, print_lines, printable, table
+from parcelpost.cli.options import AsJson, ConfigOption, SetOption
+from parcelpost.cli.output import examples, print_json, print_lines, printable, table
 from parcelpost.errors import InvalidSettings
 from parcelpost.settings.schema import SECTIONS_OF_NAMES
 from parcelpost.settings.secrets import without_password
@@ -27,30 +23,15 @@ app = typer.Typer(
     help="Show and check the settings.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    epilog="""
-    Examples:
-
-    \b
-      parcelpost config show
-      parcelpost config check --config /etc/parcelpost.toml
-    """,
+    epilog=examples("parcelpost config show", "parcelpost config check --config /etc/parcelpost.toml"),
 )
 
-SHOW_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost config show
-  parcelpost config show --set sync.batch_size=20
-  parcelpost config show --json | jq '.settings["sync.batch_size"]'
-"""
-CHECK_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost config check
-  parcelpost config check --config /etc/parcelpost.toml
-"""
+SHOW_EXAMPLES = examples(
+    "parcelpost config show",
+    "parcelpost config show --set sync.batch_size=20",
+    "parcelpost config show --json | jq '.settings[\"sync.batch_size\"]'",
+)
+CHECK_EXAMPLES = examples("parcelpost config check", "parcelpost config check --config /etc/parcelpost.toml")
 
 
 @app.command("show", epilog=SHOW_EXAMPLES)
@@ -59,10 +40,7 @@ def show(config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = 
     from parcelpost.settings import sources
 
     loaded = sources.load(config=config, environment=os.environ, flags=sources.parse_set(set_ or []))
-    if as_json:
-        print_json(settings_document(loaded))
-    else:
-        print_lines(_lines(loaded))
+    print_json(settings_document(loaded)) if as_json else print_lines(_lines(loaded))
 
 
 @app.command("check", epilog=CHECK_EXAMPLES)
@@ -71,17 +49,14 @@ def check(config: ConfigOption = None, set_: SetOption = None, as_json: AsJson =
 
     Exits with 1 if there is an error, but not for warnings. Does not connect to the gateway or open the store.
     """
-    from parcelpost.cli.health.environment import settings_findings
+    from parcelpost.cli.health.settings import settings_findings
     from parcelpost.cli.health.summary import finding_lines
     from parcelpost.health import is_ok
     from parcelpost.settings import sources
 
-    found = sources.diagnose(config=config, environment=os.environ, flags=sources.parse_set(set_ or []))
-    findings = settings_findings(found)
-    if as_json:
-        print_json({"ok": is_ok(findings), "findings": findings})
-    else:
-        print_lines(finding_lines(findings))
+    diagnosis = sources.diagnose(config=config, environment=os.environ, flags=sources.parse_set(set_ or []))
+    findings = settings_findings(diagnosis)
+    print_json({"ok": is_ok(findings), "findings": findings}) if as_json else print_lines(finding_lines(findings))
     if not is_ok(findings):
         raise typer.Exit(1)
 

@@ -10,21 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.output import fitted, print_lines, table, terminal_width
+from parcelpost.cli.output import examples, fitted, print_lines, table, terminal_width
 
 if TYPE_CHECKING:
     from parcelpost.cli.demo.results import DemoFiles
     from parcelpost.cli.demo.story import Story
 
 
-EXAMPLES = """
-Examples:
-
-\b
-  parcelpost demo
-  parcelpost demo --stay
-  parcelpost demo --parcels 1000 --dir /tmp/parcelpost-demo
-"""
+EXAMPLES = examples(
+    "parcelpost demo", "parcelpost demo --stay", "parcelpost demo --parcels 1000 --dir /tmp/parcelpost-demo"
+)
 
 
 def demo(
@@ -37,7 +32,7 @@ def demo(
         bool, typer.Option("--stay", help="Keep the gateway and its dashboard running until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Scrape four simulated counties into two spreadsheets, parcels and liens, with kill -9 on the way.
+    """Scrape four simulated counties into two spreadsheets, parcels and liens, while processes are killed.
 
     The websites, a gateway and a worker run on this machine. The gateway is killed, then the worker; both are
     restarted, and at the end both sides are compared: exits with 1 if anything is missing or differs. Works in a

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcelpost.cli.options import AsJson, ConfigOption, SetOption, StoreOption
-from parcelpost.cli.output import print_json, print_lines
+from parcelpost.cli.output import examples, print_json, print_lines
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -17,32 +17,29 @@ if TYPE_CHECKING:
     from parcelpost.cli.health.checks import CheckContext
 
 
-EXAMPLES = """
-Examples:
-
-\b
-  parcelpost doctor
-  parcelpost doctor --deep --strict
-  parcelpost doctor --json | jq '.findings[] | {id, fix}'
-  parcelpost doctor --bundle
-  parcelpost doctor --bundle /tmp/for-support.tar.gz --log /var/log/parcelpost.log
-"""
+EXAMPLES = examples(
+    "parcelpost doctor",
+    "parcelpost doctor --deep --strict",
+    "parcelpost doctor --json | jq '.findings[] | {id, fix}'",
+    "parcelpost doctor --bundle",
+    "parcelpost doctor --bundle /tmp/for-support.tar.gz --log /var/log/parcelpost.log",
+)
 
 
 def doctor(
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="With --bundle: the file to write, else named by date.")
+        Path | None,
+        typer.Argument(metavar="FILE", help="With --bundle: the file to write. By default, named after the date."),
     ] = None,
     deep: Annotated[
         bool,
         typer.Option("--deep", help="Also check every index, page and backup, and start a browser. Takes longer."),
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")] = False,
-    bundle: Annotated[
-        bool, typer.Option("--bundle", help="Create a support bundle, without secrets and names.")
-    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Also exit with 1 for warnings.")] = False,
+    bundle: Annotated[bool, typer.Option("--bundle", help="Create a support bundle without secrets or names.")] = False,
     log: Annotated[
-        Path | None, typer.Option("--log", metavar="PATH", help="With --bundle: the worker's log; its end is included.")
+        Path | None,
+        typer.Option("--log", metavar="PATH", help="With --bundle: also include the end of this worker log."),
     ] = None,
     store_path: StoreOption = None,
     config: ConfigOption = None,
@@ -61,9 +58,9 @@ def doctor(
     from parcelpost.settings.sources import diagnose, parse_set
 
     if not bundle and (file or log):
-        raise InvalidInput("FILE and --log go with --bundle", hint="parcelpost doctor --bundle FILE")
-    found = diagnose(config=config, environment=os.environ, flags=parse_set(set_ or ()))
-    case = make_context(store_path or Path(found.partly.storage.path), found, config=config, deep=deep)
+        raise InvalidInput("FILE and --log can only be used with --bundle", hint="parcelpost doctor --bundle FILE")
+    diagnosis = diagnose(config=config, environment=os.environ, flags=parse_set(set_ or ()))
+    case = make_context(store_path or Path(diagnosis.partly.storage.path), diagnosis, config=config, deep=deep)
     report = asyncio.run(run_checks(case))
     if bundle:
         _bundle(case, report, file, log, as_json=as_json)

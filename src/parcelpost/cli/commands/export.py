@@ -1,39 +1,45 @@
-"""`parcelpost export`: its options."""
+"""`parcelpost export`: writes records from the store to files, and reports what was written."""
 
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct
 
 from parcelpost.cli.options import (
     AsJson,
     ConfigOption,
     SetOption,
+    StoreContext,
     StoreOption,
+    command_line,
     store_context,
 )
+from parcelpost.cli.output import count, examples, moment, print_json, print_lines, printable, size
 from parcelpost.errors import InvalidInput
 from parcelpost.export import Format
 
 if TYPE_CHECKING:
-    from parcelpost.storage.export_queries import ExportFilter
+    from parcelpost.cli.progress import Meter
+    from parcelpost.export.exporter import ExportPlan, ExportResult
+    from parcelpost.storage.export_queries import ExportFilter, LastExport, Selected
 
 
-EXAMPLES = """
-Examples:
-
-\b
-  parcelpost export parcels.xlsx
-  parcelpost export handover/ --format csv --state FL
-  parcelpost export map.gpkg --platform vgsi --since 2026-11-01
-  parcelpost export parcels.parquet --changed-since 2026-11-15T06:00:00Z
-  parcelpost export today.csv --new --for acme
-  parcelpost export - --tables liens | jq .lien.face_amount
-"""
+EXAMPLES = examples(
+    "parcelpost export parcels.xlsx",
+    "parcelpost export handover/ --format csv --state FL",
+    "parcelpost export map.gpkg --platform vgsi --since 2026-11-01",
+    "parcelpost export parcels.parquet --changed-since 2026-11-15T06:00:00Z",
+    "parcelpost export today.csv --new --for acme",
+    "parcelpost export - --tables liens | jq .lien.face_amount",
+)
 
 
 class Status(StrEnum):
@@ -84,22 +90,30 @@ def export(
         ),
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="WHEN", help=f"Only scraped since this time: {_MOMENT}.")
+        str | None, typer.Option("--since", metavar="WHEN", help=f"Only records scraped since this time: {_MOMENT}.")
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="WHEN", help="Only scraped before this time; a date includes that day."),
+        typer.Option(
+            "--until", metavar="WHEN", help="Only records scraped before this time; a date includes that day."
+        ),
     ] = None,
     changed_since: Annotated[
         str | None,
-        typer.Option("--changed-since", metavar="WHEN", help="Only stored, or changed by reparse, since this time."),
+        typer.Option(
+            "--changed-since", metavar="WHEN", help="Only records stored, or changed by reparse, since this time."
+        ),
     ] = None,
     new: Annotated[
         bool, typer.Option("--new", help="Only records stored or changed since the last export with --new.")
     ] = False,
     receiver: Annotated[
         str | None,
-        typer.Option("--for", metavar="NAME", help="With --new: the recipient; each has its own last export."),
+        typer.Option(
+            "--for",
+            metavar="NAME",
+            help="With --new: who the export is for; what is new is tracked for each recipient.",
+        ),
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Every stored version of a parcel, not only the newest.")
@@ -122,7 +136,6 @@ def export(
     complete.
     """
     from parcelpost.cli import context
-    from parcelpost.cli.commands import export_run
     from parcelpost.export.exporter import plan_export
 
     store = store_context(store_path, config, set_)
@@ -130,12 +143,12 @@ def export(
     if receiver is not None and not new:
         raise InvalidInput("--for requires --new", hint=f"parcelpost export {output} --new --for {receiver}")
     if as_json and what.is_stdout:
-        raise InvalidInput("--json cannot be used when exporting to stdout", hint="name a file, or omit --json")
+        raise InvalidInput("--json cannot be used when exporting to stdout", hint="choose a file, or omit --json")
     if (bom or unguarded) and what.format is not Format.CSV:
         raise InvalidInput("--bom and --unguarded apply only to CSV", hint=f"omit them for {what.format}")
     wanted = _export_filter(platform, state, county, parcel, status, every=every)
     wanted = _with_time_range(wanted, since, until, changed_since)
-    order = export_run.ExportOrder(
+    order = ExportOrder(
         what=what,
         wanted=wanted,
         receiver=(receiver or "default") if new else "",
@@ -143,8 +156,8 @@ def export(
         bom=bom,
         guard=not unguarded,
     )
-    done = context.run_async(store, export_run.run_export(store, order))
-    export_run.print_report(done, order, as_json=as_json)
+    done = context.run_async(store, run_export(store, order))
+    _print_report(done, order, as_json=as_json)
 
 
 def _table_names(tables: str | None) -> list[str] | None:
@@ -153,7 +166,7 @@ def _table_names(tables: str | None) -> list[str] | None:
         return None
     names = [name.strip() for name in tables.split(",") if name.strip()]
     if not names:
-        raise InvalidInput("--tables names no table", hint="for example: --tables parcels,liens")
+        raise InvalidInput("--tables is empty", hint="for example: --tables parcels,liens")
     return names
 
 
@@ -204,3 +217,180 @@ def _moment_range(text: str | None) -> tuple[datetime | None, datetime | None]:
         return None, None
     start = parse_moment(text, CLOCK.now())
     return start, start + timedelta(days=1) if _DAY.fullmatch(text.strip()) else start
+
+
+class ExportOrder(Struct, frozen=True, kw_only=True):
+    what: ExportPlan
+    wanted: ExportFilter
+    receiver: str
+    """Export only what is new for this recipient; '': export everything that matches."""
+    replace: bool
+    bom: bool = False
+    guard: bool = True
+
+
+class WrittenFile(Struct, frozen=True, kw_only=True):
+    path: str
+    tables: list[str]
+    bytes: int
+
+
+class ExportReport(Struct, frozen=True, kw_only=True):
+    files: list[WrittenFile]
+    results: int
+    """The number of matching results."""
+    rows: dict[str, int]
+    notes: list[str]
+    new_since: datetime | None = None
+    """With --new: time of the previous export; None if this is the first."""
+
+
+async def run_export(store: StoreContext, order: ExportOrder) -> ExportReport:
+    """Raises ParcelpostError, also if nothing matches (except with --new)."""
+    from msgspec.structs import replace
+
+    from parcelpost.cli.context import CLOCK, open_for_reading
+    from parcelpost.cli.progress import Meter
+    from parcelpost.export import destinations
+    from parcelpost.storage import export_queries
+
+    _refuse_store_files(store.path.resolve(), _paths(order.what))
+    file, last = _last_export(store, order)
+    if last is None:
+        destinations.refuse_existing(_paths(order.what), replace=order.replace)
+    wanted = order.wanted if last is None else replace(order.wanted, after=last.cursor)
+    async with (
+        open_for_reading(store) as database,
+        Meter("exporting") as meter,
+        export_queries.select(database, wanted, CLOCK) as selected,
+    ):
+        if last is not None and selected.count:
+            _refuse_previous_export(order)
+        exported = await _export(selected, order, meter, store) if selected.count or not file else _nothing(order)
+        if file is not None:
+            export_queries.save(
+                file, export_queries.LastExport(cursor=selected.cursor, wanted=order.wanted, at=CLOCK.now())
+            )
+        return _make_report(exported, order, selected, last)
+
+
+def _paths(what: ExportPlan) -> list[Path]:
+    return [] if what.is_stdout else [what.folder / name for name in what.files]
+
+
+def _refuse_previous_export(order: ExportOrder) -> None:
+    """Raises InvalidInput if files of an earlier --new export would be replaced: no later export repeats their rows."""
+    from parcelpost.cli.context import CLOCK
+
+    existing = next((path for path in _paths(order.what) if path.exists()), None)
+    if existing is None or order.replace:
+        return
+    output = existing if len(order.what.files) == 1 else order.what.folder
+    dated = output.with_stem(f"{output.stem}-{CLOCK.now():%Y-%m-%d}")
+    raise InvalidInput(
+        f"{existing} already exists and contains an earlier export",
+        hint=f"use a different name for each export with --new, such as {dated}, or overwrite it with --force",
+    )
+
+
+def _refuse_store_files(store: Path, paths: list[Path]) -> None:
+    """Raises InvalidInput, even with --force."""
+    for path in map(Path.resolve, paths):
+        if path.parent == store.parent and path.name.startswith(store.name):
+            raise InvalidInput(f"{path} belongs to the store", hint="choose another file")
+
+
+def _last_export(store: StoreContext, order: ExportOrder) -> tuple[Path | None, LastExport | None]:
+    """The file that records the last export, and that export. Raises InvalidInput if its filters differ."""
+    from parcelpost.files_and_sockets import make_private
+    from parcelpost.storage import export_queries
+
+    if not order.receiver:
+        return None, None
+    file = export_queries.file_of(store.path, order.receiver)
+    last = export_queries.load(file)
+    if last is not None and last.wanted != order.wanted:
+        raise InvalidInput(
+            f"the last export for {order.receiver} used different filters, so it is unclear which records are new",
+            hint=f"use another name with --for, or remove {file} to start over with a full export",
+        )
+    make_private(file.parent)
+    return file, last
+
+
+async def _export(selected: Selected, order: ExportOrder, meter: Meter, store: StoreContext) -> ExportResult:
+    from parcelpost.cli.context import CLOCK
+    from parcelpost.export.exporter import ExportOptions, export
+
+    if not selected.count:
+        raise InvalidInput(
+            "no stored results match", hint=f"'{command_line('results list', store)}' lists the stored results"
+        )
+    options = ExportOptions(now=CLOCK.now(), bom=order.bom, guard=order.guard)
+    total = selected.count
+    return await export(
+        selected.pages(),
+        order.what,
+        options,
+        replace=order.replace,
+        progress=lambda done: meter(done, total),
+        is_new_only=bool(order.receiver),
+    )
+
+
+def _nothing(order: ExportOrder) -> ExportResult:
+    from parcelpost.export.exporter import ExportResult
+
+    return ExportResult(files=[], rows={table.name: 0 for table in order.what.tables}, notes=[])
+
+
+def _make_report(
+    exported: ExportResult, order: ExportOrder, selected: Selected, last: LastExport | None
+) -> ExportReport:
+    return ExportReport(
+        files=[
+            WrittenFile(
+                path=str(path),
+                tables=[table.name for table in order.what.files[path.name]],
+                bytes=path.stat().st_size,
+            )
+            for path in exported.files
+        ],
+        results=selected.count,
+        rows=exported.rows,
+        notes=exported.notes,
+        new_since=None if last is None else last.at,
+    )
+
+
+def _print_report(done: ExportReport, order: ExportOrder, *, as_json: bool) -> None:
+    """Prints to stdout, or to stderr if the export itself goes to stdout."""
+    if as_json:
+        print_json(done)
+    elif order.what.is_stdout:
+        print("\n".join(_lines(done, order)), file=sys.stderr)
+    else:
+        print_lines(_lines(done, order))
+
+
+def _lines(done: ExportReport, order: ExportOrder) -> Iterator[str]:
+    if not done.results:
+        since = f" since {moment(done.new_since)}" if done.new_since else ""
+        existing = next((path for path in _paths(order.what) if path.exists()), None)
+        kept = f", and {existing} is unchanged" if existing else ""
+        yield printable(
+            f"Nothing new{since}." if order.what.is_stdout else f"Nothing new{since}: no file was written{kept}."
+        )
+        return
+    for file in done.files:
+        yield printable(f"{file.path}: {_counts(done, file.tables)} ({size(file.bytes)})")
+    if order.what.is_stdout:
+        yield _counts(done, list(done.rows))
+    for note in done.notes:
+        yield f"note: {note}"
+
+
+def _counts(done: ExportReport, tables: list[str]) -> str:
+    from parcelpost.export.tables import TABLES
+
+    return ", ".join(count(done.rows[name], TABLES[name].one) for name in tables)

@@ -8,15 +8,14 @@ from typing import Annotated
 
 import typer
 
-EXAMPLES = """
-Examples:
+from parcelpost.cli.output import examples
 
-\b
-  parcelpost firestore show layout
-  parcelpost firestore show rules > firestore.rules
-  parcelpost firestore show indexes > firestore.indexes.json
-  parcelpost firestore show project > firebase.json && firebase deploy --only firestore --project my-project
-"""
+EXAMPLES = examples(
+    "parcelpost firestore show layout",
+    "parcelpost firestore show rules > firestore.rules",
+    "parcelpost firestore show indexes > firestore.indexes.json",
+    "parcelpost firestore show project > firebase.json && firebase deploy --only firestore --project my-project",
+)
 
 app = typer.Typer(
     help="Print the security rules, indexes and layout for using Firestore as the upstream.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcelpost import __version__
 from parcelpost.cli.commands import gateway_serve
 from parcelpost.cli.importer.options import (
     AllowBad,
@@ -27,27 +28,33 @@ from parcelpost.cli.importer.options import (
     PlatformOfAll,
     StateOfAll,
 )
-from parcelpost.cli.options import AnyPlatform, AsJson, ConfigOption, Database, Platform, SetOption, Yes, load_settings
-from parcelpost.cli.output import Cell, age, confirm, count, fields, print_json, print_lines, printable, table
+from parcelpost.cli.options import (
+    AnyPlatform,
+    AsJson,
+    ConfigOption,
+    Database,
+    Platform,
+    SetOption,
+    Yes,
+    load_settings,
+)
+from parcelpost.cli.output import Cell, age, confirm, count, examples, fields, print_json, print_lines, printable, table
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from parcelpost.cli.health.gateway_overview import GatewayOverview, WorkerSummary
     from parcelpost.cli.importer.importer import Sink
     from parcelpost.gateway.models import WorkerRow
+    from parcelpost.gateway.overview import Overview, Worker
     from parcelpost.settings import Settings
 
 
-ADD_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost gateway add parcels.csv --platform grizzly_gis --state FL --county columbia --dry-run
-  parcelpost gateway add roll.csv.gz --platform beacon --map parcel_id='Tax Key' --errors bad.csv
-  parcelpost gateway add tasks.jsonl --database postgresql://gateway@db.example.org/parcelpost
-"""
+ADD_EXAMPLES = examples(
+    "parcelpost gateway add parcels.csv --platform grizzly_gis --state FL --county columbia --dry-run",
+    "parcelpost gateway add roll.csv.gz --platform beacon --map parcel_id='Tax Key' --errors bad.csv",
+    "parcelpost gateway add tasks.jsonl --database postgresql://gateway@db.example.org/parcelpost",
+)
 
 
 def add(
@@ -69,11 +76,12 @@ def add(
     """Queue a task for every row of a file, for the gateway's workers. Existing tasks are not changed.
 
     Reads the same files as `parcelpost import`. Writes to the ledger directly, whether or not a gateway is running; an
-    SQLite ledger is created if it does not exist. Bad rows are listed and the others added; the exit code is then 1.
+    SQLite ledger is created if it does not exist. Invalid rows are listed and set the exit code to 1; all others are
+    added.
     """
     import asyncio
 
-    from parcelpost.cli.importer.import_job import import_file
+    from parcelpost.cli.importer.importer import import_file
     from parcelpost.cli.platform_names import KnownPlatforms
 
     settings = _load_settings(database, config, set_)
@@ -104,14 +112,11 @@ def _load_settings(database: str | None, config: Path | None, set_: list[str] | 
     return load_settings(config, set_, {"--database": ("server.database", database)})
 
 
-STATUS_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost gateway status
-  parcelpost gateway status --json | jq .totals.queued
-  parcelpost gateway status --database postgresql://gateway@db.example.org/parcelpost
-"""
+STATUS_EXAMPLES = examples(
+    "parcelpost gateway status",
+    "parcelpost gateway status --json | jq .totals.queued",
+    "parcelpost gateway status --database postgresql://gateway@db.example.org/parcelpost",
+)
 
 _OUTCOMES = ("granted", "done", "not_found", "failed", "expired", "dead", "stored", "duplicate", "rejected")
 
@@ -125,22 +130,20 @@ def status(
     """
     import asyncio
 
-    found = asyncio.run(_gather_overview(_load_settings(database, config, set_)))
-    if as_json:
-        print_json(found)
-    else:
-        print_lines(_status_lines(found))
+    overview = asyncio.run(_gather_overview(_load_settings(database, config, set_)))
+    print_json(overview) if as_json else print_lines(_status_lines(overview))
 
 
-async def _gather_overview(settings: Settings) -> GatewayOverview:
+async def _gather_overview(settings: Settings) -> Overview:
     from parcelpost.cli.context import CLOCK, connect_ledger
-    from parcelpost.cli.health.gateway_overview import gather_gateway
+    from parcelpost.gateway.overview import gather_overview, last_day_outcomes
 
+    now = CLOCK.now()
     async with connect_ledger(settings.server) as opened:
-        return await gather_gateway(opened, CLOCK.now())
+        return await gather_overview(opened, now, 1, await last_day_outcomes(opened, now), __version__)
 
 
-def _status_lines(overview: GatewayOverview) -> Iterator[str]:
+def _status_lines(overview: Overview) -> Iterator[str]:
     from parcelpost.cli.health.summary import finding_lines
 
     yield from finding_lines(overview.findings)
@@ -149,54 +152,50 @@ def _status_lines(overview: GatewayOverview) -> Iterator[str]:
     if overview.queue:
         yield ""
         yield from _queue_lines(overview)
-    recent = [name for name in _OUTCOMES if name in overview.last_hour]
+    series = overview.activity.series  # by minute
+    recent = [name for name in _OUTCOMES if name in series]
     if recent:
         yield ""
-        rows = (
-            (name.replace("_", " "), overview.last_minutes.get(name, 0), overview.last_hour[name]) for name in recent
-        )
+        rows = ((name.replace("_", " "), sum(series[name][-5:]), sum(series[name])) for name in recent)
         yield from table(("event", "last 5 min", "last hour"), rows)
 
 
-def _status_facts(overview: GatewayOverview) -> Iterator[tuple[str, Cell]]:
-    alive = [worker for worker in overview.workers if worker.alive]
-    states = Counter[str](worker.state for worker in overview.workers)
-    gone = f"{states['stopped']:,} stopped, {states['offline']:,} offline"
-    yield "workers", f"{len(alive):,} alive ({sum(worker.paused for worker in alive):,} paused), {gone}"
-    leased = f"{sum(worker.leases for worker in overview.workers):,} tasks leased"
-    yield "in progress", f"{leased}, {sum(worker.unsynced for worker in alive):,} results not delivered yet"
+def _status_facts(overview: Overview) -> Iterator[tuple[str, Cell]]:
+    fleet = overview.fleet
+    gone = f"{fleet.stopped:,} stopped, {fleet.offline:,} offline"
+    yield "workers", f"{fleet.alive:,} alive ({fleet.paused:,} paused), {gone}"
+    leased = f"{overview.totals['leased']:,} tasks leased"
+    yield "in progress", f"{leased}, {overview.sync.unsynced:,} results not delivered yet"
     yield "tasks", ", ".join(f"{number:,} {state.replace('_', ' ')}" for state, number in overview.totals.items())
     stored = overview.counts
     yield "stored", f"{count(stored.get('parcels', 0), 'parcel')}, {count(stored.get('liens', 0), 'lien')}"
 
 
-def _queue_lines(overview: GatewayOverview) -> list[str]:
-    headers = ("platform", "priority", "queued", "leased", "done", "not found", "failed", "dead", "oldest")
-    rows = (
-        (
-            row.platform, str(row.priority), row.queued, row.leased, row.done, row.not_found, row.failed,
-            row.dead, age(row.oldest_queued_seconds) if row.queued else "",
-        )
-        for row in overview.queue
-    )  # fmt: skip
+def _queue_lines(overview: Overview) -> list[str]:
+    tasks: defaultdict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+    oldest: dict[tuple[str, int], float] = {}
+    for entry in overview.queue:
+        key = entry.platform, entry.priority
+        tasks[key][entry.state] += entry.tasks
+        if entry.oldest_seconds is not None:
+            oldest[key] = entry.oldest_seconds
+    headers = ("platform", "priority", *(state.replace("_", " ") for state in overview.totals), "oldest")
+    rows: list[list[Cell]] = []
+    for (platform, priority), states in sorted(tasks.items()):
+        waiting = age(oldest[platform, priority]) if states["queued"] else ""
+        rows.append([platform, str(priority), *(states[state] for state in overview.totals), waiting])
     return table(headers, rows)
 
 
-WORKERS_EXAMPLES = """
-Examples:
+WORKERS_EXAMPLES = examples(
+    "parcelpost gateway workers",
+    "parcelpost gateway workers --json | jq '.workers[] | select(.state == \"offline\").worker_id'",
+)
 
-\b
-  parcelpost gateway workers
-  parcelpost gateway workers --json | jq '.workers[] | select(.state == "offline").worker_id'
-"""
-
-RELEASE_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost gateway release hartford-1
-  parcelpost gateway release hartford-1 --database postgresql://gateway@db.example.org/parcelpost
-"""
+RELEASE_EXAMPLES = examples(
+    "parcelpost gateway release hartford-1",
+    "parcelpost gateway release hartford-1 --database postgresql://gateway@db.example.org/parcelpost",
+)
 
 
 def workers(
@@ -205,10 +204,10 @@ def workers(
     """List all workers, including inactive ones, with their leases and backlog."""
     import asyncio
 
-    found = asyncio.run(_gather_overview(_load_settings(database, config, set_))).workers
+    listed = asyncio.run(_list_workers(_load_settings(database, config, set_)))
     if as_json:
-        print_json({"workers": found})
-    elif found:
+        print_json({"workers": listed})
+    elif listed:
         headers = (
             "worker",
             "state",
@@ -221,45 +220,56 @@ def workers(
             "version",
             "commands",
         )
-        print_lines(table(headers, map(_worker_cells, found)))
+        print_lines(table(headers, map(_worker_cells, listed)))
     else:
         print("No worker has connected yet. Start one with 'parcelpost run --gateway URL'.")
 
 
-def _worker_cells(worker: WorkerSummary) -> tuple[Cell, ...]:
+async def _list_workers(settings: Settings) -> list[Worker]:
+    from parcelpost.cli.context import CLOCK, connect_ledger
+    from parcelpost.gateway.overview import worker_response
+
+    async with connect_ledger(settings.server) as opened:
+        now = CLOCK.now()
+        return [worker_response(row, now) for row in await opened.workers()]
+
+
+def _worker_cells(worker: Worker) -> tuple[Cell, ...]:
     return (
         worker.worker_id,
         "paused" if worker.alive and worker.paused else worker.state,
-        f"{age(worker.last_seen_seconds)} ago",
+        f"{age(worker.silent_seconds)} ago",
         worker.leases,
         worker.active_tasks,
         worker.completed_last_minute,
         worker.unsynced,
-        age(worker.oldest_unsynced_seconds),
+        age(worker.lag_seconds),
         worker.version,
         ", ".join(worker.pending_commands),
     )
 
 
 def release(
-    worker_id: Annotated[str, typer.Argument(metavar="ID", help="The worker's id.")],
+    worker_id: Annotated[str, typer.Argument(metavar="ID", help="The worker's ID.")],
     database: Database = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Release a worker id, so that a worker with another token can use it. Stop the worker that uses it first.
+    """Release a worker ID, so that a worker with another token can use it. Stop the worker that uses it first.
 
-    A worker id belongs to the first token that used it; other tokens get 403. Once released, it belongs to the next
+    A worker ID belongs to the first token that used it; other tokens get 403. Once released, it belongs to the next
     token that uses it. Its leased tasks and delivered results do not change.
     """
     import asyncio
 
     token, is_alive = asyncio.run(_release(worker_id, _load_settings(database, config, set_)))
     if token is None:
-        raise InvalidInput(f"no token uses worker id {worker_id!r}", hint="see 'parcelpost gateway workers'")
+        raise InvalidInput(
+            f"worker ID {worker_id!r} does not belong to any token", hint="see 'parcelpost gateway workers'"
+        )
     if is_alive:
-        note = f"note: worker {worker_id!r} was active in the last five minutes; stop it, or it will claim its id again"
+        note = f"note: worker {worker_id!r} was active in the last five minutes; stop it, or it will claim its ID again"
         print(printable(note), file=sys.stderr)
     if as_json:
         print_json({"worker_id": worker_id, "token": token})
@@ -278,14 +288,11 @@ async def _release(worker_id: str, settings: Settings) -> tuple[str | None, bool
     return token, any(row.heartbeat.worker_id == worker_id and row.is_alive(CLOCK.now()) for row in known)
 
 
-COMMAND_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost gateway command pause --worker hartford-1
-  parcelpost gateway command resume --all
-  parcelpost gateway command platforms:vgsi,beacon --worker hartford-1
-"""
+COMMAND_EXAMPLES = examples(
+    "parcelpost gateway command pause --worker hartford-1",
+    "parcelpost gateway command resume --all",
+    "parcelpost gateway command platforms:vgsi,beacon --worker hartford-1",
+)
 
 _WORKER_COMMANDS = ("pause", "resume", "drain", "stop", "sync-now")
 _PLATFORMS = re.compile(r"platforms:([\w.-]+(,[\w.-]+)*)?", re.ASCII)
@@ -295,8 +302,8 @@ def send_command(
     command: Annotated[
         str, typer.Argument(metavar="COMMAND", help="pause, resume, drain, stop, sync-now or platforms:A,B.")
     ],
-    worker: Annotated[str, typer.Option("--worker", metavar="ID", help="Send it to this worker.")] = "",
-    all_: Annotated[bool, typer.Option("--all", help="Send it to all active workers.")] = False,
+    worker: Annotated[str, typer.Option("--worker", metavar="ID", help="Send the command to this worker.")] = "",
+    all_: Annotated[bool, typer.Option("--all", help="Send the command to all active workers.")] = False,
     database: Database = None,
     config: ConfigOption = None,
     set_: SetOption = None,
@@ -317,7 +324,7 @@ def send_command(
     if as_json:
         print_json({"command": command, "workers": workers})
     else:
-        print(printable(f"Sent {command} to {count(workers, 'worker')}; received with the next heartbeat."))
+        print(printable(f"Sent {command} to {count(workers, 'worker')}; it arrives with the next heartbeat."))
 
 
 async def _send_command(command: str, worker: str, settings: Settings) -> tuple[int, list[str]]:
@@ -352,14 +359,11 @@ def _unknown_platforms(command: str, known: Sequence[WorkerRow], now: datetime) 
     return [name for name in named if name and name not in reported] if reported else []
 
 
-REQUEUE_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost gateway requeue --state dead
-  parcelpost gateway requeue --state failed --platform vgsi
-  parcelpost gateway requeue --state dead --state failed --yes
-"""
+REQUEUE_EXAMPLES = examples(
+    "parcelpost gateway requeue --state dead",
+    "parcelpost gateway requeue --state failed --platform vgsi",
+    "parcelpost gateway requeue --state dead --state failed --yes",
+)
 
 
 class RequeueState(StrEnum):
@@ -383,7 +387,7 @@ def requeue(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Queue failed, dead or not found tasks again, with their attempts reset. Asks first."""
+    """Requeue failed, dead or not-found tasks, with their attempts reset. Asks for confirmation."""
     import asyncio
 
     if not states:
@@ -406,26 +410,23 @@ async def _count_requeued(states: list[str], platform: str | None, settings: Set
 
 
 async def _requeue(states: list[str], platform: str | None, settings: Settings) -> int:
-    from parcelpost.cli.context import CLOCK, connect_ledger
+    from parcelpost.cli.context import connect_ledger
 
     async with connect_ledger(settings.server) as opened:
-        return await opened.requeue(states, platform or "", CLOCK.now())
+        return await opened.requeue(states, platform or "")
 
 
-TOKEN_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost gateway token
-  parcelpost gateway token >> worker_tokens
-  echo "hartford-1: $(parcelpost gateway token)" >> worker_tokens
-"""  # noqa: S105
+TOKEN_EXAMPLES = examples(
+    "parcelpost gateway token",
+    "parcelpost gateway token >> worker_tokens",
+    'echo "hartford-1: $(parcelpost gateway token)" >> worker_tokens',
+)
 
 _TOKEN_BYTES = 32
 _USAGE = """
 How to use it:
   for workers   add it to the file named by server.worker_tokens_file, one per line, or to
-                PARCELPOST_WORKER_TOKENS; give the worker the same token as PARCELPOST_GATEWAY_TOKEN
+                PARCELPOST_WORKER_TOKENS; on the worker, set PARCELPOST_GATEWAY_TOKEN to the same token
   for people    server.admin_tokens_file or PARCELPOST_ADMIN_TOKENS: commands, and everything readers can do
                 server.read_tokens_file or PARCELPOST_READ_TOKENS: dashboard, parcels, exports
 The gateway rereads a changed file within a second. Removing a line revokes its token."""
@@ -443,14 +444,11 @@ app = typer.Typer(
     help="Run a gateway, fill its queue and manage its workers.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    epilog="""
-    Examples:
-
-    \b
-      parcelpost gateway serve
-      parcelpost gateway add parcels.csv --platform grizzly_gis --state FL
-      parcelpost gateway status
-    """,
+    epilog=examples(
+        "parcelpost gateway serve",
+        "parcelpost gateway add parcels.csv --platform grizzly_gis --state FL",
+        "parcelpost gateway status",
+    ),
 )
 app.command("serve", epilog=gateway_serve.EXAMPLES)(gateway_serve.serve)
 app.command("add", epilog=ADD_EXAMPLES)(add)

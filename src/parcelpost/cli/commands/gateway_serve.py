@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import (
-    ConfigOption,
-    Database,
-    SetOption,
-    load_settings,
-)
-from parcelpost.cli.output import fields, print_lines
+from parcelpost.cli.options import ConfigOption, Database, SetOption, load_settings
+from parcelpost.cli.output import examples, fields, print_lines
 from parcelpost.settings.secrets import (
     ADMIN_TOKENS_VARIABLE,
     READ_TOKENS_VARIABLE,
@@ -30,15 +25,12 @@ if TYPE_CHECKING:
     from parcelpost.settings import Settings
 
 
-EXAMPLES = """
-Examples:
-
-\b
-  parcelpost gateway serve
-  parcelpost gateway serve --port 9000 --database postgresql://gateway@db.example.org/parcelpost --raw s3://pages/raw
-  parcelpost gateway serve --host 0.0.0.0 --set server.worker_tokens_file=/etc/parcelpost/worker_tokens \\
-      --set server.admin_tokens_file=/etc/parcelpost/admin_tokens
-"""
+EXAMPLES = examples(
+    "parcelpost gateway serve",
+    "parcelpost gateway serve --port 9000 --database postgresql://gateway@db.example.org/parcelpost --raw s3://pages/raw",
+    "parcelpost gateway serve --host 0.0.0.0 --set server.worker_tokens_file=/etc/parcelpost/worker_tokens \\",
+    "    --set server.admin_tokens_file=/etc/parcelpost/admin_tokens",
+)
 
 _SWITCH_SECONDS = 0.00001  # for how long the ledger waits for the event loop between two statements: by default 5 ms
 
@@ -58,13 +50,13 @@ def serve(
         typer.Option(
             "--host",
             metavar="ADDRESS",
-            help="Address to listen on; others than loopback need tokens. [default: 127.0.0.1]",
+            help="Address to listen on; any other than loopback requires tokens. [default: 127.0.0.1]",
         ),
     ] = None,
     port: Annotated[Text, typer.Option("--port", metavar="PORT", help="Port to listen on. [default: 8700]")] = None,
     database: Database = None,
     raw: Annotated[
-        Text, typer.Option("--raw", metavar="WHERE", help="Where raw files go: a folder or s3://bucket/prefix.")
+        Text, typer.Option("--raw", metavar="WHERE", help="Where to store raw files: a folder or s3://bucket/prefix.")
     ] = None,
     open_read: Annotated[
         bool, typer.Option("--open-read", help="Allow reading without a token, even if workers and admins need one.")
@@ -74,9 +66,9 @@ def serve(
 ) -> None:
     """Run a gateway: it hands out tasks, stores results and raw files, and serves a dashboard.
 
-    By default it listens on this machine only and keeps everything in gateway_data. Ctrl-C or SIGTERM stops it after
-    running requests are answered, within 30 seconds; a second one stops it at once. Everything it has acknowledged
-    is safe either way.
+    By default it listens on this machine only and keeps everything in gateway_data. Ctrl-C or SIGTERM stops it once
+    requests in progress are finished, within 30 seconds; a second one stops it immediately. Everything it has
+    acknowledged is safe either way.
     """
     import asyncio
 
@@ -149,7 +141,7 @@ async def _serve_until_stopped(
     def interrupt() -> None:
         if stop.is_set():
             serving.cancel()
-        service.leave("stopping: finishing running requests", GRACE_SECONDS)
+        service.leave("stopping: finishing requests in progress", GRACE_SECONDS)
         stop.set()
 
     def received(*_: object) -> None:
@@ -173,7 +165,7 @@ def _exit_after(seconds: float) -> None:
     import threading
 
     def end() -> None:
-        print("error: stopped with requests still running", file=sys.stderr, flush=True)
+        print("error: stopped with requests still in progress", file=sys.stderr, flush=True)
         os._exit(1)
 
     timer = threading.Timer(seconds, end)

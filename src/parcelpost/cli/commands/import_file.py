@@ -28,19 +28,17 @@ from parcelpost.cli.options import (
     StoreOption,
     store_context,
 )
+from parcelpost.cli.output import examples
 
 if TYPE_CHECKING:
     from parcelpost.cli.importer.importer import Sink
 
 
-EXAMPLES = """
-Examples:
-
-\b
-  parcelpost import parcels.csv --platform grizzly_gis --state FL --county columbia --dry-run
-  parcelpost import roll.tsv.gz --platform beacon --map parcel_id='Tax Key'
-  zcat parcels.jsonl.gz | parcelpost import - --format jsonl --errors bad.csv
-"""
+EXAMPLES = examples(
+    "parcelpost import parcels.csv --platform grizzly_gis --state FL --county columbia --dry-run",
+    "parcelpost import roll.tsv.gz --platform beacon --map parcel_id='Tax Key'",
+    "zcat parcels.jsonl.gz | parcelpost import - --format jsonl --errors bad.csv",
+)
 
 
 def import_(
@@ -59,13 +57,13 @@ def import_(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a task for every row of a file. Rows that were already imported have no effect.
+    """Add a task for every row of a file. Rows that were already imported are skipped.
 
     Columns with common names are recognized automatically. Invalid rows are listed and set the exit code to 1; all
     others are imported. Creates the store if it does not exist.
     """
     from parcelpost.cli import context
-    from parcelpost.cli.importer.import_job import import_file
+    from parcelpost.cli.importer.importer import import_file
     from parcelpost.cli.platform_names import KnownPlatforms
 
     store = store_context(store_path, config, set_)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parcelpost.cli.options import AsJson
-from parcelpost.cli.output import fitted, print_json, print_lines, printable, terminal_width
+from parcelpost.cli.output import examples, fitted, print_json, print_lines, printable, terminal_width
 from parcelpost.cli.platform_names import canonical_platform, platform_names
 from parcelpost.errors import InvalidInput
 from parcelpost.settings import Settings
@@ -66,8 +66,8 @@ def _known_platforms(platforms: str) -> str:
 
 
 def _check_settings(wanted: dict[str, str]) -> None:
-    found = diagnose(config=None, environment={}, flags=wanted)
-    for problem in found.problems:
+    diagnosis = diagnose(config=None, environment={}, flags=wanted)
+    for problem in diagnosis.problems:
         raise InvalidInput(problem.message.removeprefix("flag --set: "), hint=problem.fix)
 
 
@@ -164,7 +164,7 @@ def write_settings(folder: Path, chosen: Mapping[str, str], *, force: bool) -> W
 
 
 def _notes(url: str) -> Iterator[str]:
-    from parcelpost.cli.health.environment import is_own_machine
+    from parcelpost.cli.health.settings import is_own_machine
 
     if not url:
         return
@@ -188,7 +188,7 @@ def _has_token() -> bool:
 
 
 def _next_steps(folder: Path, chosen: Mapping[str, str]) -> Iterator[str]:
-    from parcelpost.cli.health.environment import is_own_machine
+    from parcelpost.cli.health.settings import is_own_machine
 
     if folder.absolute() != Path.cwd():
         yield f"cd {shlex.quote(str(folder))}"
@@ -204,15 +204,12 @@ def _next_steps(folder: Path, chosen: Mapping[str, str]) -> Iterator[str]:
     yield "parcelpost status"
 
 
-EXAMPLES = """
-Examples:
-
-\b
-  parcelpost init
-  parcelpost init --yes
-  parcelpost init --mode ondemand --gateway https://gateway.example.org --slots 8 --yes
-  parcelpost init --dir /srv/parcelpost --platforms vgsi,qpublic --yes
-"""
+EXAMPLES = examples(
+    "parcelpost init",
+    "parcelpost init --yes",
+    "parcelpost init --mode ondemand --gateway https://gateway.example.org --slots 8 --yes",
+    "parcelpost init --dir /srv/parcelpost --platforms vgsi,qpublic --yes",
+)
 
 
 def init(
@@ -244,7 +241,7 @@ def init(
     if as_json:
         print_json(written)
         return
-    print(f"Written: {printable(written.file)} ({written.mode}).")
+    print(f"Wrote {printable(written.file)} ({written.mode}).")
     print_lines(fitted((f"Note: {printable(note)}." for note in written.notes), terminal_width()))
     print("\nNext:")
     for step in written.next:

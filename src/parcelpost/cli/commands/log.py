@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from parcelpost.cli.options import (
-    ConfigOption,
-    Limit,
-    SetOption,
-    StoreContext,
-    StoreOption,
-    store_context,
-)
-from parcelpost.cli.output import moment, print_json, printable, record_noun
+from parcelpost.cli.options import ConfigOption, Limit, SetOption, StoreContext, StoreOption, store_context
+from parcelpost.cli.output import examples, moment, print_json, printable, record_noun
 
 if TYPE_CHECKING:
     from parcelpost.storage.history import LoggedRound
@@ -27,15 +20,12 @@ if TYPE_CHECKING:
     _Query = Callable[[int], Awaitable[list[LoggedRound]]]
     _Show = Callable[[Iterable[LoggedRound]], None]
 
-EXAMPLES = """
-Examples:
-
-\b
-  parcelpost log
-  parcelpost log --follow
-  parcelpost log --failed --limit 100
-  parcelpost log --direction upload --json | jq .record_count
-"""
+EXAMPLES = examples(
+    "parcelpost log",
+    "parcelpost log --follow",
+    "parcelpost log --failed --limit 100",
+    "parcelpost log --direction upload --json | jq .record_count",
+)
 
 _FOLLOW_SECONDS = 1.0
 _MOST_AT_ONCE = 1_000
@@ -56,7 +46,7 @@ def log(
     store_path: StoreOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document per line, one per round.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each round as one line of JSON.")] = False,
 ) -> None:
     """Show recent sync rounds, newest last: what was sent or fetched, how long it took, and any error."""
     from parcelpost.cli import context
@@ -65,12 +55,12 @@ def log(
     show = _show_json if as_json else _show_text
     query = partial(_recent, store, direction, failed=failed)
     try:
-        found = context.run_async(store, _follow(query, limit, show) if follow else _once(query, limit, show))
+        shown = context.run_async(store, _follow(query, limit, show) if follow else _once(query, limit, show))
     except KeyboardInterrupt:
         if not follow:
             raise
         return
-    if not found and not as_json:
+    if not shown and not as_json:
         print("No sync rounds yet.")
 
 

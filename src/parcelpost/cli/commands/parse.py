@@ -13,14 +13,10 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from parcelpost.cli.options import (
-    ConfigOption,
-    SetOption,
-    load_settings,
-)
-from parcelpost.cli.output import print_json, printable
+from parcelpost.cli.options import ConfigOption, SetOption, load_settings
+from parcelpost.cli.output import examples, print_json, printable
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Blocked, Done, GiveUp, NotFound, Outcome, Page, Target
+from parcelpost.model import Blocked, Done, GiveUp, NotFound, Outcome, Page, Retry, Target
 
 if TYPE_CHECKING:
     from parcelpost.settings import Settings
@@ -77,15 +73,12 @@ def _read_bounded(opened: BinaryIO) -> bytes:
         return packed.read(_MOST_BYTES + 1)
 
 
-EXAMPLES = """
-Examples:
-
-\b
-  parcelpost parse page.html --platform grizzly_gis --state FL --county columbia
-  parcelpost parse saved/*.html.gz --platform vgsi --state NH --county grafton > parcels.jsonl
-  parcelpost parse local_data/data/vgsi/NH --platform vgsi --state NH
-  curl -s https://example.org/parcels.csv | parcelpost parse - --platform lien_register --state CO
-"""
+EXAMPLES = examples(
+    "parcelpost parse page.html --platform grizzly_gis --state FL --county columbia",
+    "parcelpost parse saved/*.html.gz --platform vgsi --state NH --county grafton > parcels.jsonl",
+    "parcelpost parse local_data/data/vgsi/NH --platform vgsi --state NH",
+    "curl -s https://example.org/parcels.csv | parcelpost parse - --platform lien_register --state CO",
+)
 
 
 def parse(
@@ -120,18 +113,17 @@ def parse(
 async def _parse(files: Sequence[str], platform: str, target: Target, settings: Settings) -> int:
     """Returns the number of files without a record."""
     from parcelpost.cli.components import known_sites, scraper_factory
-    from parcelpost.cli.platform_names import platform_names, unknown_platform
+    from parcelpost.cli.platform_names import platform_names, require_platform
     from parcelpost.worker.reparse import PageReader
 
-    if platform not in (known := platform_names(settings)):
-        raise InvalidInput(unknown_platform(platform, known), hint=f"known platforms: {', '.join(sorted(known))}")
+    require_platform(platform, platform_names(settings))
     parser = scraper_factory(settings, known_sites(settings)).parser
     bad = 0
     async with PageReader.open(parser, seconds=settings.executor.task_timeout_seconds) as reader:
         if (unreadable := await reader.unreadable(platform)) is not None:
             raise InvalidInput(
                 f"{platform} cannot parse saved pages: {unreadable.reason}",
-                hint="set parse = to a parse function in its [platforms] entry",
+                hint="set parse to a parse function in its [platforms] entry",
             )
         for file in find_pages(files):
             read = read_page(file)
@@ -141,14 +133,19 @@ async def _parse(files: Sequence[str], platform: str, target: Target, settings: 
 
 
 def _print_outcome(file: str, outcome: Outcome) -> bool:
-    """Returns whether there was a record to print."""
+    """Returns whether there was a complete record to print. What could be read of an incomplete page is printed too."""
     if not isinstance(outcome, Done):
         name = "standard input" if file == "-" else file
         print(printable(f"{name}: {outcome_reason(outcome)}"), file=sys.stderr)
-        return False
-    for record in (outcome.data, *outcome.additional_records):
-        print_json(record)
-    return True
+    print_records(outcome)
+    return isinstance(outcome, Done)
+
+
+def print_records(outcome: Outcome) -> None:
+    done = outcome.partial if isinstance(outcome, Retry) else outcome
+    if isinstance(done, Done):
+        for record in (done.data, *done.additional_records):
+            print_json(record)
 
 
 def outcome_reason(outcome: Outcome) -> str:

@@ -1,4 +1,4 @@
-"""The `parcelpost platforms` commands: list, pause, resume."""
+"""The `parcelpost platforms` commands: list, map, pause, resume."""
 
 from __future__ import annotations
 
@@ -10,29 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperGroup
 
-from parcelpost.cli.options import (
-    AsJson,
-    ConfigOption,
-    SetOption,
-    StoreContext,
-    StoreOption,
-    store_context,
-)
-from parcelpost.cli.output import Cell, age, print_json, print_lines, printable, table
+from parcelpost.cli.commands.platforms_map import MAP_EXAMPLES, map_layer
+from parcelpost.cli.options import AsJson, ConfigOption, SetOption, StoreContext, StoreOption, store_context
+from parcelpost.cli.output import Cell, age, examples, print_json, print_lines, printable, table
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from parcelpost.cli.health.platform_health import ListedPlatform, SiteSuccess, StorePlatforms
+    from parcelpost.cli.health.platforms import ListedPlatform, SiteSuccess, StorePlatforms
 
 
-PAUSE_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost platforms pause qpublic --reason "the county asked us to wait"
-  parcelpost platforms pause vgsi --hours 12
-  parcelpost platforms resume qpublic
-"""
+PAUSE_EXAMPLES = examples(
+    'parcelpost platforms pause qpublic --reason "the county asked us to wait"',
+    "parcelpost platforms pause vgsi --hours 12",
+    "parcelpost platforms resume qpublic",
+)
 
 PlatformName = Annotated[str, typer.Argument(help="Platform name.", metavar="PLATFORM")]
 
@@ -41,11 +32,13 @@ def pause(
     name: PlatformName,
     hours: Annotated[
         float | None,
-        typer.Option("--hours", metavar="N", min=0.01, max=8_760, help="Number of hours. Default: until resumed."),
+        typer.Option(
+            "--hours", metavar="N", min=0.01, max=8_760, help="Pause for this many hours. Default: until resumed."
+        ),
     ] = None,
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Reason, shown in status output.")
-    ] = "by hand",
+    ] = "no reason given",
     store_path: StoreOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
@@ -53,11 +46,10 @@ def pause(
 ) -> None:
     """Pause a platform: workers on this store start no new tasks for it. Running tasks finish normally."""
     from parcelpost.cli import context
-    from parcelpost.cli.platform_names import platform_names, unknown_platform
+    from parcelpost.cli.platform_names import platform_names, require_platform
 
     store = store_context(store_path, config, set_)
-    if name not in (known := platform_names(store.settings)):
-        raise InvalidInput(unknown_platform(name, known), hint=f"known platforms: {', '.join(sorted(known))}")
+    require_platform(name, platform_names(store.settings))
     until = context.run_async(store, _pause(store, name, hours, reason))
     if as_json:
         print_json({"platform": name, "until": until, "reason": reason})
@@ -80,7 +72,7 @@ def resume(
     if name not in paused:
         others = f"paused platforms: {', '.join(sorted(paused))}" if paused else "no platform is paused in this store"
         raise InvalidInput(f"{name!r:.60} is not paused", hint=others)
-    print_json({"platform": name, "resumed": True}) if as_json else print(f"{name} is resumed.")
+    print_json({"platform": name, "resumed": True}) if as_json else print(f"Resumed {name}.")
 
 
 async def _pause(store: StoreContext, name: str, hours: float | None, reason: str) -> str | None:
@@ -101,14 +93,11 @@ async def _resume(store: StoreContext, name: str) -> frozenset[str]:
         return paused
 
 
-LIST_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost platforms
-  parcelpost platforms grizzly_gis --json
-  parcelpost platforms --store /srv/parcelpost/parcelpost.db
-"""
+LIST_EXAMPLES = examples(
+    "parcelpost platforms",
+    "parcelpost platforms grizzly_gis --json",
+    "parcelpost platforms --store /srv/parcelpost/parcelpost.db",
+)
 
 
 class _DefaultListGroup(TyperGroup):
@@ -123,10 +112,11 @@ class _DefaultListGroup(TyperGroup):
 
 
 app = typer.Typer(
-    help="List, pause and resume platforms. Without a command, lists them.",
+    help="List, pause and resume platforms, and map unknown layers. Without a command, lists them.",
     cls=_DefaultListGroup,
     epilog=LIST_EXAMPLES,
 )
+app.command("map", epilog=MAP_EXAMPLES)(map_layer)
 app.command("pause", epilog=PAUSE_EXAMPLES)(pause)
 app.command("resume", epilog=PAUSE_EXAMPLES)(resume)
 
@@ -144,29 +134,27 @@ def list_platforms(
     Health is computed from the most recent tasks in the store; without a store only the list is printed. A platform
     without counties still works for tasks that have a URL.
     """
-    from parcelpost.cli.health.platform_health import listed_platforms
-    from parcelpost.cli.platform_names import unknown_platform
-    from parcelpost.errors import InvalidInput
+    from parcelpost.cli.health.platforms import listed_platforms
+    from parcelpost.cli.platform_names import require_platform
 
     store = store_context(store_path, config, set_)
     known = _known_health(store, is_required=store_path is not None)
-    found = listed_platforms(store.settings, known)
-    names = frozenset(one.platform for one in found)
-    if only and only not in names:
-        raise InvalidInput(unknown_platform(only, names), hint=f"known platforms: {', '.join(sorted(names))}")
-    found = [one for one in found if only in ("", one.platform)]
+    platforms = listed_platforms(store.settings, known)
+    if only:
+        require_platform(only, frozenset(platform.platform for platform in platforms))
+    platforms = [platform for platform in platforms if only in ("", platform.platform)]
     if as_json:
-        print_json(found)
+        print_json(platforms)
     elif known.sites or known.paused:
-        print_lines(_with_health(found))
+        print_lines(_with_health(platforms))
     else:
-        print_lines(table(("platform", "state", "county", "site"), _rows(found)))
+        print_lines(table(("platform", "state", "county", "site"), _rows(platforms)))
 
 
 def _known_health(store: StoreContext, *, is_required: bool) -> StorePlatforms:
     """Raises a StoreError if the store is required; otherwise prints it as a note."""
     from parcelpost.cli import context
-    from parcelpost.cli.health.platform_health import StorePlatforms, platforms_of_store
+    from parcelpost.cli.health.platforms import StorePlatforms, platforms_of_store
     from parcelpost.errors import StoreError
 
     if not is_required and not store.path.exists():
@@ -180,32 +168,39 @@ def _known_health(store: StoreContext, *, is_required: bool) -> StorePlatforms:
         return StorePlatforms()
 
 
-def _rows(found: list[ListedPlatform]) -> Iterator[tuple[Cell, ...]]:
-    for one in found:
-        for county in one.counties:
-            yield _platform_label(one), county.state, county.county, county.site or None
-        if not one.counties:
-            yield _platform_label(one), None, None, None
+def _rows(platforms: list[ListedPlatform]) -> Iterator[tuple[Cell, ...]]:
+    for platform in platforms:
+        for county in platform.counties:
+            yield _platform_label(platform), county.state, county.county, county.site or None
+        if not platform.counties:
+            yield _platform_label(platform), None, None, None
 
 
-def _with_health(found: list[ListedPlatform]) -> Iterator[str]:
+def _with_health(platforms: list[ListedPlatform]) -> Iterator[str]:
     headers = ("platform", "state", "county", "done", "failed", "success", "retrying", "last success", "health", "site")
-    yield from table(headers, [row for one in found for row in _health_rows(one)])
-    for one in found:
-        if one.paused is not None:
-            until = f"until {one.paused.until}" if one.paused.until else "until it is resumed"
-            yield printable(f"{one.platform} is paused {until}: {one.paused.reason}")
-        for county in one.counties:
+    yield from table(headers, [row for platform in platforms for row in _health_rows(platform)])
+    for platform in platforms:
+        if platform.paused is not None:
+            until = f"until {platform.paused.until}" if platform.paused.until else "until it is resumed"
+            yield printable(f"{platform.platform} is paused {until}: {platform.paused.reason}")
+        for county in platform.counties:
             if county.health is not None and county.health.last_error and county.health.word != "fine":
-                yield printable(f"{one.platform} {county.state}/{county.county}: {county.health.last_error}")
+                yield printable(f"{platform.platform} {county.state}/{county.county}: {county.health.last_error}")
 
 
-def _health_rows(one: ListedPlatform) -> Iterator[tuple[Cell, ...]]:
-    for county in one.counties:
+def _health_rows(platform: ListedPlatform) -> Iterator[tuple[Cell, ...]]:
+    for county in platform.counties:
         *numbers, word = _health_text(county.health) if county.health else (None,) * 6
-        yield _platform_label(one), county.state, county.county, *numbers, _health_word(one, word), county.site or None
-    if not one.counties:
-        yield _platform_label(one), *(None,) * 7, _health_word(one, None), None
+        yield (
+            _platform_label(platform),
+            county.state,
+            county.county,
+            *numbers,
+            _health_word(platform, word),
+            county.site or None,
+        )
+    if not platform.counties:
+        yield _platform_label(platform), *(None,) * 7, _health_word(platform, None), None
 
 
 def _health_text(health: SiteSuccess) -> tuple[Cell, ...]:
@@ -218,11 +213,11 @@ def _health_text(health: SiteSuccess) -> tuple[Cell, ...]:
     return health.completed, health.failed, rate, health.trying_again, since, health.word
 
 
-def _health_word(one: ListedPlatform, word: Cell) -> Cell:
-    if not one.origin:
+def _health_word(platform: ListedPlatform, word: Cell) -> Cell:
+    if not platform.origin:
         return "not installed"
-    return "paused" if one.paused is not None and word in (None, "-", "fine") else word
+    return "paused" if platform.paused is not None and word in (None, "-", "fine") else word
 
 
-def _platform_label(one: ListedPlatform) -> str:
-    return f"{one.platform} (experimental)" if one.experimental else one.platform
+def _platform_label(platform: ListedPlatform) -> str:
+    return f"{platform.platform} (experimental)" if platform.experimental else platform.platform

@@ -16,7 +16,7 @@ from parcelpost.cli.options import (
     StoreOption,
     store_context,
 )
-from parcelpost.cli.output import count, print_json, printable
+from parcelpost.cli.output import count, examples, print_json, printable
 
 if TYPE_CHECKING:
     from parcelpost.settings import Settings
@@ -24,14 +24,11 @@ if TYPE_CHECKING:
     from parcelpost.worker.reparse import Counts
 
 
-EXAMPLES = """
-Examples:
-
-\b
-  parcelpost reparse --dry-run
-  parcelpost reparse --platform vgsi --state NH --county grafton
-  parcelpost reparse --since 2026-11-01 --json
-"""
+EXAMPLES = examples(
+    "parcelpost reparse --dry-run",
+    "parcelpost reparse --platform vgsi --state NH --county grafton",
+    "parcelpost reparse --since 2026-11-01 --json",
+)
 
 
 def reparse(
@@ -78,10 +75,10 @@ def reparse(
     )
     if counts.not_found:
         print(f"{count(counts.not_found, 'record')} no longer found on the page; kept unchanged.")
-    for one in counts.not_readable:
-        print(printable(f"{count(one.pages, 'page')} of {one.platform} not parsed: {one.reason}."))
+    for skipped in counts.not_readable:
+        print(printable(f"{count(skipped.pages, 'page')} of {skipped.platform} not parsed: {skipped.reason}."))
     if counts.unreadable:
-        print(f"{count(counts.unreadable, 'page')} without a record now; the previous records are kept:")
+        print(f"{count(counts.unreadable, 'page')} yielded no record; the previous records are kept:")
         for page, reason in counts.problems:
             print(printable(f"  {page}: {reason}"))
 
@@ -104,4 +101,4 @@ def _versions() -> dict[str, int]:
     """Parser versions: a run is continued only with the versions it started with."""
     from parcelpost.scrapers.platforms import NAMES, county_platform
 
-    return {name: found.version for name in NAMES if (found := county_platform(name))}
+    return {name: platform.version for name in NAMES if (platform := county_platform(name))}

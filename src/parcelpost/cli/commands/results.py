@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcelpost.cli.commands.tasks import TaskHistory, artifact_text, history_lines, page_facts, task_history
 from parcelpost.cli.options import (
     AsJson,
     ConfigOption,
@@ -18,7 +19,7 @@ from parcelpost.cli.options import (
     command_line,
     store_context,
 )
-from parcelpost.cli.output import Cell, fields, moment, print_json, print_lines, printable
+from parcelpost.cli.output import Cell, examples, fields, moment, print_json, print_lines, printable
 from parcelpost.cli.task_commands import (
     CommandText,
     County,
@@ -46,27 +47,20 @@ from parcelpost.model import OutboxEntry
 
 if TYPE_CHECKING:
     from parcelpost.cli.paging import ListSpec
-    from parcelpost.cli.task_history import TaskHistory
     from parcelpost.storage.admin import Selection
     from parcelpost.storage.db import LocalDatabase
 
 
-LIST_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost results list --delivery unsynced --limit 20
-  parcelpost results list --delivery rejected --error 422
-  parcelpost results list --since 2026-11-15 --json | jq '.results[].parcel_id'
-"""
-SHOW_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost results show 7f3a9c
-  parcelpost results show 7f3a9c --json | jq .data
-  parcelpost results show 7f3a9c --page > fetched.html
-"""
+LIST_EXAMPLES = examples(
+    "parcelpost results list --delivery unsynced --limit 20",
+    "parcelpost results list --delivery rejected --error 422",
+    "parcelpost results list --since 2026-11-15 --json | jq '.results[].parcel_id'",
+)
+SHOW_EXAMPLES = examples(
+    "parcelpost results show 7f3a9c",
+    "parcelpost results show 7f3a9c --json | jq .data",
+    "parcelpost results show 7f3a9c --page > fetched.html",
+)
 
 _HEADERS = ("seq", "task", "end", "delivery", "attempts", "platform", "state", "county", "parcel", "stored", "error")
 _OPTIONAL_COLUMNS = ("attempts", "state", "stored", "county", "platform", "parcel", "end")
@@ -84,7 +78,7 @@ def _list_spec(selection: Selection) -> ListSpec:
 
 
 def show_result(
-    task_id: Annotated[str, typer.Argument(help="The task's id.", metavar="TASK_ID")],
+    task_id: Annotated[str, typer.Argument(help="The task's ID.", metavar="TASK_ID")],
     page: Annotated[bool, typer.Option("--page", help="Write only its page to stdout, as it was fetched.")] = False,
     store_path: StoreOption = None,
     config: ConfigOption = None,
@@ -93,13 +87,12 @@ def show_result(
 ) -> None:
     """Show the result of one task: its record, its history and its raw page."""
     from parcelpost.cli import context
-    from parcelpost.cli.task_history import task_history
 
     store = store_context(store_path, config, set_)
     hint = f"list them with '{command_line('results list', store)}'"
     history = context.run_async(store, task_history(store, task_id, hint))
     if history.result is None:
-        raise InvalidInput(f"there is no result of task {task_id!r}: it is {history.task.status.label}", hint=hint)
+        raise InvalidInput(f"task {task_id!r} has no result: it is {history.task.status.label}", hint=hint)
     if page:
         _write_page(history)
     elif as_json:
@@ -136,9 +129,11 @@ def _write_page(history: TaskHistory) -> None:
     import zlib
 
     if history.page is None or history.page.state == "missing":
-        raise InvalidInput("its page is not on this disk", hint="if it was delivered, the upstream has it")
+        raise InvalidInput("its page is not on this machine", hint="if it was delivered, the upstream has it")
     if sys.stdout.isatty():
-        raise InvalidInput("pages are not written to a terminal", hint="add '> fetched.html'")
+        raise InvalidInput(
+            "pages are not written to a terminal", hint="redirect the output to a file: add '> fetched.html'"
+        )
     sys.stdout.flush()
     try:
         with gzip.open(history.page.path) as packed:
@@ -147,7 +142,9 @@ def _write_page(history: TaskHistory) -> None:
     except (OSError, EOFError, zlib.error) as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise InvalidInput(f"{history.page.path} cannot be read: {error}", hint="'parcelpost store check'") from error
+        raise InvalidInput(
+            f"{history.page.path} cannot be read: {error}", hint="run 'parcelpost store check'"
+        ) from error
 
 
 def _result_row(entry: OutboxEntry) -> tuple[Cell, ...]:
@@ -163,9 +160,7 @@ def _result_lines(history: TaskHistory, entry: OutboxEntry, store: StoreContext)
     from msgspec.json import format as indented
 
     yield from fields(_result_facts(history, entry, store))
-    yield ""
-    yield "History"
-    yield from fields((f"  {moment(step.at)}", step.what) for step in history.history)
+    yield from history_lines(history)
     if entry.data is not None:
         yield ""
         yield "Record"
@@ -173,8 +168,6 @@ def _result_lines(history: TaskHistory, entry: OutboxEntry, store: StoreContext)
 
 
 def _result_facts(history: TaskHistory, entry: OutboxEntry, store: StoreContext) -> Iterator[tuple[str, Cell]]:
-    from parcelpost.cli.task_history import artifact_text, page_facts
-
     yield "task", entry.task_id
     yield "result", entry.result_id
     yield "task ended", entry.status.label
@@ -192,29 +185,20 @@ def _result_facts(history: TaskHistory, entry: OutboxEntry, store: StoreContext)
     yield "idempotency key", entry.idempotency_key
 
 
-RETRY_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost results retry 7f3a9c
-  parcelpost results retry --all
-  parcelpost results retry --platform vgsi --error 422 --yes
-"""
-REJECT_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost results reject 7f3a9c --reason "its amounts are wrong"
-  parcelpost results reject --platform vgsi --since 2h --dry-run
-"""
-DELETE_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost results delete --delivery synced --platform vgsi
-  parcelpost results delete 7f3a9c --unsynced
-  parcelpost results delete --delivery rejected --dry-run
-"""
+RETRY_EXAMPLES = examples(
+    "parcelpost results retry 7f3a9c",
+    "parcelpost results retry --all",
+    "parcelpost results retry --platform vgsi --error 422 --yes",
+)
+REJECT_EXAMPLES = examples(
+    'parcelpost results reject 7f3a9c --reason "its amounts are wrong"',
+    "parcelpost results reject --platform vgsi --since 2h --dry-run",
+)
+DELETE_EXAMPLES = examples(
+    "parcelpost results delete --delivery synced --platform vgsi",
+    "parcelpost results delete 7f3a9c --unsynced",
+    "parcelpost results delete --delivery rejected --dry-run",
+)
 
 
 def retry_results(
@@ -240,9 +224,9 @@ def retry_results(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send rejected results again. Asks first if there are several.
+    """Send rejected results again. Asks for confirmation if there are several.
 
-    Results that were rejected with `results reject` are sent only if their task id is given, or with --by-operator.
+    Results that were rejected with `results reject` are sent only if their task ID is given, or with --by-operator.
     """
     from parcelpost.cli.bulk_actions import retry_action, run_bulk_action
     from parcelpost.storage.admin import Flags
@@ -254,30 +238,30 @@ def retry_results(
     run_bulk_action(retry_action("result"), selection, flags, store, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
-_DELETE_HELP = """Delete results with their pages; their tasks stay. Asks first.
+_DELETE_HELP = """Delete results with their pages; their tasks stay. Asks for confirmation.
 
-Pages are deleted at once; `parcelpost store clean` shrinks the store's file.
+Pages are deleted immediately; `parcelpost store clean` shrinks the store's file.
 
 Records that were never delivered are kept unless you confirm a second question or give --unsynced. If an upstream is
-waiting for such a record, it is told that the task failed.
+waiting for such a record, it is notified that the task failed.
 """
 
 app = typer.Typer(
     help="List, show, retry, reject or delete results. Without a command, lists them.",
     cls=DefaultListGroup,
     rich_markup_mode=None,
-    epilog="""
-    Examples:
-
-    \b
-      parcelpost results --delivery rejected
-      parcelpost results show 7f3a9c
-      parcelpost results retry --all
-    """,
+    epilog=examples(
+        "parcelpost results --delivery rejected", "parcelpost results show 7f3a9c", "parcelpost results retry --all"
+    ),
 )
-add_list(app, CommandText("List results in the order stored, without their records.", LIST_EXAMPLES), _list_spec)
+add_list(
+    app, CommandText("List results, without their records, in the order they were stored.", LIST_EXAMPLES), _list_spec
+)
 app.command("show", epilog=SHOW_EXAMPLES)(show_result)
 app.command("retry", epilog=RETRY_EXAMPLES)(retry_results)
-_REJECT_HELP = "Reject results that wait to be sent: they are kept, and sent only after `results retry`. Asks first."
+_REJECT_HELP = (
+    "Reject results that are waiting to be sent. They are kept, and sent only after `results retry`. "
+    "Asks for confirmation."
+)
 add_reject(app, "result", CommandText(_REJECT_HELP, REJECT_EXAMPLES))
 add_delete(app, "result", CommandText(_DELETE_HELP, DELETE_EXAMPLES))

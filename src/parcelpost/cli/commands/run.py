@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import (
-    ConfigOption,
-    SetOption,
-    StoreContext,
-    command_line,
-    load_settings,
-)
-from parcelpost.cli.output import printable
+from parcelpost.cli.options import ConfigOption, SetOption, StoreContext, command_line, load_settings
+from parcelpost.cli.output import examples, printable
 from parcelpost.errors import UpstreamLost
 
 if TYPE_CHECKING:
@@ -25,16 +19,13 @@ if TYPE_CHECKING:
     from parcelpost.settings import Settings
 
 
-EXAMPLES = """
-Examples:
-
-\b
-  parcelpost run --gateway https://gateway.example.org
-  parcelpost run --mode standalone --until-empty
-  parcelpost run --slots 8 --platforms qpublic,vgsi --set sync.batch_size=100
-  parcelpost run --upstream firestore --set firestore.raw=gs://my-bucket/raw
-  parcelpost run --config /etc/parcelpost.toml --set http.port=9100
-"""
+EXAMPLES = examples(
+    "parcelpost run --gateway https://gateway.example.org",
+    "parcelpost run --mode standalone --until-empty",
+    "parcelpost run --slots 8 --platforms qpublic,vgsi --set sync.batch_size=100",
+    "parcelpost run --upstream firestore --set firestore.raw=gs://my-bucket/raw",
+    "parcelpost run --config /etc/parcelpost.toml --set http.port=9100",
+)
 
 _PROGRESS_SECONDS = 60.0
 _TERMINAL_PROGRESS_SECONDS = 3.0
@@ -110,7 +101,7 @@ async def _run(settings: Settings, config: Path | None, *, until_empty: bool) ->
 
     from parcelpost.cli.worker_setup import open_worker
     from parcelpost.worker.control import Control
-    from parcelpost.worker.health import failures_text
+    from parcelpost.worker.findings import failures_text
     from parcelpost.worker.runner import OndemandRunner, StandaloneRunner, WorkerRunner
 
     control = Control()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.output import print_lines, table
+from parcelpost.cli.output import examples, print_lines, table
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -19,14 +19,11 @@ if TYPE_CHECKING:
     from parcelpost.simulator.parcels import World
 
 
-EXAMPLES = """
-Examples:
-
-\b
-  parcelpost simulate county --platform grizzly_gis --parcels 1000
-  parcelpost simulate county --platform vgsi --platform qpublic --fault 500=0.05 --fault slow=0.1
-  parcelpost simulate county --counties-file counties.toml --tasks-file tasks.csv
-"""
+EXAMPLES = examples(
+    "parcelpost simulate county --platform grizzly_gis --parcels 1000",
+    "parcelpost simulate county --platform vgsi --platform qpublic --fault 500=0.05 --fault slow=0.1",
+    "parcelpost simulate county --counties-file counties.toml --tasks-file tasks.csv",
+)
 
 app = typer.Typer(help="Simulate county websites on this machine.", no_args_is_help=True, epilog=EXAMPLES)
 

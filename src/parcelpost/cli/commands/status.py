@@ -14,6 +14,7 @@ from parcelpost.cli.options import AsJson, ConfigOption, SetOption, StoreContext
 from parcelpost.cli.output import (
     age,
     count,
+    examples,
     fields,
     fitted,
     print_json,
@@ -32,14 +33,7 @@ if TYPE_CHECKING:
     from parcelpost.worker.status import WorkerStatus
 
 
-EXAMPLES = """
-Examples:
-
-\b
-  parcelpost status
-  parcelpost status --watch 5
-  parcelpost status --json | jq .queue.unsynced
-"""
+EXAMPLES = examples("parcelpost status", "parcelpost status --watch 5", "parcelpost status --json | jq .queue.unsynced")
 
 _WATCH_SECONDS = 2.0
 
@@ -68,10 +62,10 @@ def status(
         except KeyboardInterrupt:
             return
     if seconds is not None:
-        raise InvalidInput("SECONDS goes with --watch", hint=f"parcelpost status --watch {seconds:g}")
-    found = context.run_async(store, _gather(store))
-    print_json(found) if as_json else print_lines(fitted(status_lines(found, context.CLOCK.now()), terminal_width()))
-    if isinstance(found, UnreadableStore):
+        raise InvalidInput("SECONDS can only be used with --watch", hint=f"parcelpost status --watch {seconds:g}")
+    state = context.run_async(store, _gather(store))
+    print_json(state) if as_json else print_lines(fitted(status_lines(state, context.CLOCK.now()), terminal_width()))
+    if isinstance(state, UnreadableStore):
         raise typer.Exit(1)
 
 
@@ -89,7 +83,7 @@ async def _gather(store: StoreContext) -> Overview | UnreadableStore:
     try:
         return await overview.gather_overview(store)
     except (StoreError, OSError) as error:
-        from parcelpost.cli.health.integrity import open_finding
+        from parcelpost.cli.health.store_files import open_finding
 
         return UnreadableStore(findings=[open_finding(store, error)], store=str(store.path))
 
@@ -101,12 +95,12 @@ async def _watch(store: StoreContext, seconds: float, *, as_json: bool) -> None:
     if sys.stdout.isatty() and not as_json:
         await _watch_on_terminal(store, seconds)
     while True:
-        found = await _gather(store)
+        state = await _gather(store)
         if as_json:
-            print_json(found)
+            print_json(state)
         else:
             now = CLOCK.now()
-            print_lines([f"{now:%Y-%m-%d %H:%M:%S} UTC", *status_lines(found, now), ""])
+            print_lines([f"{now:%Y-%m-%d %H:%M:%S} UTC", *status_lines(state, now), ""])
         sys.stdout.flush()
         await CLOCK.sleep(seconds)
 
@@ -125,33 +119,33 @@ async def _watch_on_terminal(store: StoreContext, seconds: float) -> None:
             await CLOCK.sleep(seconds)
 
 
-def status_lines(found: Overview | UnreadableStore, now: datetime) -> Iterator[str]:
-    yield from finding_lines(found.findings)
-    if isinstance(found, UnreadableStore):
+def status_lines(state: Overview | UnreadableStore, now: datetime) -> Iterator[str]:
+    yield from finding_lines(state.findings)
+    if isinstance(state, UnreadableStore):
         return
     yield ""
-    yield from fields(_facts(found, now))
+    yield from fields(_facts(state, now))
     yield ""
-    yield from queue_lines(found.queue, found.platforms if len(found.platforms) > 1 else {})
-    yield from pause_lines(found.paused)
+    yield from queue_lines(state.queue, state.platforms if len(state.platforms) > 1 else {})
+    yield from pause_lines(state.paused)
 
 
-def _facts(found: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:
-    from parcelpost.worker.health import failures_text
+def _facts(overview: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:
+    from parcelpost.worker.findings import failures_text
 
-    yield "worker", ", ".join(map(opener_text, found.workers)) or _stopped_text(found.statuses, now)
-    yield "crashed", ", ".join(map(opener_text, found.crashed)) or None
-    yield "also open in", ", ".join(map(opener_text, found.commands)) or None
-    if found.workers:
-        yield "commands", "; ".join(filter(None, map(_commands, found.statuses))) or None
-    yield "failed", failures_text(found.failures) if found.failures.failed else None
-    yield "outbox", outbox_text(found.queue)
-    yield "last delivery", _round_text(found.sync.last_upload, now)
-    yield "last tasks", _round_text(found.sync.last_download, now)
-    yield "next attempt", _outage_text(found, now)
-    yield "storage", used_text(found.storage, found.used_percent)
-    yield "backup", f"{found.backup.path}, {age(found.backup.age_seconds)} old" if found.backup else "none"
-    yield "store", found.store
+    yield "worker", ", ".join(map(opener_text, overview.workers)) or _stopped_text(overview.statuses, now)
+    yield "crashed", ", ".join(map(opener_text, overview.crashed)) or None
+    yield "also open in", ", ".join(map(opener_text, overview.commands)) or None
+    if overview.workers:
+        yield "commands", "; ".join(filter(None, map(_commands, overview.statuses))) or None
+    yield "failed", failures_text(overview.failures) if overview.failures.failed else None
+    yield "outbox", outbox_text(overview.queue)
+    yield "last delivery", _round_text(overview.sync.last_upload, now)
+    yield "last tasks", _round_text(overview.sync.last_download, now)
+    yield "next attempt", _outage_text(overview, now)
+    yield "storage", used_text(overview.storage, overview.used_percent)
+    yield "backup", f"{overview.backup.path}, {age(overview.backup.age_seconds)} old" if overview.backup else "none"
+    yield "store", overview.store
 
 
 def _stopped_text(statuses: list[WorkerStatus], now: datetime) -> str:
@@ -166,22 +160,22 @@ def _stopped_text(statuses: list[WorkerStatus], now: datetime) -> str:
 def _commands(status: WorkerStatus) -> str:
     pause = ["pause"] if status.paused_since else []
     only = [f"only {', '.join(status.platforms)}"] if status.platforms else []
-    return printable(f"{' and '.join(pause + only)}, by the gateway for {status.name}") if pause or only else ""
+    return printable(f"{', '.join(pause + only)} (from the gateway, for {status.name})") if pause or only else ""
 
 
-def _round_text(one: SyncedRound | None, now: datetime) -> str:
-    if one is None:
+def _round_text(done: SyncedRound | None, now: datetime) -> str:
+    if done is None:
         return "none yet"
-    ago = age((now - one.at).total_seconds())
-    return printable(f"{ago} ago, {one.record_count:,} {record_noun(one.record_type, one.record_count)}")
+    ago = age((now - done.at).total_seconds())
+    return printable(f"{ago} ago, {done.record_count:,} {record_noun(done.record_type, done.record_count)}")
 
 
-def _outage_text(found: Overview, now: datetime) -> str | None:
-    outage = found.sync.outage
+def _outage_text(overview: Overview, now: datetime) -> str | None:
+    outage = overview.sync.outage
     if outage is None:
         return None
     remaining = (outage.until - now).total_seconds()
-    due = "now" if found.workers else "when a worker runs"
+    due = "now" if overview.workers else "when a worker runs"
     when = f"{outage.until:%H:%M:%S} UTC, in {age(remaining)}" if remaining > 0 else due
     failures = count(outage.failures, "failure")
     return f"{when}; {failures} in {age((now - outage.since).total_seconds())}: {outage.reason}"

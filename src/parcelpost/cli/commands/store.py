@@ -27,7 +27,7 @@ from parcelpost.cli.options import (
     store_command,
     store_context,
 )
-from parcelpost.cli.output import age, count, fields, print_json, print_lines, printable, size, table
+from parcelpost.cli.output import age, count, examples, fields, print_json, print_lines, printable, size, table
 from parcelpost.errors import InvalidInput, StoreInUse, StoreOutdated
 
 if TYPE_CHECKING:
@@ -36,14 +36,11 @@ if TYPE_CHECKING:
     from parcelpost.worker.identity import MetGateway
 
 
-STATUS_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost store status
-  parcelpost store status --store /srv/parcelpost/parcelpost.db
-  parcelpost store status --json | jq .queue.unsynced
-"""
+STATUS_EXAMPLES = examples(
+    "parcelpost store status",
+    "parcelpost store status --store /srv/parcelpost/parcelpost.db",
+    "parcelpost store status --json | jq .queue.unsynced",
+)
 
 
 _STORE_AREAS = frozenset({"store", "backup", "outbox", "clock", "tasks"})
@@ -63,63 +60,58 @@ def status(
     from parcelpost.health import is_ok
 
     store = store_context(store_path, config, set_)
-    found = context.run_async(store, overview.gather_overview(store))
-    findings = [finding for finding in found.findings if _concerns_store(finding)]
-    found = replace(found, ok=is_ok(findings), findings=findings)
-    if as_json:
-        print_json(found)
-    else:
-        print_lines(_status_lines(found))
+    state = context.run_async(store, overview.gather_overview(store))
+    findings = [finding for finding in state.findings if _concerns_store(finding)]
+    state = replace(state, ok=is_ok(findings), findings=findings)
+    print_json(state) if as_json else print_lines(_status_lines(state))
 
 
 def _concerns_store(finding: Finding) -> bool:
     return finding.id.partition(".")[0] in _STORE_AREAS or finding.id in ("worker.crashed", "worker.hung")
 
 
-def _status_lines(found: Overview) -> Iterator[str]:
-    yield from finding_lines(found.findings)
+def _status_lines(overview: Overview) -> Iterator[str]:
+    yield from finding_lines(overview.findings)
     yield ""
-    yield from fields(_status_facts(found))
+    yield from fields(_status_facts(overview))
     yield ""
-    yield from queue_lines(found.queue, found.platforms)
-    yield from pause_lines(found.paused)
+    yield from queue_lines(overview.queue, overview.platforms)
+    yield from pause_lines(overview.paused)
 
 
-def _status_facts(found: Overview) -> Iterator[tuple[str, str | None]]:
-    from parcelpost.worker.health import failures_text
+def _status_facts(overview: Overview) -> Iterator[tuple[str, str | None]]:
+    from parcelpost.worker.findings import failures_text
 
-    usage = found.storage
-    yield "store", f"{found.store} (schema version {found.schema_version})"
-    yield "last change", found.last_change or "none yet"
-    yield "outbox", outbox_text(found.queue)
-    yield "failed", failures_text(found.failures) if found.failures.failed else None
-    yield "used", used_text(usage, found.used_percent)
+    usage = overview.storage
+    yield "store", f"{overview.store} (schema version {overview.schema_version})"
+    yield "last change", overview.last_change or "none yet"
+    yield "outbox", outbox_text(overview.queue)
+    yield "failed", failures_text(overview.failures) if overview.failures.failed else None
+    yield "used", used_text(usage, overview.used_percent)
     parts = (
         ("database", usage.database),
         ("WAL", usage.wal),
         ("raw files", usage.raw),
         ("journal", usage.journal),
-        ("cache (in the database)", found.cache_bytes),
-        ("failure artifacts (in the raw files)", found.artifact_bytes),
+        ("cache (in the database)", overview.cache_bytes),
+        ("failure artifacts (in the raw files)", overview.artifact_bytes),
     )
     yield "of which", ", ".join(f"{name} {size(part)}" for name, part in parts)
     yield "disk", f"workers stop below {size(usage.min_free_bytes)} free"
     if usage.lacks_inodes:
         yield "inodes", f"{usage.free_inodes:,} free (workers stop below {usage.min_free_inodes:,})"
-    yield "newest backup", f"{found.backup.path}, {age(found.backup.age_seconds)} old" if found.backup else None
-    yield "backups", f"{len(found.backups):,}"
-    yield "open in", ", ".join(map(opener_text, found.workers + found.commands)) or "no process"
-    yield "crashed", ", ".join(map(opener_text, found.crashed)) or None
+    yield (
+        "newest backup",
+        f"{overview.backup.path}, {age(overview.backup.age_seconds)} old" if overview.backup else None,
+    )
+    yield "backups", f"{len(overview.backups):,}"
+    yield "open in", ", ".join(map(opener_text, overview.workers + overview.commands)) or "no process"
+    yield "crashed", ", ".join(map(opener_text, overview.crashed)) or None
 
 
-CHECK_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost store check
-  parcelpost store check --deep
-  parcelpost store check --json | jq '.findings[].fix'
-"""
+CHECK_EXAMPLES = examples(
+    "parcelpost store check", "parcelpost store check --deep", "parcelpost store check --json | jq '.findings[].fix'"
+)
 
 
 def check(
@@ -136,57 +128,49 @@ def check(
     Exits with 1 if there is an error, and prints how to fix it. Read-only.
     """
     from parcelpost.cli import context
-    from parcelpost.cli.health import integrity
+    from parcelpost.cli.health.store_files import check_store
 
     store = store_context(store_path, config, set_)
-    found = context.run_async(store, integrity.check_store(store, deep=deep))
+    report = context.run_async(store, check_store(store, deep=deep))
     if as_json:
-        print_json(found)
+        print_json(report)
     else:
-        print_lines(map(finding_line, found.findings))
-        print("The store is intact." if found.ok else f"{count(len(found.findings), 'error')} found.")
-        if found.pages:
+        print_lines(map(finding_line, report.findings))
+        print("The store is intact." if report.ok else f"{count(len(report.findings), 'error')} found.")
+        if report.pages:
             how = "compared with their hashes" if deep else "found"
-            print(f"{count(found.pages, 'page')} of undelivered results {how if found.ok else 'checked'}.")
-        if found.orphans:
+            print(f"{count(report.pages, 'page')} of undelivered results {how if report.ok else 'checked'}.")
+        if report.orphans:
             remove = store_command("clean", store)
-            verb = "belongs" if found.orphans == 1 else "belong"
-            pages = count(found.orphans, "page")
+            verb = "belongs" if report.orphans == 1 else "belong"
+            pages = count(report.orphans, "page")
             print(f"{pages} {verb} to no result: '{remove}' deletes those older than a day.")
-    if not found.ok:
+    if not report.ok:
         raise typer.Exit(1)
 
 
-CLEAN_EXAMPLES = """
-Examples:
+CLEAN_EXAMPLES = examples(
+    "parcelpost store clean", "parcelpost store clean --free-space", "parcelpost store clean --full --json"
+)
 
-\b
-  parcelpost store clean
-  parcelpost store clean --relieve
-  parcelpost store clean --full --json
-"""
-
-MIGRATE_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost store migrate
-  parcelpost store migrate --store /srv/parcelpost/parcelpost.db --json
-"""
+MIGRATE_EXAMPLES = examples(
+    "parcelpost store migrate", "parcelpost store migrate --store /srv/parcelpost/parcelpost.db --json"
+)
 
 
 def clean(
-    relieve: Annotated[
+    free_space: Annotated[
         bool,
         typer.Option(
-            "--relieve",
-            help="Delete all delivered results, the page cache and all failure artifacts, regardless of age.",
+            "--free-space",
+            help="Also delete delivered results, the page cache and failure artifacts, regardless of their age.",
         ),
     ] = False,
     full: Annotated[
         bool,
         typer.Option(
-            "--full", help="Also rebuild the file if more than a quarter of it is free. Blocks workers meanwhile."
+            "--full",
+            help="Also rebuild the file if more than a quarter of it is unused. Workers wait until this is done.",
         ),
     ] = False,
     store_path: StoreOption = None,
@@ -194,11 +178,11 @@ def clean(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete expired data and return the space to the disk. Undelivered results are never deleted."""
+    """Delete expired data and free the disk space. Undelivered results are never deleted."""
     from parcelpost.cli import context
 
     store = store_context(store_path, config, set_)
-    removed, given_back = context.run_async(store, _clean(store, relieve=relieve, full=full))
+    removed, given_back = context.run_async(store, _clean(store, free_space=free_space, full=full))
     if as_json:
         print_json({"removed": removed, "given_back_bytes": given_back})
         return
@@ -222,7 +206,7 @@ def migrate(
         print(f"Migrated from schema version {old} to {new}. Backup of the old store: {copy}")
 
 
-async def _clean(store: StoreContext, *, relieve: bool, full: bool) -> tuple[dict[str, int], int]:
+async def _clean(store: StoreContext, *, free_space: bool, full: bool) -> tuple[dict[str, int], int]:
     """Returns how many of each kind were removed, and by how many bytes the file shrank."""
     from msgspec import structs
 
@@ -232,7 +216,7 @@ async def _clean(store: StoreContext, *, relieve: bool, full: bool) -> tuple[dic
     require_store(store.path)
     before = store.path.stat().st_size
     async with open_for_writing(store) as lpm, Meter("cleaning"):
-        cleaned = await (lpm.maintenance.relieve(full=full) if relieve else lpm.maintenance.clean(full=full))
+        cleaned = await (lpm.maintenance.relieve(full=full) if free_space else lpm.maintenance.clean(full=full))
     return structs.asdict(cleaned), max(0, before - store.path.stat().st_size)
 
 
@@ -268,14 +252,11 @@ async def _migrate(store: StoreContext) -> tuple[int, int, str | None]:
     return version - len(opened.migrated), version, str(newest) if newest else None
 
 
-UPSTREAM_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost store upstream
-  parcelpost store upstream --worker-id hartford-2
-  parcelpost store upstream --accept-gateway
-"""
+UPSTREAM_EXAMPLES = examples(
+    "parcelpost store upstream",
+    "parcelpost store upstream --worker-id hartford-2",
+    "parcelpost store upstream --accept-gateway",
+)
 
 
 class UpstreamIdentity(Struct, frozen=True, kw_only=True):
@@ -291,51 +272,48 @@ def upstream(
     worker_id: Annotated[
         str | None,
         typer.Option(
-            "--worker-id", metavar="ID", help="Use this worker id upstream, even if the store still holds tasks."
+            "--worker-id", metavar="ID", help="Use this worker ID upstream, even if the store still holds tasks."
         ),
     ] = None,
     accept_gateway: Annotated[
         bool,
-        typer.Option("--accept-gateway", help="Accept the gateway that answers next, even if it is a different one."),
+        typer.Option("--accept-gateway", help="Accept the gateway that responds next, even if it is a different one."),
     ] = False,
     store_path: StoreOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show or change the worker id that this store uses upstream, and the gateways it accepts.
+    """Show or change the worker ID that this store uses upstream, and the gateways it accepts.
 
-    All processes on a store share one worker id. Tasks claimed under the old id may stay assigned to it at the gateway:
-    change the id only if the gateway no longer knows the old one. If a different gateway answers at a known address,
+    All processes on a store share one worker ID. Tasks claimed under the old ID may stay assigned to it at the gateway:
+    change the ID only if the gateway no longer knows the old one. If a different gateway responds at a known address,
     nothing is sent to it until you accept it.
     """
     from parcelpost.cli import context
 
     store = store_context(store_path, config, set_)
     if worker_id is None and not accept_gateway:
-        found = context.run_async(store, _read_identity(store))
+        identity = context.run_async(store, _read_identity(store))
     else:
-        found = context.run_async(store, _change_identity(store, worker_id, accept_gateway=accept_gateway))
-    if as_json:
-        print_json(found)
-    else:
-        print_lines(fields(_identity_lines(found)))
+        identity = context.run_async(store, _change_identity(store, worker_id, accept_gateway=accept_gateway))
+    print_json(identity) if as_json else print_lines(fields(_identity_lines(identity)))
 
 
-def _identity_lines(found: UpstreamIdentity) -> Iterator[tuple[str, str]]:
+def _identity_lines(identity: UpstreamIdentity) -> Iterator[tuple[str, str]]:
     from parcelpost.protocol.payloads import ledger_name
 
-    yield "worker id", printable(found.worker_id or "none yet: the first worker sets it")
-    for gateway in found.gateways:
+    yield "worker ID", printable(identity.worker_id or "none yet: the first worker sets it")
+    for gateway in identity.gateways:
         since = f"{gateway.since:%Y-%m-%d %H:%M} UTC"
         yield "gateway", printable(f"{gateway.address}, {ledger_name(gateway.ledger_id)}, since {since}")
-    if not found.gateways:
-        yield "gateway", "none yet: the first one that answers is accepted"
+    if not identity.gateways:
+        yield "gateway", "none yet: the first one that responds is accepted"
 
 
 async def _read_identity(store: StoreContext) -> UpstreamIdentity:
     from parcelpost.cli.context import CLOCK, open_for_reading
-    from parcelpost.storage.state import WorkerState
+    from parcelpost.storage.worker_state import WorkerState
     from parcelpost.worker.identity import GATEWAY_STATE, WORKER_ID_STATE, MetGateway, WorkerId
 
     async with open_for_reading(store) as database:
@@ -351,7 +329,7 @@ async def _change_identity(store: StoreContext, worker_id: str | None, *, accept
     from parcelpost.worker.identity import GATEWAY_STATE, WORKER_ID_STATE, WorkerId
 
     if worker_id is not None and not (worker_id and is_worker_id(worker_id)):
-        raise InvalidInput("a worker id must be 1 to 200 visible ASCII characters without spaces")
+        raise InvalidInput("a worker ID must be 1 to 200 printable ASCII characters without spaces")
     async with open_for_writing(store) as lpm:
         if worker_id is not None:
             if peers := lpm.peers():
@@ -366,14 +344,7 @@ app = typer.Typer(
     help="Inspect and maintain the local store.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    epilog="""
-    Examples:
-
-    \b
-      parcelpost store status
-      parcelpost store check --deep
-      parcelpost store backup
-    """,
+    epilog=examples("parcelpost store status", "parcelpost store check --deep", "parcelpost store backup"),
 )
 app.command("status", epilog=STATUS_EXAMPLES)(status)
 app.command("check", epilog=CHECK_EXAMPLES)(check)

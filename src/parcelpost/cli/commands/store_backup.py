@@ -17,7 +17,7 @@ from parcelpost.cli.options import (
     store_command,
     store_context,
 )
-from parcelpost.cli.output import count, fields, print_json, print_lines, printable, size
+from parcelpost.cli.output import count, examples, fields, print_json, print_lines, printable, size
 from parcelpost.errors import InvalidInput, StoreInUse, StoreNotFound
 
 if TYPE_CHECKING:
@@ -25,22 +25,15 @@ if TYPE_CHECKING:
     from parcelpost.storage.salvage import Salvaged
 
 
-BACKUP_EXAMPLES = """
-Examples:
+BACKUP_EXAMPLES = examples(
+    "parcelpost store backup", "parcelpost store backup --store /srv/parcelpost/parcelpost.db --json"
+)
 
-\b
-  parcelpost store backup
-  parcelpost store backup --store /srv/parcelpost/parcelpost.db --json
-"""
-
-RESTORE_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost store restore --latest
-  parcelpost store restore local_data/backups/parcelpost_20261115T020000.db
-  parcelpost store restore --latest --force
-"""
+RESTORE_EXAMPLES = examples(
+    "parcelpost store restore --latest",
+    "parcelpost store restore local_data/backups/parcelpost_20261115T020000.db",
+    "parcelpost store restore --latest --force",
+)
 
 
 def backup(
@@ -58,7 +51,7 @@ def backup(
     if as_json:
         print_json(made)
     else:
-        print(f"Backup made: {made.path} ({size(made.bytes)}). {count(made.removed, 'older one')} removed.")
+        print(f"Backup created: {made.path} ({size(made.bytes)}). {count(made.removed, 'older backup')} removed.")
 
 
 def restore(
@@ -82,7 +75,7 @@ def restore(
     store = store_context(store_path, config, set_)
     if (source is None) is not latest:
         raise InvalidInput(
-            "give either a backup file or --latest", hint="--latest restores the newest backup in backups/"
+            "specify either a backup file or --latest", hint="--latest restores the newest backup in backups/"
         )
     done = context.run_async(store, _restore(store, source, force=force))
     if as_json:
@@ -140,12 +133,12 @@ async def _restore(store: StoreContext, source: Path | None, *, force: bool) -> 
 def _newest_backup(store: StoreContext) -> Path:
     from parcelpost.storage import backup as backups
 
-    found = backups.list_backups(store.path)
-    if not found:
+    paths = backups.list_backups(store.path)
+    if not paths:
         raise StoreNotFound(
-            f"there is no backup in {store.path.parent / 'backups'}", hint="give the path of a backup file"
+            f"there is no backup in {store.path.parent / 'backups'}", hint="specify the path of a backup file"
         )
-    return found[-1]
+    return paths[-1]
 
 
 def _named_backup(store: StoreContext, source: Path) -> Path:
@@ -161,14 +154,11 @@ def _named_backup(store: StoreContext, source: Path) -> Path:
 
 _SHOWN = 20
 
-SALVAGE_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost store salvage
-  parcelpost store salvage --replace
-  parcelpost store salvage --to /mnt/other/salvaged.db --json
-"""
+SALVAGE_EXAMPLES = examples(
+    "parcelpost store salvage",
+    "parcelpost store salvage --replace",
+    "parcelpost store salvage --to /mnt/other/salvaged.db --json",
+)
 
 
 class SalvageOutcome(Struct, frozen=True, kw_only=True):
@@ -204,40 +194,40 @@ def salvage(
     if as_json:
         print_json(outcome)
         return
-    found = outcome.salvaged
-    print(f"Salvaged {count(sum(found.rows.values()), 'row')} into {outcome.salvaged.path}.")
+    salvaged = outcome.salvaged
+    print(f"Salvaged {count(sum(salvaged.rows.values()), 'row')} into {outcome.salvaged.path}.")
     print_lines(
         fields(
             (
-                ("tasks", found.rows.get("tasks", 0)),
-                ("results", f"{found.rows.get('results', 0):,}, {found.undelivered:,} to deliver"),
-                ("records", f"{found.records_from_files:,} recovered from files next to their pages"),
-                ("from backup", _salvaged_counts(found)),
-                ("rebuilt", f"{count(found.tasks_from_results, 'task')} from results whose task was damaged"),
-                ("to run again", f"{count(found.tasks_again, 'task')} whose result was damaged"),
-                ("lost", count(found.lost_rows, "row")),
+                ("tasks", salvaged.rows.get("tasks", 0)),
+                ("results", f"{salvaged.rows.get('results', 0):,}, {salvaged.undelivered:,} to deliver"),
+                ("records", f"{salvaged.records_from_files:,} recovered from files next to their pages"),
+                ("from backup", _salvaged_counts(salvaged)),
+                ("rebuilt", f"{count(salvaged.tasks_from_results, 'task')} from results whose task was damaged"),
+                ("to run again", f"{count(salvaged.tasks_again, 'task')} whose result was damaged"),
+                ("lost", count(salvaged.lost_rows, "row")),
             )
         )
     )
-    for row in found.lost[:_SHOWN]:
+    for row in salvaged.lost[:_SHOWN]:
         print(printable(f"  {row.table}: {row.row}: {row.reason}"))
-    if found.lost_rows > _SHOWN:
-        print(f"  and {found.lost_rows - _SHOWN:,} more; --json lists them")
+    if salvaged.lost_rows > _SHOWN:
+        print(f"  and {salvaged.lost_rows - _SHOWN:,} more; --json lists them")
     if outcome.replaced:
         print(f"It replaced {store.path}; the damaged store is now {outcome.previous}.")
         print(f"Next: '{store_command('check', store)}', then start the worker: delivery continues.")
     else:
-        restore = store_command(f"restore {found.path} --force", store)
+        restore = store_command(f"restore {salvaged.path} --force", store)
         print(f"Next: '{restore}' replaces the store with it; the damaged one is moved to backups/.")
 
 
-def _salvaged_counts(found: Salvaged) -> str:
-    if found.backup is None:
-        return "nothing: there is no intact backup" if found.lost_rows else "nothing was missing"
+def _salvaged_counts(salvaged: Salvaged) -> str:
+    if salvaged.backup is None:
+        return "nothing: there is no intact backup" if salvaged.lost_rows else "nothing was missing"
     filled = [
-        count(found.from_backup.get(table, 0), what) for table, what in (("tasks", "task"), ("results", "result"))
+        count(salvaged.from_backup.get(table, 0), what) for table, what in (("tasks", "task"), ("results", "result"))
     ]
-    return f"{' and '.join(filled)}, from {found.backup}"
+    return f"{' and '.join(filled)}, from {salvaged.backup}"
 
 
 async def _salvage(store: StoreContext, to: Path | None, *, replace: bool) -> SalvageOutcome:
@@ -256,7 +246,7 @@ async def _salvage(store: StoreContext, to: Path | None, *, replace: bool) -> Sa
     now = CLOCK.now()
     path = to or store.path.parent / "backups" / f"{copies(store.path)}_salvaged_{now:%Y%m%dT%H%M%S%f}.db"
     if path.exists():
-        raise InvalidInput(f"{path} already exists", hint="give another file with --to")
+        raise InvalidInput(f"{path} already exists", hint="choose another file with --to")
     alive, _ = await openers(store)
     if alive:
         raise StoreInUse(
@@ -283,7 +273,7 @@ async def _salvage(store: StoreContext, to: Path | None, *, replace: bool) -> Sa
             )
         )
         try:
-            found = await asyncio.shield(copying)
+            salvaged = await asyncio.shield(copying)
         except asyncio.CancelledError:
             cancelled = True
             await asyncio.wait([copying])
@@ -296,4 +286,4 @@ async def _salvage(store: StoreContext, to: Path | None, *, replace: bool) -> Sa
             previous = restored.previous
             if to is None:
                 path.unlink(missing_ok=True)
-    return SalvageOutcome(salvaged=found, replaced=replace, previous=previous)
+    return SalvageOutcome(salvaged=salvaged, replaced=replace, previous=previous)

@@ -9,18 +9,15 @@ from typing import Annotated
 import typer
 
 from parcelpost.cli.options import AsJson, ConfigOption, SetOption, StoreContext, StoreOption, store_context
-from parcelpost.cli.output import print_json, print_lines
+from parcelpost.cli.output import examples, print_json, print_lines
 from parcelpost.errors import InvalidInput
 
-EXAMPLES = """
-Examples:
-
-\b
-  parcelpost top
-  parcelpost top --interval 5
-  parcelpost top --once | less -R
-  parcelpost top --json | jq .queue.pending
-"""
+EXAMPLES = examples(
+    "parcelpost top",
+    "parcelpost top --interval 5",
+    "parcelpost top --once | less -R",
+    "parcelpost top --json | jq .queue.pending",
+)
 
 
 def top(
@@ -33,17 +30,17 @@ def top(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a live screen of the worker: problems, queue, outbox, sync, rates, slots, platforms, browsers, errors.
+    """Show a live view of the worker: problems, queue, outbox, sync, rates, slots, platforms, browsers, errors.
 
-    Read-only, and no worker needs to run. Press q or Ctrl-C to quit, ? to list the other keys.
+    Read-only; works even if no worker is running. Press q or Ctrl-C to quit, ? to list the other keys.
     """
     from parcelpost.cli import context
 
     store = store_context(store_path, config, set_)
     if once or as_json:
         from parcelpost.cli.top.data import read_once
-        from parcelpost.cli.top.frame import printed_frame
-        from parcelpost.cli.top.screen import open_console
+        from parcelpost.cli.top.terminal import open_console
+        from parcelpost.cli.top.view import printed_frame
 
         data = context.run_async(store, read_once(store))
         if as_json:
@@ -58,12 +55,16 @@ def top(
 
 
 async def _live(store: StoreContext, interval: float) -> int:
-    from parcelpost.cli.top.screen import LiveScreen, can_draw, open_console
+    from parcelpost.cli.top.terminal import LiveScreen, can_draw, open_console
 
     if not sys.stdout.isatty() or not can_draw(os.environ):
-        why = "this terminal cannot move its cursor" if sys.stdout.isatty() else "the output is not a terminal"
+        why = (
+            "this terminal does not support moving the cursor"
+            if sys.stdout.isatty()
+            else "the output is not a terminal"
+        )
         raise InvalidInput(
-            f"cannot show a live screen: {why}",
+            f"cannot show a live view: {why}",
             hint="use 'parcelpost top --once', or 'parcelpost status --watch' for updates line by line",
         )
     return await LiveScreen(store, open_console(), interval).run()

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from parcelpost.cli.commands.export_run import ExportOrder, run_export
+from parcelpost.cli.commands.export import ExportOrder, run_export
 from parcelpost.cli.context import CLOCK, open_for_reading
-from parcelpost.cli.health.integrity import page_sha256
+from parcelpost.cli.health.store_files import page_sha256
 from parcelpost.cli.options import StoreContext
 from parcelpost.cli.output import Cell, count, fields, table
 from parcelpost.errors import InvalidInput
@@ -26,7 +26,7 @@ from parcelpost.export.exporter import plan_export
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import ParcelFilter, TaskState
 from parcelpost.model import OutboxEntry
-from parcelpost.raw_store import RawStore, open_raw_store
+from parcelpost.object_store import RawStore, open_raw_store
 from parcelpost.settings import Settings
 from parcelpost.storage import queries
 from parcelpost.storage.admin import Selection, results_page, tasks_page
@@ -218,7 +218,7 @@ async def compare(files: DemoFiles, ledger: Ledger, queued: int) -> list[Compari
         ended[row.state] += row.tasks
     done, failed = ended[TaskState.DONE], ended[TaskState.FAILED]
     return [
-        ComparisonRow("tasks queued, and finished", queued, done + failed),
+        ComparisonRow("tasks queued, tasks finished", queued, done + failed),
         ComparisonRow("tasks completed", depth.completed, done),
         ComparisonRow("tasks failed (the site kept failing)", depth.failed, failed),
         *_same_records(await _at_worker(files), await _at_gateway(files, ledger)),
@@ -228,12 +228,12 @@ async def compare(files: DemoFiles, ledger: Ledger, queued: int) -> list[Compari
 
 async def count_retried(files: DemoFiles) -> int:
     """Returns how many tasks took more than one attempt because of a site's errors."""
-    found, after = 0, 0
+    retried, after = 0, 0
     async with open_for_reading(files.store) as database:
         while page := await database.read(tasks_page, Selection(), _PAGE_ROWS, after):
             after = page[-1].seq
-            found += sum(task.retries > 0 for task in page)
-    return found
+            retried += sum(task.retries > 0 for task in page)
+    return retried
 
 
 def _same_records(here: Mapping[str, _StoredRecord], there: Mapping[str, list[_StoredRecord]]) -> list[ComparisonRow]:
@@ -251,7 +251,7 @@ def _same_records(here: Mapping[str, _StoredRecord], there: Mapping[str, list[_S
 async def _at_worker(files: DemoFiles) -> Mapping[str, _StoredRecord]:
     """By task; each record of a list has a task of its own."""
     root = raw_folder(files.store.path)
-    found: dict[str, _StoredRecord] = {}
+    records: dict[str, _StoredRecord] = {}
     pages: dict[str, str | None] = {}
     async with open_for_reading(files.store) as database:
         after = 0
@@ -260,8 +260,8 @@ async def _at_worker(files: DemoFiles) -> Mapping[str, _StoredRecord]:
             entries = [entry for entry in entries if entry.success]
             await asyncio.to_thread(_hash_pages, root, entries, pages)
             for entry in entries:
-                found[entry.task_id] = _StoredRecord(_sha256(entry.data or b""), pages.get(entry.html_path or ""))
-    return found
+                records[entry.task_id] = _StoredRecord(_sha256(entry.data or b""), pages.get(entry.html_path or ""))
+    return records
 
 
 def _hash_pages(root: Path, entries: list[OutboxEntry], pages: dict[str, str | None]) -> None:
@@ -272,19 +272,19 @@ def _hash_pages(root: Path, entries: list[OutboxEntry], pages: dict[str, str | N
 
 async def _at_gateway(files: DemoFiles, ledger: Ledger) -> Mapping[str, list[_StoredRecord]]:
     raw = open_raw_store(str(files.raw), {})
-    found: dict[str, list[_StoredRecord]] = {}
+    records: dict[str, list[_StoredRecord]] = {}
     pages: dict[str, str | None] = {}
     after = None
     while rows := await ledger.parcels(ParcelFilter(), after, _PAGE_ROWS):
         after = rows[-1].parcel
-        for row in rows:
-            for version in await ledger.versions(row.parcel, _MAX_VERSIONS):
+        for source in (source for row in rows for source in row.sources):
+            for version in await ledger.versions(source.source, _MAX_VERSIONS):
                 sha256 = version.raw_sha256
                 if sha256 and sha256 not in pages:
                     pages[sha256] = await _raw_page(raw, sha256)
                 kept = _StoredRecord(_sha256(version.data), pages.get(sha256 or ""))
-                found.setdefault(version.task_id, []).append(kept)
-    return found
+                records.setdefault(version.task_id, []).append(kept)
+    return records
 
 
 async def _raw_page(raw: RawStore, sha256: str) -> str | None:

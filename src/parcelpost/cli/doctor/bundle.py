@@ -33,9 +33,9 @@ from parcelpost.cli.context import CLOCK, open_for_reading
 from parcelpost.cli.doctor.report import Report
 from parcelpost.cli.doctor.scrubber import LEFT_OUT, Scrubber
 from parcelpost.cli.health.checks import CheckContext
-from parcelpost.cli.health.environment import settings_findings
 from parcelpost.cli.health.overview import gather_overview
-from parcelpost.cli.health.platform_health import platforms_of_store
+from parcelpost.cli.health.platforms import platforms_of_store
+from parcelpost.cli.health.settings import settings_findings
 from parcelpost.cli.output import size, table
 from parcelpost.cli.platform_names import platform_names
 from parcelpost.cli.progress import Meter
@@ -66,22 +66,22 @@ class Bundle(Struct, frozen=True):
 
 
 async def write_bundle(case: CheckContext, report: Report, file: Path | None, log: Path | None) -> Bundle:
-    """Raises InvalidInput where the file is there already, or cannot be written."""
+    """Raises InvalidInput if the file exists or cannot be written."""
     now = CLOCK.now()
     path = file or Path(f"parcelpost-support-{now:%Y%m%dT%H%M%SZ}.tar.gz")
     if path.exists():
         raise _is_there(path)
     scrub = _scrubber(case)
-    async with Meter("putting the bundle together"):
+    async with Meter("creating the bundle"):
         members = [
-            ("findings.json", "what doctor found", _findings(report, scrub)),
+            ("findings.json", "the findings of doctor", _findings(report, scrub)),
             ("versions.json", "Python, SQLite, system, packages", _versions()),
-            ("settings.json", "every setting, texts masked", _masked_settings(case, os.environ, scrub)),
+            ("settings.json", "all settings, with text values masked", _masked_settings(case, os.environ, scrub)),
             *[(name, holds, await _store_member(make, case, scrub)) for name, holds, make in _STORE_MEMBERS],
         ]
     encoded = [(name, holds, msgspec.json.format(msgspec.json.encode(made))) for name, holds, made in members]
     if log is not None:
-        encoded.append(("log.txt", "the end of the log, particulars left out", _log_tail(log, scrub).encode()))
+        encoded.append(("log.txt", "the end of the log, with details removed", _log_tail(log, scrub).encode()))
     hidden = _secrets(case, os.environ)
     ready = [(name, holds, _without(hidden, content)[:_MOST_MEMBER_BYTES]) for name, holds, content in encoded]
     content = _archive(path.name.removesuffix(".tar.gz"), ready, now.timestamp())
@@ -91,13 +91,13 @@ async def write_bundle(case: CheckContext, report: Report, file: Path | None, lo
 
 
 def bundle_lines(packed: Bundle) -> Iterator[str]:
-    yield f"Written: {packed.path} ({size(packed.bytes)}). It holds:"
+    yield f"Wrote {packed.path} ({size(packed.bytes)}), which contains:"
     yield ""
-    rows = [(one.name, size(one.bytes), one.holds) for one in packed.members]
-    yield from table(("file", "size", "what"), rows)
+    rows = [(member.name, size(member.bytes), member.holds) for member in packed.members]
+    yield from table(("file", "size", "contents"), rows)
     yield ""
-    yield "No tokens, owners, addresses, records or pages; parcels have made-up names."
-    yield f"Look into it before you send it: tar -xzOf {shlex.quote(packed.path)} | less"
+    yield "It contains no tokens, owners, addresses, records or pages; pseudonyms replace task and parcel IDs."
+    yield f"Review it before you send it: tar -xzOf {shlex.quote(packed.path)} | less"
 
 
 async def _store_member(
@@ -119,13 +119,13 @@ def _scrubber(case: CheckContext) -> Scrubber:
 
 def _secrets(case: CheckContext, environment: Mapping[str, str]) -> list[bytes]:
     """What must not be there even if all else fails."""
-    found = {text for name, text in environment.items() if _SECRET_NAME.search(name)}
+    secrets = {text for name, text in environment.items() if _SECRET_NAME.search(name)}
     try:
         token = read_token(case.settings.gateway, environment).secret
-        found |= {token.reveal()} if token else set()
+        secrets |= {token.reveal()} if token else set()
     except InvalidSettings:
         pass
-    return [text.encode() for text in found if len(text) >= _SHORTEST_SECRET]
+    return [text.encode() for text in secrets if len(text) >= _SHORTEST_SECRET]
 
 
 def _without(hidden: list[bytes], content: bytes) -> bytes:
@@ -150,17 +150,19 @@ def _write(path: Path, content: bytes) -> None:
     except FileExistsError:
         raise _is_there(path) from None
     except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}", hint="name another file") from None
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}", hint="choose another file") from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
     except OSError as error:
         path.unlink(missing_ok=True)
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}", hint="name a file on another disk") from None
+        raise InvalidInput(
+            f"{path} cannot be written: {error.strerror}", hint="choose a file on another disk"
+        ) from None
 
 
 def _is_there(path: Path) -> InvalidInput:
-    return InvalidInput(f"{path} is there already, and is left as it is", hint="name another file, or none")
+    return InvalidInput(f"{path} already exists", hint="choose another file name, or omit it")
 
 
 # The members
@@ -187,7 +189,9 @@ def _scrubbed_finding(finding: Finding, scrub: Scrubber) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, Any]:
-    packages = {str(one.metadata["Name"]).lower(): one.version for one in islice(distributions(), _MOST_PACKAGES)}
+    packages = {
+        str(package.metadata["Name"]).lower(): package.version for package in islice(distributions(), _MOST_PACKAGES)
+    }
     memory = psutil.virtual_memory()
     return {
         "parcelpost": __version__,
@@ -254,7 +258,7 @@ def _masked(key: Key, value: Any, scrub: Scrubber) -> Any:
 def _address(url: str) -> str:
     """What matters of it: how, and whereabouts."""
     if url_problem(url):
-        return "set, and cannot be used"
+        return "set, but invalid"
     parts = urlsplit(url)
     try:
         where = "this machine" if ip_address(parts.hostname or "").is_loopback else "an address"
@@ -289,9 +293,9 @@ _KINDS = frozenset({"tasks", "results", "raw_files", "learning_signals", "agent_
 
 async def _store_schema(case: CheckContext, scrub: Scrubber) -> Any:
     async with open_for_reading(case.store) as database:
-        found = await database.read(queries.schema)
-    applied = [asdict(one) | {"applied_at": scrub.moment(one.applied_at)} for one in found.applied]
-    return asdict(found) | {"applied": applied}
+        schema = await database.read(queries.schema)
+    applied = [asdict(migration) | {"applied_at": scrub.moment(migration.applied_at)} for migration in schema.applied]
+    return asdict(schema) | {"applied": applied}
 
 
 async def _store_counts(case: CheckContext, scrub: Scrubber) -> Any:
@@ -301,24 +305,24 @@ async def _store_counts(case: CheckContext, scrub: Scrubber) -> Any:
         results = await database.read(queries.result_counts)
     return {
         "rows": rows,
-        "tasks": [asdict(one) | {"platform": scrub.platform(one.platform)} for one in tasks[:_MOST_SITES]],
-        "results": [asdict(one) | {"platform": scrub.platform(one.platform)} for one in results[:_MOST_SITES]],
+        "tasks": [asdict(row) | {"platform": scrub.platform(row.platform)} for row in tasks[:_MOST_SITES]],
+        "results": [asdict(row) | {"platform": scrub.platform(row.platform)} for row in results[:_MOST_SITES]],
     }
 
 
 async def _store_state(case: CheckContext, scrub: Scrubber) -> Any:
-    found = await gather_overview(case.store)
-    outage = found.sync.outage
+    overview = await gather_overview(case.store)
+    outage = overview.sync.outage
     return {
-        "queue": found.queue,
-        "storage": found.storage,
+        "queue": overview.queue,
+        "storage": overview.storage,
         "write_ahead_log_bytes": case.wal_bytes,
         "backups": [
             {"bytes": about.st_size, "age_seconds": round(CLOCK.now().timestamp() - about.st_mtime)}
             for about in (path.stat() for path in backup.list_backups(case.store.path))
         ],
-        "open_in": len(found.workers) + len(found.commands),
-        "crashed": len(found.crashed),
+        "open_in": len(overview.workers) + len(overview.commands),
+        "crashed": len(overview.crashed),
         "outage": outage
         and {
             "since": outage.since,
@@ -328,13 +332,13 @@ async def _store_state(case: CheckContext, scrub: Scrubber) -> Any:
             "reason": scrub.words(outage.reason),
         },
         "paused_platforms": [
-            {"platform": scrub.platform(name), "until": scrub.moment(one.until), "reason": scrub.words(one.reason)}
-            for name, one in found.paused.items()
+            {"platform": scrub.platform(name), "until": scrub.moment(pause.until), "reason": scrub.words(pause.reason)}
+            for name, pause in overview.paused.items()
         ],
-        "paused_by_gateway": sum(one.paused_since is not None for one in found.statuses),
-        "short_of_memory": sum(one.memory is not None for one in found.statuses),
-        "fields_lost": len([one for one in found.broken if not one.field.found_otherwise]),
-        "platforms_that_wait_for_a_browser": [scrub.platform(one.platform) for one in found.browser_waits],
+        "paused_by_gateway": sum(status.paused_since is not None for status in overview.statuses),
+        "short_of_memory": sum(status.memory is not None for status in overview.statuses),
+        "fields_lost": len([lost for lost in overview.broken if not lost.field.found_otherwise]),
+        "platforms_that_wait_for_a_browser": [scrub.platform(wait.platform) for wait in overview.browser_waits],
     }
 
 
@@ -343,12 +347,12 @@ async def _sync_rounds(case: CheckContext, scrub: Scrubber) -> Any:
         rounds = await SyncLog(database, CLOCK).recent(_MOST_ROUNDS)
     return [
         {
-            "at": one.created_at,
-            **asdict(one.round),
-            "record_type": one.round.record_type if one.round.record_type in _KINDS else "other",
-            "error": scrub.words(one.round.error),
+            "at": entry.created_at,
+            **asdict(entry.round),
+            "record_type": entry.round.record_type if entry.round.record_type in _KINDS else "other",
+            "error": scrub.words(entry.round.error),
         }
-        for one in rounds
+        for entry in rounds
     ]
 
 
@@ -356,46 +360,46 @@ async def _site_rows(case: CheckContext, scrub: Scrubber) -> Any:
     known = await platforms_of_store(case.store)
     return [
         {
-            "platform": scrub.platform(one.platform),
-            "state": scrub.state(one.state),
-            "county": scrub.county(one.county),
-            "completed": one.completed,
-            "failed": one.failed,
-            "trying_again": one.trying_again,
-            "last_success": one.last_success,
-            "last_error": scrub.words(one.last_error),
-            "last_error_at": one.last_error_at,
+            "platform": scrub.platform(site.platform),
+            "state": scrub.state(site.state),
+            "county": scrub.county(site.county),
+            "completed": site.completed,
+            "failed": site.failed,
+            "trying_again": site.trying_again,
+            "last_success": site.last_success,
+            "last_error": scrub.words(site.last_error),
+            "last_error_at": site.last_error_at,
         }
-        for one in known.sites[:_MOST_SITES]
+        for site in known.sites[:_MOST_SITES]
     ]
 
 
 async def _recent_error_rows(case: CheckContext, scrub: Scrubber) -> Any:
     async with open_for_reading(case.store) as database:
-        found = await database.read(queries.error_rows, _MOST_ERRORS)
-    told = [_error_row(one, scrub) for one in found]
-    commonest = Counter(one["error"] for one in told).most_common()
-    return {"commonest": [{"error": text, "count": number} for text, number in commonest], "newest": told}
+        rows = await database.read(queries.error_rows, _MOST_ERRORS)
+    newest = [_error_row(row, scrub) for row in rows]
+    commonest = Counter(row["error"] for row in newest).most_common()
+    return {"commonest": [{"error": text, "count": number} for text, number in commonest], "newest": newest}
 
 
-def _error_row(one: ErrorRow, scrub: Scrubber) -> dict[str, Any]:
+def _error_row(row: ErrorRow, scrub: Scrubber) -> dict[str, Any]:
     return {
-        "task": scrub.pseudonym("task", one.task_id),
-        "parcel": scrub.pseudonym("parcel", one.parcel_id),
-        "platform": scrub.platform(one.platform),
-        "state": scrub.state(one.state),
-        "county": scrub.county(one.county),
-        "status": one.status,
-        "attempts": one.attempts,
-        "at": scrub.moment(one.at),
-        "error": scrub.words(one.error),
+        "task": scrub.pseudonym("task", row.task_id),
+        "parcel": scrub.pseudonym("parcel", row.parcel_id),
+        "platform": scrub.platform(row.platform),
+        "state": scrub.state(row.state),
+        "county": scrub.county(row.county),
+        "status": row.status,
+        "attempts": row.attempts,
+        "at": scrub.moment(row.at),
+        "error": scrub.words(row.error),
     }
 
 
 async def _metric_samples(case: CheckContext, _: Scrubber) -> Any:
     async with open_for_reading(case.store) as database:
         samples = await Metrics(database, CLOCK).since(CLOCK.now() - _SAMPLES_OF, _MOST_SAMPLES)
-    return [{"at": one.timestamp, **asdict(one.sample)} for one in samples]
+    return [{"at": sample.timestamp, **asdict(sample.sample)} for sample in samples]
 
 
 _TAIL_BYTES = 512 * 1024
@@ -412,7 +416,7 @@ def _log_tail(path: Path, scrub: Scrubber) -> str:
             file.seek(max(0, length - _TAIL_BYTES))
             content = file.read(_TAIL_BYTES)
     except OSError as error:
-        raise InvalidInput(f"the log {path} cannot be read: {error.strerror}", hint="leave --log out") from None
+        raise InvalidInput(f"the log {path} cannot be read: {error.strerror}", hint="omit --log") from None
     lines = content.decode("utf-8", "replace").splitlines()
     whole = lines[1:] if length > _TAIL_BYTES else lines  # the first is cut
     return "\n".join(_log_line(line, scrub) for line in whole[-_MOST_LINES:]) + "\n"
@@ -422,19 +426,19 @@ def _log_line(line: str, scrub: Scrubber) -> str:
     if (spoken := _HUMAN_LINE.match(line)) is not None:
         return f"{spoken[1]} {spoken[2]} {scrub.words(spoken[3])}"
     try:
-        found = msgspec.json.decode(line, type=dict[str, Any])
+        event = msgspec.json.decode(line, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeEncodeError):
         return scrub.words(line)
-    kind = getattr(events, str(found.get("event")), None)
+    kind = getattr(events, str(event.get("event")), None)
     if not isinstance(kind, type) or not issubclass(kind, events.Event):
         return LEFT_OUT
-    told = {
-        "time": scrub.moment(str(found.get("time"))),
-        "level": found["level"] if found.get("level") in _LEVELS else "",
+    scrubbed = {
+        "time": scrub.moment(str(event.get("time"))),
+        "level": event["level"] if event.get("level") in _LEVELS else "",
         "event": kind.__name__,
-        **{name: _log_value(found[name], scrub) for name in kind.__struct_fields__ if name in found},
+        **{name: _log_value(event[name], scrub) for name in kind.__struct_fields__ if name in event},
     }
-    return msgspec.json.encode(told).decode()
+    return msgspec.json.encode(scrubbed).decode()
 
 
 def _log_value(given: Any, scrub: Scrubber) -> Any:
@@ -446,11 +450,11 @@ def _log_value(given: Any, scrub: Scrubber) -> Any:
 
 
 _STORE_MEMBERS: tuple[tuple[str, str, Callable[[CheckContext, Scrubber], Awaitable[Any]]], ...] = (
-    ("schema.json", "migrations, and tables that are missing", _store_schema),
+    ("schema.json", "migrations and missing tables", _store_schema),
     ("counts.json", "rows of each table; tasks and results by state", _store_counts),
-    ("state.json", "queue, room, backups' ages, backing off, pauses", _store_state),
-    ("sync_log.json", "the last 500 rounds of sync", _sync_rounds),
-    ("platforms.json", "how each county's site does", _site_rows),
-    ("errors.json", "the newest errors, particulars left out", _recent_error_rows),
-    ("metrics.json", "the worker's figures of a day", _metric_samples),
+    ("state.json", "queue, storage, age of backups, outages, pauses", _store_state),
+    ("sync_log.json", "the last 500 sync rounds", _sync_rounds),
+    ("platforms.json", "success rate of each county's site", _site_rows),
+    ("errors.json", "the newest errors, with details removed", _recent_error_rows),
+    ("metrics.json", "the worker's metrics of the last 24 hours", _metric_samples),
 )

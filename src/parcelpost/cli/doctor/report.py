@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from parcelpost import __version__
 from parcelpost.cli.context import CLOCK
-from parcelpost.cli.health import browsers, environment, integrity
+from parcelpost.cli.health import backups, browsers, clock, settings, store_files, upstream
 from parcelpost.cli.health.checks import CheckContext, CheckResult
 from parcelpost.cli.health.overview import Overview, gather_overview
 from parcelpost.cli.health.summary import opener_text, outbox_text, used_text
@@ -76,8 +76,8 @@ async def run_checks(case: CheckContext) -> Report:
     results: list[CheckResult] = []
     for check in _CHECKS:
         if not check.needs_store or results[0].state == "ok":
-            upstream = next((result for result in results if result.area == "upstream"), None)
-            results += await _run_with_timeout(check, replace(case, upstream=upstream), results)
+            response = next((result for result in results if result.area == "upstream"), None)
+            results += await _run_with_timeout(check, replace(case, upstream=response), results)
     findings = sort_findings(finding for result in results for finding in result.findings)
     return Report(
         ok=is_ok(findings),
@@ -98,61 +98,64 @@ async def _run_with_timeout(check: _Check, case: CheckContext, before: list[Chec
         message = f"{check.doing} took more than {case.limit_seconds:g} s"
         finding = Finding.of("check.timeout", message, "try again when the machine is less busy")
     except ParcelpostError as error:
-        if isinstance(error, StoreCorrupt) and any(one.id == "store.damaged" for r in before for one in r.findings):
+        if isinstance(error, StoreCorrupt) and any(
+            finding.id == "store.damaged" for r in before for finding in r.findings
+        ):
             return [CheckResult(check.area, f"{check.doing}: skipped, the database file is damaged", skipped=True)]
         finding = Finding.of("check.failed", f"{check.doing} failed: {error}", error.hint)
     except OSError as error:
         meant = os_error(error, Path(error.filename or case.store.path))
         finding = Finding.of("check.failed", f"{check.doing} failed: {meant}", meant.hint)
-    except Exception as error:  # noqa: BLE001 - a bug in one check must not hide what the others find
+    except Exception as error:  # noqa: BLE001 - a bug in finding check must not hide what the others find
         message = f"{check.doing} failed: {type(error).__name__} {error!s:.200}"
-        fix = "this is a bug in this program: report it with the file that 'parcelpost doctor --bundle' writes"
+        fix = "this is a bug in parcelpost: report it and attach the file that 'parcelpost doctor --bundle' creates"
         finding = Finding.of("check.failed", message, fix)
     return [CheckResult(check.area, "", [finding])]
 
 
 async def _check_overview(case: CheckContext) -> list[CheckResult]:
     """Everything that `parcelpost status` checks."""
-    found = await gather_overview(case.store)
+    overview = await gather_overview(case.store)
     summaries = {
-        "store": f"{used_text(found.storage, found.used_percent)}",
-        "backup": f"the newest is {age(found.backup.age_seconds)} old" if found.backup else "none yet",
-        "outbox": _outbox_summary(found),
-        "worker": _worker_summary(found),
+        "store": f"{used_text(overview.storage, overview.used_percent)}",
+        "backup": f"the newest backup is {age(overview.backup.age_seconds)} old" if overview.backup else "none yet",
+        "outbox": _outbox_summary(overview),
+        "worker": _worker_summary(overview),
     }
-    findings = _current_findings(found, case.upstream)
+    findings = _current_findings(overview, case.upstream)
     areas = dict.fromkeys([*summaries, *(_area(finding) for finding in findings)])
     return [
-        CheckResult(area, summaries.get(area, ""), [one for one in findings if _area(one) == area]) for area in areas
+        CheckResult(area, summaries.get(area, ""), [finding for finding in findings if _area(finding) == area])
+        for area in areas
     ]
 
 
-def _current_findings(found: Overview, upstream: CheckResult | None) -> list[Finding]:
+def _current_findings(overview: Overview, upstream: CheckResult | None) -> list[Finding]:
     """A rejection in the store is older than what the upstream said just now, and is not reported twice.
 
     If our credentials are accepted now it is over, unless a worker goes on with others.
     """
-    rejections = [finding for finding in found.findings if finding.id == "upstream.unauthorized"]
+    rejections = [finding for finding in overview.findings if finding.id == "upstream.unauthorized"]
     if upstream is None or upstream.skipped or not rejections:
-        return found.findings
-    current = [finding for finding in found.findings if finding not in rejections]
-    if upstream.findings or not found.workers:
+        return overview.findings
+    current = [finding for finding in overview.findings if finding not in rejections]
+    if upstream.findings or not overview.workers:
         return current
     message = "the worker's last request was rejected, but the credentials set here are accepted"
-    fix = "nothing to do if it uses the same: it tries again by itself; otherwise restart it"
+    fix = "restart the worker if it uses other credentials; otherwise it retries on its own"
     return [*current, Finding.of("upstream.reauthorized", message, fix)]
 
 
-def _outbox_summary(found: Overview) -> str:
-    last = found.sync.last_upload
+def _outbox_summary(overview: Overview) -> str:
+    last = overview.sync.last_upload
     when = f"the last delivery was {age((CLOCK.now() - last.at).total_seconds())} ago" if last else "no delivery yet"
-    failed = f"; the last attempt failed: {found.sync.outage.reason}" if found.sync.outage else ""
-    return f"{outbox_text(found.queue)}; {when}{failed}"
+    failed = f"; the last attempt failed: {overview.sync.outage.reason}" if overview.sync.outage else ""
+    return f"{outbox_text(overview.queue)}; {when}{failed}"
 
 
-def _worker_summary(found: Overview) -> str:
-    workers = ", ".join(map(opener_text, found.workers)) or "no worker is running"
-    return f"{workers}; {count(found.queue.pending + found.queue.processing, 'task')} to do"
+def _worker_summary(overview: Overview) -> str:
+    workers = ", ".join(map(opener_text, overview.workers)) or "no worker is running"
+    return f"{workers}; {count(overview.queue.pending + overview.queue.processing, 'task')} to do"
 
 
 def _area(finding: Finding) -> str:
@@ -160,16 +163,16 @@ def _area(finding: Finding) -> str:
 
 
 _CHECKS = (
-    _Check("store", "opening the store", integrity.check_opening, needs_store=False),
-    _Check("store", "checking the database file", integrity.check_integrity),
-    _Check("store", "checking files and folders", integrity.check_permissions, needs_store=False),
-    _Check("store", "checking pages", integrity.check_pages, shows_progress=True),
-    _Check("store", "checking the write-ahead log", integrity.check_wal, needs_store=False),
-    _Check("backup", "checking the newest backup", integrity.check_newest_backup, needs_store=False),
-    _Check("settings", "checking the settings", environment.check_settings, needs_store=False),
-    _Check("clock", "checking the clock", environment.check_clock, needs_store=False),
-    _Check("clock", "comparing the clock with the store", environment.check_clock_against_store),
-    _Check("upstream", "connecting to the upstream", environment.check_upstream, needs_store=False),
+    _Check("store", "opening the store", store_files.check_opening, needs_store=False),
+    _Check("store", "checking the database file", store_files.check_integrity),
+    _Check("store", "checking files and folders", store_files.check_permissions, needs_store=False),
+    _Check("store", "checking pages", store_files.check_pages, shows_progress=True),
+    _Check("store", "checking the write-ahead log", store_files.check_wal, needs_store=False),
+    _Check("backup", "checking the newest backup", backups.check_newest_backup, needs_store=False),
+    _Check("settings", "checking the settings", settings.check_settings, needs_store=False),
+    _Check("clock", "checking the clock", clock.check_clock, needs_store=False),
+    _Check("clock", "comparing the clock with the store", clock.check_clock_against_store),
+    _Check("upstream", "connecting to the upstream", upstream.check_upstream, needs_store=False),
     _Check("worker", "checking the workers", _check_overview),  # after the upstream, whose response is newer
     _Check("browser", "checking the browser", browsers.check_browser, needs_store=False, shows_progress=True),
 )

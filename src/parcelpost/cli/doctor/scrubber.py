@@ -24,11 +24,11 @@ from pathlib import Path
 from parcelpost import errors
 
 _OWN_SOURCES = ("errors.py", "log.py", "settings", "storage", "upstream", "protocol", "worker", "scrapers/browser")
-_SCRAPER_SOURCES = ("fetch", "html/document.py", "plugins.py", "tabular.py")
+_SCRAPER_SOURCES = ("fetch", "html/document.py", "plugin_adapter.py", "tabular.py")
 _LOWER = re.compile(r"\b[a-z]{1,20}\b")
 _COMMANDS = """
-parcelpost doctor init run status store backup restore migrate clean check tasks results requeue gateway serve order
-resume config show browser chmod chown sudo timedatectl the is are was not with all well must be mended and
+parcelpost doctor init run status store backup restore migrate clean check tasks results requeue gateway serve command
+resume config show browser chmod chown sudo timedatectl the is are was not with all and
 certificate verify failed self signed expired hostname mismatch malformed disk image locked refused reset peer
 ConnectError ConnectTimeout ReadError ReadTimeout RemoteProtocolError ProxyError OperationalError DatabaseError
 TimeoutException TimeoutError HTTP HTTPS TLS SSL DNS JSON UTC SQLite WAL

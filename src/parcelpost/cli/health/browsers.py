@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from parcelpost.cli.components import known_sites
 from parcelpost.cli.context import CLOCK, open_for_reading
-from parcelpost.cli.fetch_setup import browser_options
 from parcelpost.cli.health.checks import CheckContext, CheckResult
 from parcelpost.cli.health.overview import WorkerBrowser, gather_overview, worker_browsers
 from parcelpost.cli.options import StoreContext
@@ -34,11 +33,11 @@ _INSTALL_COMMANDS = {
 }
 
 
-def missing_findings(found: ChromiumFound | ChromiumMissing) -> list[Finding]:
-    if isinstance(found, ChromiumFound):
+def missing_findings(program: ChromiumFound | ChromiumMissing) -> list[Finding]:
+    if isinstance(program, ChromiumFound):
         return []
-    fix = found.hint if found.reason != chromium.NOT_FOUND else _install_command()
-    return [Finding.of("browser.missing", f"tasks that need a browser cannot run: {found.reason}", fix)]
+    fix = program.hint if program.reason != chromium.NOT_FOUND else _install_command()
+    return [Finding.of("browser.missing", f"tasks that need a browser cannot run: {program.reason}", fix)]
 
 
 def _install_command() -> str:
@@ -120,12 +119,12 @@ async def gather_browsers(store: StoreContext) -> BrowserReport:
     settings = store.settings
     async with open_for_reading(store) as database:
         browsers = await worker_browsers(database)
-    alive = [one for one in browsers if one.owner_lives]
-    found = chromium.find(browser_options(settings))
+    alive = [browser for browser in browsers if browser.owner_lives]
+    program = chromium.find(settings.browser)
     capacity = browser_capacity(settings, running_browsers(alive))
     overview = await gather_overview(store)
     findings = [
-        *missing_findings(found),
+        *missing_findings(program),
         *capacity_findings(capacity),
         *_leftover_findings(len(browsers) - len(alive)),
         *(finding for finding in overview.findings if finding.id.startswith("browser.")),
@@ -133,7 +132,7 @@ async def gather_browsers(store: StoreContext) -> BrowserReport:
     return BrowserReport(
         ok=is_ok(findings),
         findings=findings,
-        chromium=found.path if isinstance(found, ChromiumFound) else "",
+        chromium=program.path if isinstance(program, ChromiumFound) else "",
         room=capacity,
         browsers=browsers,
     )
@@ -144,7 +143,7 @@ def capacity_findings(capacity: BrowserCapacity) -> list[Finding]:
         return [Finding.of("browser.disabled", "browser.most is 0: no browser is started", "set it to 1 or more")]
     if not capacity.safe:
         used = f"{size(capacity.memory_used_bytes)} of {size(capacity.memory_limit_bytes)}"
-        message = f"no browser can be started: {used} of memory are used"
+        message = f"no browser can be started: {used} of memory is in use"
         return [Finding.of("browser.no_memory", message, "free or add memory")]
     return []
 
@@ -153,7 +152,7 @@ def _leftover_findings(left: int) -> list[Finding]:
     if not left:
         return []
     message = f"a crashed worker may have left {count(left, 'browser')} behind"
-    return [Finding.of("browser.left_over", message, "start a worker: it ends them")]
+    return [Finding.of("browser.left_over", message, "start a worker, which stops them")]
 
 
 async def check_browser(case: CheckContext) -> list[CheckResult]:
@@ -162,12 +161,12 @@ async def check_browser(case: CheckContext) -> list[CheckResult]:
     if case.deep and is_needed:
         trial = await diagnose_browser(case.store)
         return [CheckResult("browser", f"{trial.executable}: a page was loaded", trial.findings)]
-    found = chromium.find(browser_options(case.settings))
-    if isinstance(found, ChromiumFound):
-        return [CheckResult("browser", f"{found.path}; 'parcelpost browser doctor' starts it")]
+    program = chromium.find(case.settings.browser)
+    if isinstance(program, ChromiumFound):
+        return [CheckResult("browser", f"{program.path}; run 'parcelpost browser doctor' to test it")]
     if is_needed:
-        return [CheckResult("browser", "", missing_findings(found))]
-    return [CheckResult("browser", f"{found.reason}; nothing has needed one so far", skipped=True)]
+        return [CheckResult("browser", "", missing_findings(program))]
+    return [CheckResult("browser", f"{program.reason}; nothing has needed one so far", skipped=True)]
 
 
 def _is_needed(settings: Settings) -> bool:
@@ -207,24 +206,24 @@ class BrowserDiagnosis(Struct, frozen=True, kw_only=True):
 
 
 class _Trial(Struct, frozen=True, kw_only=True):
+    version: str
     seconds: float
     memory_bytes: int
 
 
 async def diagnose_browser(store: StoreContext) -> BrowserDiagnosis:
     settings = store.settings
-    options = browser_options(settings)
-    found = chromium.find(options)
-    findings = missing_findings(found)
-    sandbox, version, tried = SandboxCheck(is_on=False), "", None
-    if isinstance(found, ChromiumFound):
+    options = settings.browser
+    program = chromium.find(options)
+    findings = missing_findings(program)
+    sandbox, tried = SandboxCheck(is_on=False), None
+    if isinstance(program, ChromiumFound):
         async with Meter("starting a browser and loading a page", after=0.5):
-            sandbox = await asyncio.to_thread(chromium.sandbox, options, found.path)
-            version = await chromium.version(found.path)
+            sandbox = await asyncio.to_thread(chromium.sandbox, options, program.path)
             try:
-                tried = await _try_browser(found, sandbox)
+                tried = await _try_browser(program, sandbox)
             except BrowserCallFailed as error:
-                message = f"{found.path} cannot be used: {error}"
+                message = f"{program.path} cannot be used: {error}"
                 findings.append(Finding.of("browser.unusable", message, error.hint or _CANNOT_START))
     capacity = browser_capacity(
         settings, running_browsers(await _running_for(store), tried.memory_bytes if tried else None)
@@ -233,10 +232,10 @@ async def diagnose_browser(store: StoreContext) -> BrowserDiagnosis:
     return BrowserDiagnosis(
         ok=is_ok(findings),
         findings=findings,
-        executable=found.path if isinstance(found, ChromiumFound) else "",
-        source=found.source if isinstance(found, ChromiumFound) else "",
+        executable=program.path if isinstance(program, ChromiumFound) else "",
+        source=program.source if isinstance(program, ChromiumFound) else "",
         looked_in=chromium.search_places(options),
-        version=version,
+        version=tried.version if tried else "",
         sandbox=sandbox.is_on,
         no_sandbox=sandbox.reason,
         seconds=tried.seconds if tried else None,
@@ -245,20 +244,20 @@ async def diagnose_browser(store: StoreContext) -> BrowserDiagnosis:
     )
 
 
-async def _try_browser(found: ChromiumFound, sandbox: SandboxCheck) -> _Trial:
+async def _try_browser(program: ChromiumFound, sandbox: SandboxCheck) -> _Trial:
     """As a worker would. Raises BrowserCallFailed, and leaves nothing behind."""
     began = CLOCK.monotonic()
     driver = await PlaywrightDriver.start(CLOCK)
     try:
         marker = f"doctor-{secrets.token_hex(8)}"
-        browser = await launch(driver, found.path, marker, sandbox=sandbox.is_on, clock=CLOCK)
+        browser = await launch(driver, program.path, marker, sandbox=sandbox.is_on, clock=CLOCK)
         try:
             _, page = await browser.new_page()
             await bounded_call(page.goto(_PAGE), _PAGE_SECONDS, "loading a page", browser.ended)
             title = await bounded_call(page.title(), _PAGE_SECONDS, "reading a page", browser.ended)
             if title != _TITLE:
                 raise BrowserCallFailed(f"a page has the title {title!a:.80}, not {_TITLE}")
-            return _Trial(seconds=CLOCK.monotonic() - began, memory_bytes=browser.memory())
+            return _Trial(version=browser.version, seconds=CLOCK.monotonic() - began, memory_bytes=browser.memory())
         finally:
             await browser.close(kindly=True)
     finally:
@@ -269,6 +268,6 @@ async def _running_for(store: StoreContext) -> list[WorkerBrowser]:
     """Browsers that run for the store already; none if it cannot be read."""
     try:
         async with open_for_reading(store) as database:
-            return [one for one in await worker_browsers(database) if one.owner_lives]
+            return [browser for browser in await worker_browsers(database) if browser.owner_lives]
     except StoreError:
         return []

@@ -13,7 +13,8 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from parcelpost.cli.context import CLOCK, Opener, open_for_reading, openers, store_options
-from parcelpost.cli.health.integrity import damage_finding
+from parcelpost.cli.health.backups import backup_findings, damage_finding
+from parcelpost.cli.health.clock import clock_findings
 from parcelpost.cli.options import (
     UPSTREAM_SOURCES,
     StoreContext,
@@ -34,10 +35,10 @@ from parcelpost.storage.health import Usage
 from parcelpost.storage.history import SyncLog
 from parcelpost.storage.queries import Failures, WaitingSources
 from parcelpost.storage.snapshot import DAMAGE_STATE, DamageNote
-from parcelpost.storage.state import WorkerState
+from parcelpost.storage.worker_state import WorkerState
 from parcelpost.units import age, count
 from parcelpost.worker.backoff import Offline
-from parcelpost.worker.health import (
+from parcelpost.worker.findings import (
     browser_wait_finding,
     failures_finding,
     field_finding,
@@ -50,8 +51,6 @@ from parcelpost.worker.status import BrowserWait, WorkerStatus, is_current, last
 _CLI_WORKER = re.compile(r"cli-\d+-[0-9a-f]{8}")
 _UNFINISHED = frozenset({"pending", "delayed", "processing"})
 _RECENT = timedelta(days=1)
-_BACKUP_IS_OLD = timedelta(days=2)
-_FIRST_BACKUP_IS_DUE = timedelta(hours=26)  # one is made every day at a set hour
 _LONG_SILENT_SECONDS = 120.0
 _ROUNDS_SEARCHED = (50, 10_000)
 
@@ -148,7 +147,7 @@ async def gather_overview(store: StoreContext) -> Overview:
     async with open_for_reading(store) as database:
         state = WorkerState(database, CLOCK)
         all_statuses = await read_statuses(state)
-        statuses = [one for one in all_statuses if one.owner in {worker.id for worker in workers}]
+        statuses = [status for status in all_statuses if status.owner in {worker.id for worker in workers}]
         statuses = statuses if workers else last_run(all_statuses)
         queue = await database.read(queries.depth, now)
         platforms = await database.read(queries.counts, iso(now))
@@ -163,7 +162,7 @@ async def gather_overview(store: StoreContext) -> Overview:
         option = command_line("", store).removeprefix("parcelpost ")
         findings = sort_findings(
             (
-                *_moved_findings(store, all_statuses, {one.id for one in alive}),
+                *_moved_findings(store, all_statuses, {opener.id for opener in alive}),
                 *await _damage_findings(store, state),
                 *filter(None, (usage_finding(state_of_store.usage, option),)),
                 *_silent_findings(statuses if workers else (), now),
@@ -175,14 +174,14 @@ async def gather_overview(store: StoreContext) -> Overview:
                 *_hung_findings(workers, await database.read(queries.claims_by_owner)),
                 *_crash_findings(store, crashed, workers),
                 *_outbox_findings(store, queue),
-                *_clock_findings(
+                *clock_findings(
                     await database.read(clock_changes.waiting, now),
                     await state.get(CLOCK_STATE, ClockSetBackNote),
                     now,
                 ),
-                *_backup_findings(store, state_of_store),
+                *backup_findings(store, state_of_store),
                 *filter(None, (failures_finding(failures, option),)),
-                *(field_finding(one.field, one.page or "") for one in broken),
+                *(field_finding(lost.field, lost.page or "") for lost in broken),
             )
         )
         sync = await _sync_state(database, statuses)
@@ -226,16 +225,16 @@ async def paused_platforms(database: LocalDatabase, now: datetime) -> dict[str, 
 async def broken_fields(database: LocalDatabase, statuses: list[WorkerStatus], now: datetime) -> list[BrokenField]:
     """As published by workers in the last day, newest first."""
     fields = {
-        (one.platform, one.state, one.county, one.field): one
-        for status in reversed(statuses)  # the last one published counts
+        (field.platform, field.state, field.county, field.field): field
+        for status in reversed(statuses)  # the last field published counts
         if status.published_at > now - _RECENT
-        for one in status.broken
+        for field in status.broken
     }
-    pages = [await database.read(outbox.get, one.example) for one in fields.values()]
+    pages = [await database.read(outbox.get, field.example) for field in fields.values()]
     folder = raw_files.raw_folder(database.path)
     return [
-        BrokenField(field=one, page=str(folder / page.html_path) if page and page.html_path else None)
-        for one, page in zip(fields.values(), pages, strict=True)
+        BrokenField(field=field, page=str(folder / page.html_path) if page and page.html_path else None)
+        for field, page in zip(fields.values(), pages, strict=True)
     ]
 
 
@@ -255,7 +254,7 @@ def _busy_platforms(platforms: Mapping[str, Mapping[str, int]]) -> set[str]:
 async def worker_browsers(database: LocalDatabase) -> list[WorkerBrowser]:
     live = locks.live_folder(database.path)
     states = await Browsers(database, live).all()
-    return [_worker_browser(one, owner_lives=locks.is_alive(live, one.owner)) for one in states]
+    return [_worker_browser(state, owner_lives=locks.is_alive(live, state.owner)) for state in states]
 
 
 def _worker_browser(state: BrowserState, *, owner_lives: bool) -> WorkerBrowser:
@@ -290,16 +289,26 @@ async def _last_success(log: SyncLog, direction: str, kind: str) -> SyncedRound 
 
 
 def _moved_findings(store: StoreContext, statuses: list[WorkerStatus], alive: Collection[str]) -> Iterator[Finding]:
-    """Workers that opened this file under another path, and still have it open there."""
+    """Workers that opened this store under another path, or another store under this path, and still have it open."""
     here = store.path.resolve()
+    moved = []
     for status in statuses:
         opened = Path(status.store or here)
         if opened != here and status.owner not in alive and locks.is_alive(locks.live_folder(opened), status.owner):
-            yield Finding.of(
-                "store.moved",
-                f"worker {status.name} has this store open as {opened}: the file was moved while it ran",
-                f"move the file back to {opened}, or stop that worker",
-            )
+            moved.append((f"worker {status.name}", str(opened)))
+    for owner_id in alive:  # a store that was moved together with its locks
+        info = locks.owner_info(locks.live_folder(here), owner_id)
+        if info is not None and info.moved_from:
+            moved.append((f"process {info.pid}", info.moved_from))
+    for who, path in moved:
+        message = f"{who} has this store open as {path}: it was moved while that process ran"
+        yield Finding.of("store.moved", message, f"move it back to {path}, or stop that process")
+    for owner in locks.owners_of_moved(here):
+        yield Finding.of(
+            "store.moved",
+            f"process {owner.pid} has a different store open, which used to be at this path",
+            "move that store back in place of this one, or stop that process",
+        )
 
 
 async def _damage_findings(store: StoreContext, state: WorkerState) -> list[Finding]:
@@ -317,7 +326,7 @@ def _silent_findings(statuses: Collection[WorkerStatus], now: datetime) -> Itera
             yield Finding.of(
                 "store.not_writable",
                 f"worker {status.name} has not been able to write to the store for {age(seconds)}",
-                "see its log and the other findings here; it keeps unsaved results in memory",
+                "check its log and the other problems listed here; it keeps unsaved results in memory",
             )
 
 
@@ -331,11 +340,11 @@ async def _raw_folder_findings(store: StoreContext, database: LocalDatabase) -> 
 
 def _worker_findings(statuses: list[WorkerStatus], now: datetime, *, is_running: bool) -> list[Finding]:
     """Of several processes with the same problem, the first."""
-    found: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
     for status in statuses:
         for finding in status_findings(status, now, is_running=is_running):
-            found.setdefault(finding.id if finding.id.startswith("upstream.") else finding.message, finding)
-    return list(found.values())
+            findings.setdefault(finding.id if finding.id.startswith("upstream.") else finding.message, finding)
+    return list(findings.values())
 
 
 def _work_findings(
@@ -363,7 +372,7 @@ def _work_findings(
         since = age((now - max(filter(None, stops))).total_seconds())
         message = f"the worker was stopped {since} ago, with {' and '.join(work)}"
         return [Finding.of("worker.stopped", message, fix, command)]
-    return [Finding.of("worker.not_running", f"{' and '.join(work)}, and no worker is running", fix, command)]
+    return [Finding.of("worker.not_running", f"{' and '.join(work)}, but no worker is running", fix, command)]
 
 
 def _pause_findings(platforms: Mapping[str, Mapping[str, int]], paused: Mapping[str, Pause]) -> list[Finding]:
@@ -375,12 +384,12 @@ def _pause_findings(platforms: Mapping[str, Mapping[str, int]], paused: Mapping[
     if blocked := {name: pause for name, pause in timed.items() if needs_operator(pause.reason)}:
         name = next(iter(blocked))
         fix = (
-            "open the site once with 'parcelpost browser open --profile NAME URL', name the profile in the county's "
+            "open the site once with 'parcelpost browser open --profile NAME URL', set the profile in the county's "
             f"entry, restart the worker and run 'parcelpost platforms resume {name}'"
         )
         return [Finding.of("platform.needs_operator", _pause_text(blocked), fix)]
     if busy and timed.keys() == busy:
-        fix = "nothing to do: they resume on their own; 'parcelpost platforms' shows the state of each"
+        fix = "no action needed: they resume on their own; 'parcelpost platforms' shows the state of each"
         return [Finding.of("platform.all_paused", f"all work is paused: {_pause_text(timed)}", fix)]
     if busy and pauses.keys() == busy:
         message = "all platforms with tasks are paused by an operator"
@@ -404,7 +413,7 @@ def _hung_findings(workers: list[Opener], held: Mapping[str, int]) -> Iterator[F
                 "worker.hung",
                 f"process {worker.pid} ({worker.id}) has not responded for {age(worker.silent_seconds)} and holds"
                 f" {tasks}; {others}",
-                f"continue it with 'kill -CONT {worker.pid}' if it was stopped, or end it with 'kill -9 {worker.pid}'"
+                f"resume it with 'kill -CONT {worker.pid}' if it was suspended, or end it with 'kill -9 {worker.pid}'"
                 " and start it again: nothing is lost either way",
             )
 
@@ -415,7 +424,9 @@ def _crash_findings(store: StoreContext, crashed: list[Opener], workers: list[Op
         return []
     message = f"{count(len(crashed), 'process', 'processes')} crashed with the store open"
     clean = store_command("clean", store)
-    return [Finding.of("worker.crashed", message, f"start a worker, or run '{clean}': both recover its tasks", clean)]
+    return [
+        Finding.of("worker.crashed", message, f"start a worker, or run '{clean}'; either one recovers its tasks", clean)
+    ]
 
 
 def _outbox_findings(store: StoreContext, queue: QueueDepth) -> list[Finding]:
@@ -426,27 +437,3 @@ def _outbox_findings(store: StoreContext, queue: QueueDepth) -> list[Finding]:
     retry = command_line("results retry --all", store)
     message = f"the upstream rejected {count(rejected, 'result')}"
     return [Finding.of("outbox.rejected", message, f"see why with '{see}', retry with '{retry}'", f"{retry} --yes")]
-
-
-def _clock_findings(waiting: clock_changes.Waiting, note: ClockSetBackNote | None, now: datetime) -> list[Finding]:
-    if waiting.tasks or waiting.platforms:
-        tasks, pauses = count(waiting.tasks, "task"), count(waiting.platforms, "paused platform")
-        message = f"the clock was set back: {tasks} and {pauses} wait for a time from before that"
-        fix = "make sure that the clock is right; a running worker corrects the times within a minute"
-        return [Finding.of("clock.tasks_waiting", message, fix)]
-    if note is None or abs(now - note.at) > _RECENT:
-        return []
-    message = f"the clock was set back by {age(note.seconds)} in the last 24 h"
-    fix = f"make sure that it is right now; the delays of {count(note.tasks, 'task')} were corrected"
-    return [Finding.of("clock.set_back", message, fix)]
-
-
-def _backup_findings(store: StoreContext, state: health.Health) -> list[Finding]:
-    command = store_command("backup", store)
-    newest = state.newest_backup_age_seconds
-    if newest is None:
-        is_due = state.last_change and state.age_seconds > _FIRST_BACKUP_IS_DUE.total_seconds()
-        return [Finding.of("backup.none", "there is no backup yet", f"run '{command}'", command)] if is_due else []
-    if newest <= _BACKUP_IS_OLD.total_seconds():
-        return []
-    return [Finding.of("backup.old", f"the newest backup is {age(newest)} old", f"run '{command}'", command)]

@@ -43,7 +43,7 @@ def outbox_text(queue: QueueDepth) -> str:
 
 
 def used_text(usage: Usage, percent: float) -> str:
-    return f"{size(usage.total)}, {percent:g} % of {size(usage.max_bytes)}; {size(usage.disk_free)} free on the disk"
+    return f"{size(usage.total)}, {percent:g}% of {size(usage.max_bytes)}; {size(usage.disk_free)} free on disk"
 
 
 def opener_text(opener: Opener) -> str:

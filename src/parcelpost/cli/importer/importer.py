@@ -1,17 +1,26 @@
-"""Imports rows in chunks into a worker's store or a gateway's ledger."""
+"""Imports the rows of a file in chunks into a worker's store or a gateway's ledger, and reports the outcome."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+import csv
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from itertools import chain
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import typer
+from msgspec.json import encode
 
 from parcelpost.cli.importer import task_rows
-from parcelpost.cli.importer.readers import BadRow, Reader, Row
-from parcelpost.cli.importer.source import Source, read_errors
-from parcelpost.cli.importer.task_rows import Columns
-from parcelpost.cli.output import count, size
+from parcelpost.cli.importer.options import ImportOptions, format_of
+from parcelpost.cli.importer.readers import BadRow, Reader, Row, Source, open_reader, open_source, read_errors
+from parcelpost.cli.importer.task_rows import EXPECTED, ColumnPlan, Columns, parse_map
+from parcelpost.cli.output import count, fields, print_json, print_lines, printable, size, table
+from parcelpost.cli.progress import Meter
 from parcelpost.clock import Clock, iso
 from parcelpost.errors import InvalidInput, StoreFull
 from parcelpost.gateway.ledger.base import Ledger
@@ -67,8 +76,8 @@ class ImportCounts:
     def add_bad(self, bad: list[BadRow]) -> None:
         self.bad += len(bad)
         self.first_bad += bad[: _SHOWN_BAD - len(self.first_bad)]
-        for one in bad:
-            self._note(one)
+        for row in bad:
+            self._note(row)
 
 
 class _Chunk(NamedTuple):
@@ -112,11 +121,11 @@ class Importer:
         enough = self._reader.bytes + _CHUNK_BYTES
         with read_errors(self._source.name):
             for row in self._rows:
-                found = task_rows.task_or_bad(row, self._columns)
-                if isinstance(found, BadRow):
-                    chunk.bad.append(found)
+                task = task_rows.task_or_bad(row, self._columns)
+                if isinstance(task, BadRow):
+                    chunk.bad.append(task)
                 else:
-                    chunk.tasks.append(NumberedTask(row.number, found))
+                    chunk.tasks.append(NumberedTask(row.number, task))
                 if len(chunk.tasks) + len(chunk.bad) >= _CHUNK_ROWS or self._reader.bytes > enough:
                     break
         return chunk
@@ -145,7 +154,7 @@ class StoreSink:
         if self._chunks % _CHUNKS_PER_CHECK == 0:
             await self._require_room()
         self._chunks += 1
-        added = await self._lpm.add_tasks(one.task for one in numbered)
+        added = await self._lpm.add_tasks(entry.task for entry in numbered)
         self._stored += added.new + added.known
         refused = _refusals(numbered, self._clock, self._options.max_target_bytes) if added.refused else []
         clashes = await _clashes(numbered, self._find) if added.known else []
@@ -175,7 +184,7 @@ class StoreSink:
             )
         raise StoreFull(
             f"the store is nearly full ({size(usage.total)} of at most {size(usage.max_bytes)}): {stopped}",
-            hint="make room with 'parcelpost store clean --relieve', then import again to continue",
+            hint="make room with 'parcelpost store clean --free-space', then import again to continue",
         )
 
 
@@ -190,9 +199,9 @@ class LedgerSink:
     async def add(self, numbered: list[NumberedTask]) -> ChunkResult:
         """Raises LedgerUnavailable."""
         refused = _refusals(numbered, self._clock, self._max_target_bytes, check_deliverable)
-        numbers = {one.number for one in refused}
-        fit = [one for one in numbered if one.number not in numbers] if numbers else numbered
-        added = await self._ledger.add_tasks([one.task for one in fit], self._clock.now())
+        numbers = {entry.number for entry in refused}
+        fit = [entry for entry in numbered if entry.number not in numbers] if numbers else numbered
+        added = await self._ledger.add_tasks([entry.task for entry in fit], self._clock.now())
         clashes = await _clashes(fit, self._find) if added.known else []
         return ChunkResult(added.new, added.known - len(clashes), [*refused, *clashes])
 
@@ -206,22 +215,183 @@ def _refusals(
 ) -> list[BadRow]:
     """Rows that a store would reject or that `check` raises InvalidInput for, with the reason."""
     now = iso(clock.now())
-    found = []
+    refused = []
     for number, task in numbered:
         try:
             rows.task_row(task, now, max_target_bytes)
             check(task)
         except InvalidInput as error:
-            found.append(BadRow(number, str(error)))
-    return found
+            refused.append(BadRow(number, str(error)))
+    return refused
 
 
 async def _clashes(numbered: list[NumberedTask], find: Callable[[str], Awaitable[Task | None]]) -> list[BadRow]:
     """Rows whose explicit task ID already belongs to another parcel. Derived IDs cannot clash."""
-    named = [one for one in numbered if one.task.task_id != task_rows.derived_id(one.task.platform, one.task.target)]
-    found = await asyncio.gather(*(find(one.task.task_id) for one in named))
+    named = [
+        entry
+        for entry in numbered
+        if entry.task.task_id != task_rows.derived_id(entry.task.platform, entry.task.target)
+    ]
+    tasks = await asyncio.gather(*(find(entry.task.task_id) for entry in named))
     return [
         BadRow(number, f"task ID {task.task_id!r} already belongs to parcel {known.target.parcel_id!r}")
-        for (number, task), known in zip(named, found, strict=True)
+        for (number, task), known in zip(named, tasks, strict=True)
         if known is not None and not task_rows.is_same_parcel(known, task)
     ]
+
+
+# Running an import: plan the columns, import with progress, report invalid rows and the totals
+
+
+def column_names(reader: Reader, first: Sequence[Row | BadRow]) -> tuple[str, ...]:
+    """The columns of a file, from its header and first rows."""
+    columns = dict.fromkeys(reader.columns)
+    for row in first:
+        if isinstance(row, Row):
+            columns |= dict.fromkeys(task_rows.flatten(row.values))
+    if not columns:
+        reasons = "; ".join(f"{reader.unit} {row.number}: {row.reason}" for row in first if isinstance(row, BadRow))
+        raise InvalidInput(
+            f"no rows could be read: {reasons or 'the file has no rows'}", hint="check the file and --format"
+        )
+    return tuple(columns)
+
+
+@contextlib.contextmanager
+def error_file(path: Path | None, source: str, reader: Reader) -> Iterator[Callable[[BadRow], None]]:
+    """Writes invalid rows to the file as they are found. Raises InvalidInput if it cannot be written."""
+    if path is None:
+        yield lambda bad: None
+        return
+    if path.exists() and Path(source).exists() and path.samefile(source):
+        raise InvalidInput("--errors names the file being imported", hint="choose another file")
+    try:
+        file = path.open("w", encoding="utf-8", newline="")
+    except OSError as error:
+        raise InvalidInput(f"cannot write {path}: {error.strerror}", hint="choose another path for --errors") from error
+    with file:
+        writer = csv.writer(file)
+        writer.writerow((reader.unit, "reason", "text"))
+        yield writer.writerow
+
+
+def show_plan(
+    first: Sequence[Row | BadRow], reader: Reader, plan: ColumnPlan, columns: Columns, *, as_json: bool
+) -> None:
+    """Prints the column plan and the first tasks, for a dry run."""
+    rows = [task_rows.task_or_bad(row, columns) for row in first]
+    made = [row for row in rows if isinstance(row, Task)]
+    bad = [row for row in rows if isinstance(row, BadRow)]
+    if as_json:
+        print_json({"columns": _plan_document(plan, columns), "first": made, "bad": _bad_document(bad, reader)})
+        return
+    print_lines(_plan_lines(plan, columns))
+    print()
+    headers = ("task", "platform", "state", "county", "parcel", "url", "extra")
+    print_lines(table(headers, map(_task_cells, made)))
+    print_lines(_bad_lines(bad, reader))
+    print("\nNothing was stored.")
+
+
+def show_end(
+    reader: Reader, plan: ColumnPlan, columns: Columns, tally: ImportCounts, errors: Path | None, *, as_json: bool
+) -> None:
+    note = ""
+    if reader.text.first_other:
+        note = f"{reader.unit} {reader.text.first_other:,} is not UTF-8; it and similar ones were read as Windows-1252"
+        print(f"note: {note}", file=sys.stderr)
+    for line in _bad_lines(tally.first_bad, reader):
+        print(line, file=sys.stderr)
+    if tally.bad > len(tally.first_bad):
+        where = f"all are in {errors}" if errors else "use --errors PATH to save them all"
+        print(f"and {tally.bad - len(tally.first_bad):,} more invalid rows: {where}", file=sys.stderr)
+    if as_json:
+        counts = {"read": tally.read, "new": tally.new, "known": tally.known, "bad": tally.bad}
+        first_bad = _bad_document(tally.first_bad, reader)
+        print_json({**counts, "fields": plan.fields, "first_bad": first_bad, "note": note or None})
+        return
+    chosen = ", ".join(f"{field} from {column!r}" for field, column in plan.fields.items())
+    print(f"Columns: {printable(chosen) or 'all set by options'}.")
+    for field in plan.missing(columns.constants, EXPECTED):
+        print(f"No column was recognized as {field}: it stays empty. Use --{field} or --map {field}=COLUMN to set it.")
+    print(f"{count(tally.new, 'new task')}, {tally.known:,} already known, {count(tally.bad, 'invalid row')}.")
+
+
+def _plan_lines(plan: ColumnPlan, columns: Columns) -> list[str]:
+    rows = [(field, f"column {column!r}") for field, column in plan.fields.items()]
+    rows += [(field, f"{value!r} for all rows") for field, value in columns.constants.items()]
+    rows += [(field, "empty: no column recognized") for field in plan.missing(columns.constants, EXPECTED)]
+    rows += [(f"extra {name!r}", f"column {column!r}") for column, name in plan.extra.items()]
+    rows += [("not used", f"column {column!r}: set by an option") for column in plan.unused]
+    return fields(rows)
+
+
+def _plan_document(plan: ColumnPlan, columns: Columns) -> dict[str, Any]:
+    return {
+        "fields": plan.fields,
+        "for_all_rows": dict(columns.constants),
+        "extra": plan.extra,
+        "unused": plan.unused,
+    }
+
+
+def _task_cells(task: Task) -> tuple[str, ...]:
+    target = task.target
+    extra = encode(target.extra).decode() if target.extra else ""
+    return task.task_id, task.platform, target.state, target.county, target.parcel_id, target.url, extra
+
+
+def _bad_lines(bad: Sequence[BadRow], reader: Reader) -> Iterator[str]:
+    for row in bad:
+        begins = f" ({row.text[:60]})" if row.text else ""
+        yield printable(f"{reader.unit} {row.number:,}: {row.reason}{begins}")
+
+
+def _bad_document(bad: Sequence[BadRow], reader: Reader) -> list[dict[str, Any]]:
+    return [{reader.unit: row.number, "reason": row.reason} for row in bad]
+
+
+_FIRST_ROWS = 5
+
+OpenSink = Callable[[], AbstractAsyncContextManager[Sink]]
+"""Opens the destination of the tasks."""
+Runner = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def import_file(options: ImportOptions, open_sink: OpenSink, run: Runner) -> None:
+    """Raises InvalidInput if the file cannot be used, and typer.Exit(1) at the end if rows were invalid."""
+    constants = {field: value.strip() for field, value in options.same.items() if value.strip()}
+    if options.platforms is not None and "platform" in constants:
+        constants["platform"] = options.platforms.spelled(constants["platform"])
+    columns = Columns(parse_map(options.maps), constants, options.platforms)
+    with open_source(options.file) as source:
+        rows = open_reader(source, format_of(options.file, options.kind))
+        importer = Importer(source, rows, columns)
+        first = importer.begin(_FIRST_ROWS)
+        plan = columns.checked_plan(column_names(rows, first), source.name)
+        if options.dry_run:
+            show_plan(first, rows, plan, columns, as_json=options.as_json)
+            return
+        with error_file(options.errors, options.file, rows) as note:
+            tally = ImportCounts(note)
+            _run_import(run, _import_rows(open_sink, importer, tally, source), tally)
+    show_end(rows, plan, columns, tally, options.errors, as_json=options.as_json)
+    if tally.bad and not options.allow_bad:
+        raise typer.Exit(1)
+
+
+def _run_import(run: Runner, work: Coroutine[Any, Any, None], tally: ImportCounts) -> None:
+    try:
+        run(work)
+    except KeyboardInterrupt:
+        print(
+            f"\nInterrupted: {count(tally.new, 'new task')} stored from {count(tally.read, 'row')}. "
+            "To continue, import the file again: stored rows are skipped.",
+            file=sys.stderr,
+        )
+        raise
+
+
+async def _import_rows(open_sink: OpenSink, importer: Importer, tally: ImportCounts, source: Source) -> None:
+    async with open_sink() as sink, Meter(f"reading {source.name} (bytes)") as meter:
+        await importer.run(sink, tally, meter)

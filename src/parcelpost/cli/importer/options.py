@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from msgspec import Struct
 
 from parcelpost.cli.platform_names import KnownPlatforms
 from parcelpost.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from parcelpost.cli.importer.readers import Reader
-    from parcelpost.cli.importer.source import Source
 
 
 class Format(StrEnum):
@@ -39,32 +35,19 @@ def format_of(file: str, named: Format | None) -> Format:
     raise InvalidInput(problem, hint=f"add --format {'|'.join(Format)}")
 
 
-def open_reader(source: Source, kind: Format) -> Reader:
-    """Raises InvalidInput if the file is empty."""
-    from parcelpost.cli.importer.readers import CsvRows, JsonArray, JsonLines
-    from parcelpost.cli.importer.source import read_errors
-
-    with read_errors(source.name):
-        if not source.begins_with():
-            raise InvalidInput(f"{source.name} is empty", hint="check the file")
-        if kind in (Format.CSV, Format.TSV):
-            return CsvRows(source, "\t" if kind is Format.TSV else "")
-        if kind is Format.JSON and source.begins_with() == b"[":
-            return JsonArray(source)
-        return JsonLines(source)
-
-
 File = Annotated[
     str,
     typer.Argument(help="CSV, TSV, JSON or JSON Lines, optionally gzipped; or - for standard input.", metavar="FILE"),
 ]
 Maps = Annotated[
     list[str] | None,
-    typer.Option("--map", metavar="FIELD=COLUMN", help="Column of a field, such as parcel_id='Tax Key'. Repeatable."),
+    typer.Option(
+        "--map", metavar="FIELD=COLUMN", help="Column to use for a field, such as parcel_id='Tax Key'. Repeatable."
+    ),
 ]
-PlatformOfAll = Annotated[str, typer.Option("--platform", help="Platform of all rows; overrides any column.")]
-StateOfAll = Annotated[str, typer.Option("--state", help="State of all rows, such as CT.")]
-CountyOfAll = Annotated[str, typer.Option("--county", help="County of all rows.")]
+PlatformOfAll = Annotated[str, typer.Option("--platform", help="Platform for all rows; overrides any column.")]
+StateOfAll = Annotated[str, typer.Option("--state", help="State for all rows, such as CT.")]
+CountyOfAll = Annotated[str, typer.Option("--county", help="County for all rows.")]
 Kind = Annotated[Format | None, typer.Option("--format", help="File format. By default, taken from the file name.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show how columns are mapped and the first rows, without storing anything.")

@@ -1,18 +1,166 @@
-"""Readers for CSV, JSON Lines and JSON arrays. An invalid row is reported and does not end the import."""
+"""Reads the rows of CSV, JSON Lines and JSON files in bounded memory. An invalid row does not end the import."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import gzip
+import io
+import os
 import re
+import select
+import stat
+import threading
+import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from parcelpost.cli.importer.source import MAX_LINE_BYTES, Decoder, Lines, Source
+from parcelpost.cli.importer.options import Format
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Json
+
+STDIN = "-"
+MAX_LINE_BYTES = 1024 * 1024
+
+_BUFFER_BYTES = 256 * 1024
+_LOOK_SECONDS = 0.2
+_GZIP = b"\x1f\x8b"
+_UTF8_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+class Source:
+    """The bytes of a file, gunzipped if needed. `done` and `total` are its progress in bytes on disk."""
+
+    def __init__(self, raw: io.FileIO, name: str) -> None:
+        facts = os.fstat(raw.fileno())
+        is_file = stat.S_ISREG(facts.st_mode)
+        self._raw = _CountingReader(raw, may_wait=not is_file)
+        self.name = name
+        self.total = facts.st_size if is_file else None
+        packed = io.BufferedReader(self._raw, _BUFFER_BYTES)
+        is_gzip = packed.peek(2)[:2] == _GZIP
+        # A second buffer, so that lines are split in C and not by gzip's Python code.
+        self.file = io.BufferedReader(gzip.GzipFile(fileobj=packed), _BUFFER_BYTES) if is_gzip else packed
+        self._refuse_utf16()
+        if self.file.peek(3)[:3] == _UTF8_MARK:
+            self.file.read(3)
+
+    @property
+    def done(self) -> int:
+        return self._raw.done
+
+    def begins_with(self) -> bytes:
+        """The first byte that is not whitespace, within the first few thousand."""
+        return self.file.peek(4096).lstrip()[:1]
+
+    def stop(self) -> None:
+        """Makes a read that is waiting for input return as if at end of file. Called from another thread."""
+        self._raw.stopped.set()
+
+    def _refuse_utf16(self) -> None:
+        if self.file.peek(2)[:2] in _UTF16_MARKS:
+            raise InvalidInput(
+                f"{self.name} is encoded in UTF-16",
+                hint=f"save it as UTF-8, or convert it: iconv -f UTF-16 -t UTF-8 {self.name}",
+            )
+
+
+class _CountingReader(io.RawIOBase):
+    """Counts the bytes read. A read that waits for input can be stopped."""
+
+    def __init__(self, raw: io.FileIO, *, may_wait: bool) -> None:
+        self._raw = raw
+        self._may_wait = may_wait
+        self.stopped = threading.Event()
+        self.done = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # typeshed wants any buffer
+        while self._may_wait and not select.select([self._raw], [], [], _LOOK_SECONDS)[0]:
+            if self.stopped.is_set():
+                return 0
+        count = self._raw.readinto(buffer)
+        self.done += count
+        return count
+
+
+@contextlib.contextmanager
+def open_source(file: str) -> Iterator[Source]:
+    """Raises InvalidInput if the file does not exist or cannot be read."""
+    try:
+        raw = io.FileIO(0, closefd=False) if file == STDIN else io.FileIO(file)
+    except OSError as error:
+        raise InvalidInput(f"cannot read {file}: {error.strerror}", hint="check the path") from error
+    name = "standard input" if file == STDIN else file
+    with raw:
+        with read_errors(name):
+            source = Source(raw, name)
+        yield source
+
+
+@contextlib.contextmanager
+def read_errors(name: str) -> Iterator[None]:
+    """Raises InvalidInput if the file is truncated, damaged, or on a failing disk."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error) as error:
+        raise InvalidInput(
+            f"{name} is incomplete or damaged: {error}",
+            hint="get a complete copy and import it again: stored rows are skipped",
+        ) from error
+
+
+class Lines:
+    """The lines of a source as text. An invalid line raises InvalidInput; the next call continues after it."""
+
+    def __init__(self, source: Source) -> None:
+        self._file = source.file
+        self.number = 0
+        """Number of the last line returned, from 1."""
+        self.bytes = 0
+        self.text = Decoder()
+
+    def __iter__(self) -> Lines:
+        return self
+
+    def __next__(self) -> str:
+        raw = self._file.readline(MAX_LINE_BYTES + 1)
+        if not raw:
+            raise StopIteration
+        self.number += 1
+        self.bytes += len(raw)
+        if len(raw) > MAX_LINE_BYTES:
+            self._skip(raw)
+            raise InvalidInput(f"the line is longer than {MAX_LINE_BYTES:,} bytes")
+        if b"\0" in raw:
+            raise InvalidInput("the line contains a NUL byte")
+        return self.text.of(raw, self.number)
+
+    def _skip(self, raw: bytes) -> None:
+        while raw and not raw.endswith(b"\n"):
+            raw = self._file.readline(_BUFFER_BYTES)
+
+
+class Decoder:
+    """Decodes UTF-8, and falls back to Windows-1252."""
+
+    def __init__(self) -> None:
+        self.first_other = 0
+        """Number of the first line or entry that was not UTF-8; 0 if all were."""
+
+    def of(self, raw: bytes, number: int) -> str:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            self.first_other = self.first_other or number
+            return raw.decode("cp1252", errors="replace")
+
 
 SHOWN_CHARS = 200
 
@@ -78,14 +226,14 @@ class JsonLines:
 def json_object(text: str) -> dict[str, Json]:
     """Raises InvalidInput if the text is not a JSON object."""
     try:
-        found = msgspec.json.decode(text)
+        value = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise InvalidInput(f"not valid JSON: {error}") from None
     except RecursionError:
         raise InvalidInput("nested too deeply") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise InvalidInput("not a JSON object")
-    return found
+    return value
 
 
 def bad_row(number: int, error: Exception, text: str) -> BadRow:
@@ -214,14 +362,14 @@ def _count_unquoted(header: str, sign: str) -> int:
 
 def _distinct(names: list[str]) -> tuple[str, ...]:
     """Names unnamed columns by position and appends a number to duplicate names."""
-    found: dict[str, None] = {}
+    seen: dict[str, None] = {}
     for position, name in enumerate(names, 1):
         wanted = name or f"column {position}"
         unique, number = wanted, 2
-        while unique in found:
+        while unique in seen:
             unique, number = f"{wanted} {number}", number + 1
-        found[unique] = None
-    return tuple(found)
+        seen[unique] = None
+    return tuple(seen)
 
 
 _READ_BYTES = 64 * 1024
@@ -255,7 +403,7 @@ class JsonArray:
                 return
         yield BadRow(
             self._number + 1,
-            "a closing bracket or quote is missing; nothing after it was read",
+            "a closing bracket or quote is missing; nothing after this point was read",
         )
 
     def _row(self, entry: bytes | None) -> Row | BadRow:
@@ -271,7 +419,7 @@ class JsonArray:
     def _after_the_end(self) -> Iterator[BadRow]:
         rest = self._entries.rest + self._file.read1(_READ_BYTES)
         if rest.strip():
-            reason = "there is an extra closing bracket before it; nothing after it was read"
+            reason = "an extra closing bracket comes before this entry; nothing after the bracket was read"
             yield bad_row(self._number + 1, InvalidInput(reason), self.text.of(rest, self._number + 1))
 
 
@@ -332,3 +480,15 @@ class _Entries:
         self._entry.clear()
         self._is_too_long = False
         return taken
+
+
+def open_reader(source: Source, kind: Format) -> Reader:
+    """Raises InvalidInput if the file is empty."""
+    with read_errors(source.name):
+        if not source.begins_with():
+            raise InvalidInput(f"{source.name} is empty", hint="check the file")
+        if kind in (Format.CSV, Format.TSV):
+            return CsvRows(source, "\t" if kind is Format.TSV else "")
+        if kind is Format.JSON and source.begins_with() == b"[":
+            return JsonArray(source)
+        return JsonLines(source)

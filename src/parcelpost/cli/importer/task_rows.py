@@ -74,14 +74,14 @@ class Columns:
     def checked_plan(self, columns: tuple[str, ...], where: str) -> ColumnPlan:
         """The plan for the first rows. Raises InvalidInput if a required or mapped column is missing."""
         plan = self.plan(columns)
-        found = ", ".join(map(repr, columns))
+        listed = ", ".join(map(repr, columns))
         for field, column in self._mapped.items():
             if field not in plan.fields:
-                raise InvalidInput(f"{where} has no column {column!r}", hint=f"its columns are {found}")
+                raise InvalidInput(f"{where} has no column {column!r}", hint=f"its columns are {listed}")
         if missing := plan.missing(self.constants):
             words = " ".join(_example(field, plan) for field in missing)
             raise InvalidInput(
-                f"{where} has no column recognized as {' or '.join(missing)}; its columns are {found}",
+                f"{where} has no column recognized as {' or '.join(missing)}; its columns are {listed}",
                 hint=f"specify it, for example: {words}",
             )
         return plan
@@ -105,7 +105,7 @@ class Columns:
 
 def parse_map(pairs: Sequence[str]) -> dict[str, str]:
     """Parses `--map FIELD=COLUMN`. Raises InvalidInput."""
-    found: dict[str, str] = {}
+    mapped: dict[str, str] = {}
     for pair in pairs:
         field, sign, column = pair.partition("=")
         if not sign or field not in FIELDS or not column:
@@ -113,8 +113,8 @@ def parse_map(pairs: Sequence[str]) -> dict[str, str]:
                 f"--map {pair!r} is not FIELD=COLUMN",
                 hint=f"for example: --map parcel_id='Tax Key'; the fields are {', '.join(FIELDS)}",
             )
-        found[field] = column
-    return found
+        mapped[field] = column
+    return mapped
 
 
 def _plain_name(name: str) -> str:
@@ -124,8 +124,8 @@ def _plain_name(name: str) -> str:
 
 def _first_match(plain: Mapping[str, str], names: Sequence[str]) -> str | None:
     for name in names:
-        for column, found in plain.items():
-            if found == name:
+        for column, plain_name in plain.items():
+            if plain_name == name:
                 return column
     return None
 
@@ -142,7 +142,7 @@ def _example(field: str, plan: ColumnPlan) -> str:
     return f"--map {field}={shlex.quote(column)}"
 
 
-_PRIORITIES = {str(int(one)): one for one in Priority} | {one.name.lower(): one for one in Priority}
+_PRIORITIES = {str(int(level)): level for level in Priority} | {level.name.lower(): level for level in Priority}
 _PRIORITIES["low"] = Priority.BATCH  # as the gateway calls it
 _ID_PARCEL_CHARS = 32
 _ID_DIGITS = 16
@@ -216,9 +216,9 @@ def derived_id(platform: str, target: Target) -> str:
     return f"{parcel}-{hashlib.sha256(content).hexdigest()[:_ID_DIGITS]}".lstrip("-")
 
 
-def is_same_parcel(one: Task, other: Task) -> bool:
+def is_same_parcel(task: Task, other: Task) -> bool:
     """Whether both tasks are for the same parcel on the same platform: a task ID belongs to one parcel."""
-    return _parcel_key(one) == _parcel_key(other)
+    return _parcel_key(task) == _parcel_key(other)
 
 
 def _parcel_key(task: Task) -> tuple[str, ...]:
@@ -261,10 +261,10 @@ def _parcel_id(text: str) -> str:
 
 
 def _priority(text: str) -> Priority:
-    found = _PRIORITIES.get(text.lower())
-    if found is None:
+    priority = _PRIORITIES.get(text.lower())
+    if priority is None:
         raise InvalidInput(f"priority {text!r:.60} is not one of urgent, high, normal, batch or 1 to 4")
-    return found
+    return priority
 
 
 def _whole_number(field: str, text: str) -> int:

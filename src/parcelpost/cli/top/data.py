@@ -21,7 +21,7 @@ from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import os_error
 from parcelpost.storage.history import Metrics, TimedSample
 from parcelpost.storage.queries import PART_CHARS, RecentError, RunningTask
-from parcelpost.storage.state import WorkerState
+from parcelpost.storage.worker_state import WorkerState
 from parcelpost.worker.status import WorkerStatus, read_statuses
 
 RATE_STEPS = 60

@@ -8,12 +8,13 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
+from parcelpost.gateway import overview
 from parcelpost.gateway.api import responses
 from parcelpost.gateway.api.fleet import CommandRequest, ReleaseRequest, RequeueRequest
 from parcelpost.gateway.api.health import Health
 from parcelpost.gateway.api.worker import RawFileForm
 from parcelpost.gateway.history import Change, Scrape
-from parcelpost.gateway.models import WorkerState
+from parcelpost.gateway.models import Lease, LeaseEnd, LienSource, WorkerState
 from parcelpost.health import Finding
 from parcelpost.model import Signal
 from parcelpost.protocol import payloads, server
@@ -23,10 +24,20 @@ _UNTIL = _AT + timedelta(minutes=15)
 _KEY: dict[str, Any] = {"platform": "grizzly_gis", "state": "FL", "county": "harlow", "parcel_id": "01-01-01-00000"}
 _TARGET: dict[str, Any] = {name: _KEY[name] for name in ("parcel_id", "state", "county")}
 _SHA256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-_PATH = "/v1/parcels/grizzly_gis/FL/harlow/01-01-01-00000"
+_PATH = "/v1/parcels/FL/harlow/01-01-01-00000"
 
+_SOURCE: dict[str, Any] = {
+    "platform": "grizzly_gis",
+    "parcel_id": "01-01-01-00000",
+    "scraped_at": _AT,
+    "first_seen_at": _AT,
+    "received_at": _AT,
+    "task_id": "t-1",
+    "raw_sha256": _SHA256,
+    "raw": f"{_PATH}/raw?sha256={_SHA256}",
+}
 _PARCEL = responses.Parcel(
-    **_KEY,
+    **_TARGET,
     owner="ABERNATHY JUNE",
     situs="12 Elm St, Harlow, 34470",
     delinquent=True,
@@ -35,13 +46,12 @@ _PARCEL = responses.Parcel(
     scraped_at=_AT,
     first_seen_at=_AT,
     received_at=_AT,
-    task_id="t-1",
     address=_PATH,
-    raw=f"{_PATH}/raw",
+    sources=[responses.Source(**_SOURCE)],
 )
 _LIEN = responses.Lien(
-    **_KEY,
-    position=0,
+    lien_no=17,
+    **_TARGET,
     owner="ABERNATHY JUNE",
     certificate_number="2024-00172",
     certificate_year=2024,
@@ -50,8 +60,8 @@ _LIEN = responses.Lien(
     holder_name="TAX EASE LLC",
     amount=Decimal("1187.42"),
     sale_date="2024-06-01",
-    scraped_at=_AT,
     address=_PATH,
+    sources=[LienSource(platform="grizzly_gis", parcel_id="01-01-01-00000", position=0, scraped_at=_AT)],
 )
 _TASK: dict[str, Any] = {
     "task_id": "t-1",
@@ -66,7 +76,7 @@ _TASK: dict[str, Any] = {
     "ended_at": _UNTIL,
     "error": "the page has no owner",
 }
-_WORKER = responses.Worker(
+_WORKER = overview.Worker(
     worker_id="harlow-01",
     state=WorkerState.ALIVE,
     alive=True,
@@ -90,7 +100,7 @@ _WORKER = responses.Worker(
     leases=44,
     pending_commands=["pause"],
 )
-_QUEUE = responses.QueueEntry(platform="grizzly_gis", priority=3, state="queued", tasks=1_200, oldest_seconds=90.0)
+_QUEUE = overview.QueueEntry(platform="grizzly_gis", priority=3, state="queued", tasks=1_200, oldest_seconds=90.0)
 _SCRAPE = Scrape(
     scraped_at=_AT,
     received_at=_AT,
@@ -161,24 +171,32 @@ _EXAMPLES: list[Struct] = [
         ]
     ),
     payloads.ErrorReply(payloads.ErrorDetail("NOT_FOUND", "no such parcel"), "4f3c2b1a09876543"),
-    responses.Parcels([_PARCEL], "WyJncml6emx5X2dpcyJd"),
-    responses.ParcelDetail(_PARCEL, [_SCRAPE], False),
+    responses.Parcels([_PARCEL], "eyJzdGF0ZSI6IkZMIn0"),
+    responses.ParcelDetail(
+        _PARCEL,
+        [responses.SourceDetail(**_SOURCE, record=Raw(b'{"tax_due": 1234.50}'), history=[_SCRAPE], more_history=False)],
+    ),
     responses.Liens([_LIEN], None),
-    responses.Overview(
+    overview.Overview(
         now=_AT,
         version="0.1.0",
+        ok=True,
         findings=[Finding.of("queue.failed", "workers gave up on 3 tasks", "find the cause, then retry them")],
         counts={"parcels": 4_200, "liens": 610, "results": 9_100},
+        fleet=overview.Fleet(alive=1, paused=0, stopped=0, offline=0),
         workers=[_WORKER],
+        totals={"queued": 1_200, "leased": 44, "done": 9_000, "not_found": 12, "failed": 3, "dead": 0},
         queue=[_QUEUE],
-        activity=responses.Activity(since=_AT, bucket_seconds=120, series={"done": [31, 28]}),
-        sync=responses.Sync(2, 14.0),
+        unclaimed_platforms=[],
+        activity=overview.Activity(since=_AT, bucket_seconds=120, series={"done": [31, 28]}),
+        sync=overview.Sync(2, 14.0),
         platforms=[
-            responses.PlatformHealth(
+            overview.PlatformHealth(
                 platform="grizzly_gis",
                 succeeded=980,
                 failed=20,
                 success_rate=0.98,
+                state=overview.PlatformState.HEALTHY,
                 blocked_workers=[],
                 failing_selectors=[],
                 outdated_selectors=[],
@@ -190,9 +208,7 @@ _EXAMPLES: list[Struct] = [
     responses.Tasks([responses.ListedTask(**_TASK)], None),
     responses.TaskDetail(
         **_TASK,
-        leases=[
-            responses.Lease(worker_id="harlow-01", granted_at=_AT, expires_at=_UNTIL, ended_at=_UNTIL, end="failed")
-        ],
+        leases=[Lease(worker_id="harlow-01", granted_at=_AT, expires_at=_UNTIL, ended_at=_UNTIL, end=LeaseEnd.FAILED)],
     ),
     CommandRequest("pause", worker_id="harlow-01"),
     responses.CommandReply(1),

@@ -3,50 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from datetime import timedelta
-from typing import Literal
+from collections.abc import Collection, Sequence
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from parcelpost.errors import InvalidInput
-from parcelpost.gateway.api.params import AddTasksParams, OverviewParams, TaskListParams, before_row, task_cursor
+from parcelpost.gateway.api.params import (
+    AddTasksParams,
+    BeforeRow,
+    OverviewParams,
+    TaskListParams,
+    first_page,
+    read_cursor,
+)
 from parcelpost.gateway.api.responses import (
     AddedTasks,
-    BadTask,
     CommandReply,
-    Overview,
     Queue,
     ReleaseReply,
     RequeueReply,
     TaskDetail,
     Tasks,
     Workers,
-    activity_series,
-    count_outcomes,
     listed_task,
-    platform_health,
-    queue_entry,
-    sync_summary,
     task_detail,
-    worker_response,
 )
 from parcelpost.gateway.context import Context, Platforms
 from parcelpost.gateway.errors import ApiError
-from parcelpost.gateway.findings import fleet_findings
 from parcelpost.gateway.models import OFFLINE_AFTER
-from parcelpost.gateway.routes import JSON, Role, Route, add
+from parcelpost.gateway.overview import (
+    Outcomes,
+    Overview,
+    gather_overview,
+    last_day_outcomes,
+    queue_entry,
+    worker_response,
+)
+from parcelpost.gateway.routes import JSON, Role, Route
 from parcelpost.gateway.uploads import parse_body, run_in_thread
 from parcelpost.protocol.server import BadNewTask, NewTask, NewTasks, read_new_tasks
 
-BUCKET_SECONDS = {1: 60, 3: 120, 6: 300, 24: 900}
-"""By the number of hours shown."""
-
 _FRESH_SECONDS = 1.0
 _DAY_FRESH_SECONDS = 60.0
-_HIDDEN_AFTER = timedelta(days=7)
-_MAX_SHOWN_WORKERS = 500
 
 
 class OverviewCache:
@@ -57,7 +56,7 @@ class OverviewCache:
         self._lock = asyncio.Lock()
         self._made: dict[int, tuple[float, Overview]] = {}
         self._day_at = float("-inf")
-        self._outcomes: Mapping[str, Counter[str]] = {}
+        self._outcomes: Outcomes = {}
 
     async def overview(self, hours: int) -> Overview:
         async with self._lock:
@@ -70,32 +69,10 @@ class OverviewCache:
 
     async def _make(self, hours: int) -> Overview:
         ledger, now = self._context.ledger, self._context.clock.now()
-        bucket = BUCKET_SECONDS[hours]
-        buckets = hours * 3_600 // bucket
-        last = int(now.timestamp() // bucket) * bucket
-        since = now.fromtimestamp(last - (buckets - 1) * bucket, now.tzinfo)
-        await self._sum_up_the_day()
-        rows = [row for row in await ledger.workers(_MAX_SHOWN_WORKERS) if now - row.last_seen_at <= _HIDDEN_AFTER]
-        workers = [worker_response(row, now) for row in rows]
-        queue = await ledger.queue()
-        return Overview(
-            now=now,
-            version=self._context.version,
-            findings=fleet_findings(queue, rows, now),
-            counts=await ledger.counts(),
-            workers=workers,
-            queue=[queue_entry(row, now) for row in queue],
-            activity=activity_series(await ledger.activity(since), since, buckets, bucket),
-            sync=sync_summary(workers),
-            platforms=platform_health(self._outcomes, workers),
-        )
-
-    async def _sum_up_the_day(self) -> None:
-        if self._context.clock.monotonic() - self._day_at < _DAY_FRESH_SECONDS:
-            return
-        since = self._context.clock.now() - timedelta(days=1)
-        self._outcomes = count_outcomes(await self._context.ledger.activity(since))
-        self._day_at = self._context.clock.monotonic()
+        if self._context.clock.monotonic() - self._day_at >= _DAY_FRESH_SECONDS:
+            self._outcomes = await last_day_outcomes(ledger, now)
+            self._day_at = self._context.clock.monotonic()
+        return await gather_overview(ledger, now, hours, self._outcomes, self._context.version)
 
 
 _MAX_TASKS = 10_000
@@ -109,7 +86,7 @@ class CommandRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """pause, resume, drain, stop, sync-now, or `platforms:a,b`."""
     worker_id: str = ""
     all: bool = False
-    """All live workers. Either this or `worker_id` is required, so that nobody stops a fleet by omission."""
+    """All live workers. Either this or `worker_id` is required, so that nobody stops a fleet by accident."""
 
 
 class ReleaseRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -128,18 +105,18 @@ class FleetApi:
         self._overview = OverviewCache(context)
 
     def routes(self) -> list[Route]:
-        tasks = {"body_type": list[NewTask], "body_media_types": (JSON, "application/x-ndjson")}
+        tasks: dict[str, Any] = {"body_type": list[NewTask], "body_media_types": (JSON, "application/x-ndjson")}
         large = self._context.settings.max_body_bytes
         return [
-            add("GET", "/v1/overview", self.overview, Role.READER),
-            add("GET", "/v1/workers", self.workers, Role.READER),
-            add("GET", "/v1/queue", self.queue, Role.READER),
-            add("GET", "/v1/tasks", self.tasks, Role.READER),
-            add("GET", "/v1/tasks/{task_id:path}", self.task, Role.READER, errors=(404,)),
-            add("POST", "/v1/commands", self.send_command, Role.ADMIN, errors=(404,)),
-            add("POST", "/v1/workers/release", self.release_worker_id, Role.ADMIN, errors=(404,)),
-            add("POST", "/v1/tasks", self.add_tasks, Role.ADMIN, max_body_bytes=large, **tasks),
-            add("POST", "/v1/tasks/requeue", self.requeue, Role.ADMIN),
+            Route("GET", "/v1/overview", self.overview, Role.READER),
+            Route("GET", "/v1/workers", self.workers, Role.READER),
+            Route("GET", "/v1/queue", self.queue, Role.READER),
+            Route("GET", "/v1/tasks", self.tasks, Role.READER),
+            Route("GET", "/v1/tasks/{task_id:path}", self.task, Role.READER, errors=(404,)),
+            Route("POST", "/v1/commands", self.send_command, Role.ADMIN, errors=(404,)),
+            Route("POST", "/v1/workers/release", self.release_worker_id, Role.ADMIN, errors=(404,)),
+            Route("POST", "/v1/tasks", self.add_tasks, Role.ADMIN, max_body_bytes=large, **tasks),
+            Route("POST", "/v1/tasks/requeue", self.requeue, Role.ADMIN),
         ]
 
     async def overview(self, query: OverviewParams) -> Overview:
@@ -147,7 +124,7 @@ class FleetApi:
         return await self._overview.overview(int(query.hours))
 
     async def workers(self) -> Workers:
-        """List the 1,000 workers that reported last, by id."""
+        """List the 1,000 workers that reported last, by ID."""
         now = self._context.clock.now()
         return Workers([worker_response(row, now) for row in await self._ledger.workers(_MAX_WORKERS)])
 
@@ -158,10 +135,10 @@ class FleetApi:
 
     async def tasks(self, query: TaskListParams) -> Tasks:
         """List tasks that ended without a record, the most recent first."""
-        found = await self._ledger.ended_tasks(query.state, query.platform, query.limit + 1, before_row(query.cursor))
-        page = found[: query.limit]
-        more = task_cursor(page[-1]) if len(found) > query.limit else None
-        return Tasks([listed_task(task.row) for task in page], more)
+        before = read_cursor(query.cursor, BeforeRow)
+        rows = await self._ledger.ended_tasks(query.state, query.platform, query.limit + 1, before)
+        page, more = first_page(rows, query.limit, lambda row: (row.ended_at, row.seq))
+        return Tasks([listed_task(row) for row in page], more)
 
     async def task(self, task_id: str) -> TaskDetail:
         """Return a task with all its leases."""
@@ -179,10 +156,10 @@ class FleetApi:
         return CommandReply(workers)
 
     async def release_worker_id(self, body: ReleaseRequest) -> ReleaseReply:
-        """Release a worker id, so that the next token that uses it owns it."""
+        """Release a worker ID, so that the next token that uses it owns it."""
         token = await self._ledger.release_worker_id(_checked_text("worker_id", body.worker_id))
         if token is None:
-            raise ApiError(404, "this worker id belongs to no token")
+            raise ApiError(404, "this worker ID does not belong to any token")
         return ReleaseReply(body.worker_id, token)
 
     async def add_tasks(self, body: bytes, query: AddTasksParams) -> AddedTasks:
@@ -199,8 +176,7 @@ class FleetApi:
         if new.bad and not new.tasks:
             raise ApiError(422, _all_rejected(new.bad))
         added = await self._ledger.add_tasks([task for _, task in new.tasks], self._context.clock.now())
-        bad = [BadTask(position=task.position, task_id=task.task_id, problem=task.problem) for task in new.bad]
-        return AddedTasks(new=added.new, known=added.known, bad=bad)
+        return AddedTasks(new=added.new, known=added.known, bad=new.bad)
 
     async def _reported_platforms(self, new: NewTasks, platforms: Platforms) -> set[str]:
         """The platforms that workers have reported, if a new task is for a platform that is not known here."""
@@ -209,9 +185,9 @@ class FleetApi:
         return {name for row in await self._ledger.workers(_MAX_WORKERS) for name in row.heartbeat.platforms}
 
     async def requeue(self, body: RequeueRequest) -> RequeueReply:
-        """Queue ended tasks again, with a fresh number of attempts."""
+        """Requeue ended tasks, with their attempts reset."""
         platform = _checked_text("platform", body.platform)
-        return RequeueReply(await self._ledger.requeue(body.states, platform, self._context.clock.now()))
+        return RequeueReply(await self._ledger.requeue(body.states, platform))
 
 
 def _check_platforms(new: NewTasks, platforms: Platforms, reported: Collection[str]) -> NewTasks:
@@ -242,7 +218,7 @@ def _command(request: CommandRequest) -> str:
 
 def _worker_id(request: CommandRequest) -> str:
     if bool(request.worker_id) == request.all:
-        raise ApiError(422, 'give either a worker_id, or "all": true for all live workers')
+        raise ApiError(422, 'specify either a worker_id, or "all": true for all live workers')
     return _checked_text("worker_id", request.worker_id)
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, generate_latest
@@ -17,7 +18,7 @@ from parcelpost.clock import Clock
 from parcelpost.errors import LedgerError, RawStoreUnavailable
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.models import QueueRow, WorkerRow
-from parcelpost.gateway.routes import JSON, Role, Route, add, encode
+from parcelpost.gateway.routes import JSON, Role, Route, encode
 
 _LEDGER_SECONDS = 1.0
 _RAW_STORE_SECONDS = 30.0  # it is written to, and S3 charges for that
@@ -75,14 +76,17 @@ METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "parcelpost_gateway_workers_alive": ("Workers that reported within five minutes and have not stopped.", ()),
     "parcelpost_gateway_leases": ("Tasks leased to workers.", ()),
     "parcelpost_gateway_unsynced": ("Results that live workers have not delivered yet.", ()),
-    "parcelpost_gateway_oldest_unsynced_seconds": ("Age of the oldest of them.", ()),
+    "parcelpost_gateway_oldest_unsynced_seconds": (
+        "Age of the oldest result that live workers have not delivered yet.",
+        (),
+    ),
     "parcelpost_gateway_unsynced_left": (
         "Results that offline and stopped workers had not delivered when they last reported. They are in those "
         "workers' stores.",
         (),
     ),
     "parcelpost_gateway_events_total": (
-        "Events counted by this process. Of tasks: granted, done, not_found, failed, expired, dead; of records: "
+        "Events counted by this process. Tasks: granted, done, not_found, failed, expired, dead; records: "
         "stored, duplicate, rejected.",
         ("platform", "outcome"),
     ),
@@ -106,10 +110,10 @@ class HealthApi:
         self._check = HealthCheck(context)
 
     def routes(self) -> list[Route]:
-        health_types = {"reply_type": Health, "unavailable_type": Health}
+        health_types: dict[str, Any] = {"reply_type": Health, "unavailable_type": Health}
         return [
-            add("GET", "/health", self.health, Role.PUBLIC, **health_types),
-            add("GET", "/metrics", self.metrics, Role.READER, media_type="text/plain"),
+            Route("GET", "/health", self.health, Role.PUBLIC, **health_types),
+            Route("GET", "/metrics", self.metrics, Role.READER, media_type="text/plain"),
         ]
 
     async def health(self) -> Response:
@@ -144,23 +148,25 @@ async def _metric_families(context: Context) -> list[Metric]:
     return [
         *_queue_metrics(queue, now),
         *_fleet_metrics(workers, now),
-        _counter("events_total", dict(sorted(counters.totals.items()))),
-        _counter("answers_total", {(status,): number for status, number in sorted(counters.responses.items())}),
+        _family(CounterMetricFamily, "events_total", dict(sorted(counters.totals.items()))),
+        _family(
+            CounterMetricFamily,
+            "answers_total",
+            {(status,): number for status, number in sorted(counters.responses.items())},
+        ),
         _gauge("rows", {(name,): number for name, number in counts.items()}),
     ]
 
 
 def _gauge(name: str, values: Mapping[tuple[str, ...], float]) -> Metric:
-    text, labels = METRICS[f"parcelpost_gateway_{name}"]
-    family = GaugeMetricFamily(f"parcelpost_gateway_{name}", text, labels=labels)
-    for key, number in values.items():
-        family.add_metric(key, number)
-    return family
+    return _family(GaugeMetricFamily, name, values)
 
 
-def _counter(name: str, values: Mapping[tuple[str, ...], float]) -> Metric:
+def _family(
+    kind: type[GaugeMetricFamily | CounterMetricFamily], name: str, values: Mapping[tuple[str, ...], float]
+) -> Metric:
     text, labels = METRICS[f"parcelpost_gateway_{name}"]
-    family = CounterMetricFamily(f"parcelpost_gateway_{name}", text, labels=labels)
+    family = kind(f"parcelpost_gateway_{name}", text, labels=labels)
     for key, number in values.items():
         family.add_metric(key, number)
     return family
@@ -179,15 +185,11 @@ def _queue_metrics(queue: Sequence[QueueRow], now: datetime) -> list[Metric]:
 
 def _fleet_metrics(workers: Sequence[WorkerRow], now: datetime) -> list[Metric]:
     alive = [row for row in workers if row.is_alive(now)]
-    unsynced, unsynced_by_all = (
-        sum((row.heartbeat.queue or {}).get("unsynced", 0) for row in rows) for rows in (alive, workers)
-    )
+    unsynced, unsynced_by_all = (sum(row.unsynced for row in rows) for rows in (alive, workers))
     return [
         _gauge("workers_alive", {(): len(alive)}),
         _gauge("leases", {(): sum(row.leases for row in workers)}),
         _gauge("unsynced", {(): unsynced}),
-        _gauge(
-            "oldest_unsynced_seconds", {(): max((row.heartbeat.oldest_unsynced_seconds for row in alive), default=0.0)}
-        ),
+        _gauge("oldest_unsynced_seconds", {(): max((row.lag_seconds(now) for row in alive), default=0.0)}),
         _gauge("unsynced_left", {(): unsynced_by_all - unsynced}),
     ]

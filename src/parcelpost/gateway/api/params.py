@@ -1,38 +1,43 @@
 """Query parameters, list cursors and parcel paths of the read API.
 
-A parcel's path is `/platform/state/county/parcel`, each part percent-encoded, slashes too. An empty part is `-`. A
-leading `~` is not part of the text: it protects a real `-`, and the `.` and `..` that clients would resolve.
+A parcel's path is `/state/county/parcel`, each part percent-encoded, slashes too; the number may be written in any way
+that has the same letters and digits. An empty part is `-`. A leading `~` is not part of the text: it protects a real
+`-`, and the `.` and `..` that clients would resolve. A leading `=` names a parcel that has no number.
 """
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 from msgspec import Meta, Struct
 
 from parcelpost.gateway.errors import ApiError
-from parcelpost.gateway.models import EndedTask, LienRow, ParcelFilter, ParcelKey, ParcelRow
-from parcelpost.places import county_slug, state_or_text
+from parcelpost.gateway.models import ParcelFilter, ParcelKey
+from parcelpost.places import county_slug, parcel_norm, state_or_text
 
 _PARCELS_PATH = "/v1/parcels/"
 _RAW_PATH = "raw"
 _RESOLVED_BY_CLIENTS = {".", ".."}
 _EMPTY = "-"
 _LITERAL = "~"
+_NO_NUMBER = "="
 
 
-def parcel_path(parcel: ParcelKey) -> str:
-    parts = (parcel.platform, parcel.state, parcel.county, parcel.parcel_id)
+def parcel_path(parcel: ParcelKey, parcel_id: str) -> str:
+    """`parcel_id` is how its number is written."""
+    is_number = parcel_norm(parcel_id) == parcel.norm and not parcel_id.startswith(_NO_NUMBER)
+    parts = (parcel.state, parcel.county, parcel_id if is_number else parcel.norm)
     return _PARCELS_PATH + "/".join(quote(_escaped(part), safe="") for part in parts)
 
 
-def raw_path(parcel: ParcelKey) -> str:
-    return f"{parcel_path(parcel)}/{_RAW_PATH}"
+def raw_path(path: str, raw_sha256: str) -> str:
+    return f"{path}/{_RAW_PATH}?sha256={raw_sha256}"
 
 
 def parse_parcel_path(path: bytes) -> tuple[ParcelKey, bool] | None:
@@ -41,14 +46,18 @@ def parse_parcel_path(path: bytes) -> tuple[ParcelKey, bool] | None:
     Slashes that are not encoded belong to the parcel number. None: the path names no parcel.
     """
     parts = path.partition(_PARCELS_PATH.encode())[2].split(b"/")
-    wants_raw = len(parts) > 4 and parts[-1] == _RAW_PATH.encode()
+    wants_raw = len(parts) > 3 and parts[-1] == _RAW_PATH.encode()
     if wants_raw:
         parts.pop()
-    if len(parts) < 4:
+    if len(parts) < 3:
         return None
-    texts = [_unescaped(unquote_to_bytes(part)) for part in (*parts[:3], b"/".join(parts[3:]))]
+    texts = [_unescaped(unquote_to_bytes(part)) for part in (*parts[:2], b"/".join(parts[2:]))]
     known = [text for text in texts if text is not None and "\0" not in text]
-    return (ParcelKey(*known), wants_raw) if len(known) == 4 else None
+    if len(known) != 3:
+        return None
+    state, county, parcel_id = known
+    norm = parcel_id if parcel_id.startswith(_NO_NUMBER) else parcel_norm(parcel_id)
+    return ParcelKey(state_or_text(state), county_slug(county) or county, norm), wants_raw
 
 
 def _escaped(text: str) -> str:
@@ -70,14 +79,13 @@ T = TypeVar("T")
 
 _Moment = Annotated[datetime, Meta(tz=True)]
 _Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-_Position = Annotated[int, Meta(ge=0, lt=2**31)]
 _MAX_DOLLARS = 10**12
 
 Text = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00]*$")]
 Dollars = Annotated[
     Decimal | None,
     Meta(
-        description="Of a lien, in dollars",
+        description="Amount of a lien, in dollars",
         extra_json_schema={"minimum": 0, "maximum": _MAX_DOLLARS, "multipleOf": 0.01},
     ),
 ]
@@ -85,9 +93,11 @@ Cursor = Annotated[str, Meta(max_length=10_000, description="`next` from the pre
 
 
 class FilterParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All conditions must hold."""
+    """All conditions must match."""
 
-    platform: Text = ""
+    platform: Annotated[
+        Text, Meta(description="Only parcels that this platform shows; `owner` and `q` then apply to its record")
+    ] = ""
     state: Text = ""
     county: Text = ""
     owner: Annotated[Text, Meta(description="Part of an owner's name")] = ""
@@ -122,7 +132,9 @@ class LatestParams(FilterParams, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ListParams(LatestParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    records: Annotated[bool, Meta(description="Include each full record")] = False
+    records: Annotated[bool, Meta(description="Include the full record of each source that matches, or each lien")] = (
+        False
+    )
 
 
 class TaskListParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -141,48 +153,55 @@ class AddTasksParams(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RawParams(Struct, frozen=True, forbid_unknown_fields=True):
-    sha256: Annotated[str, Meta(description="Of an earlier scrape; by default the newest page")] = ""
+    platform: Annotated[Text, Meta(description="Platform of the page; by default, the newest page of any platform")] = (
+        ""
+    )
+    sha256: Annotated[str, Meta(description="SHA-256 of an earlier scrape's page; by default, the newest page")] = ""
 
 
-def task_cursor(task: EndedTask) -> str:
-    return _make_cursor([task.row.ended_at, task.seq])
+class AfterLien(NamedTuple):
+    """Where a list of liens ordered by parcel continues."""
+
+    parcel: ParcelKey
+    key: str
 
 
-def parcel_cursor(key: ParcelKey) -> str:
-    return _make_cursor([key.platform, key.state, key.county, key.parcel_id])
+class BeforeRow(NamedTuple):
+    """Where a list of parcels or tasks ordered by time continues."""
+
+    at: _Moment
+    number: _Number
 
 
-def lien_cursor(key: ParcelKey, position: int) -> str:
-    return _make_cursor([key.platform, key.state, key.county, key.parcel_id, position])
+class BeforeLien(NamedTuple):
+    """Where a list of liens ordered by time continues."""
+
+    received_at: _Moment
+    parcel_no: _Number
+    key: str
 
 
-def after_parcel(cursor: str) -> ParcelKey | None:
-    """Raises ApiError for an invalid cursor."""
-    return ParcelKey(*_read_cursor(cursor, tuple[str, str, str, str])) if cursor else None
+def first_page(rows: Sequence[T], limit: int, position: Callable[[T], object]) -> tuple[Sequence[T], str | None]:
+    """Returns up to `limit` rows and, if there are more, the cursor of the next page: the last row's position."""
+    page = rows[:limit]
+    return page, make_cursor(position(page[-1])) if len(rows) > limit else None
 
 
-def after_lien(cursor: str) -> tuple[ParcelKey, int] | None:
+def make_cursor(position: object) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
+
+
+def read_cursor(cursor: str, kind: type[T]) -> T | None:
+    """Returns None without a cursor. Raises ApiError (422)."""
     if not cursor:
         return None
-    *key, position = _read_cursor(cursor, tuple[str, str, str, str, _Position])
-    return ParcelKey(*key), position
-
-
-def latest_parcel_cursor(row: ParcelRow) -> str:
-    return _make_cursor([row.received_at, row.parcel_no])
-
-
-def latest_lien_cursor(row: LienRow) -> str:
-    return _make_cursor([row.received_at, row.parcel_no, row.position])
-
-
-def before_row(cursor: str) -> tuple[datetime, int] | None:
-    """For parcels and tasks. Raises ApiError for an invalid cursor."""
-    return _read_cursor(cursor, tuple[_Moment, _Number]) if cursor else None
-
-
-def before_lien(cursor: str) -> tuple[datetime, int, int] | None:
-    return _read_cursor(cursor, tuple[_Moment, _Number, _Position]) if cursor else None
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        if b"\\u0000" in text:
+            raise ValueError
+        return msgspec.json.decode(text, type=kind)
+    except ValueError:
+        raise ApiError(422, "cursor: not valid; leave it out to start from the beginning") from None
 
 
 def _cents(name: str, amount: Decimal | None) -> int | None:
@@ -198,17 +217,3 @@ def _utc_time(name: str, text: str) -> datetime:
         return msgspec.convert(text, _Moment).astimezone(UTC)
     except (ValueError, OverflowError):
         raise ApiError(422, f"{name}: must be RFC 3339 with a time zone, for example 2026-11-17T00:00:00Z") from None
-
-
-def _make_cursor(place: list[Any]) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
-
-
-def _read_cursor(cursor: str, kind: type[T]) -> T:
-    try:
-        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        if b"\\u0000" in text:
-            raise ValueError
-        return msgspec.json.decode(text, type=kind)
-    except ValueError:
-        raise ApiError(422, "cursor: not valid; leave it out to start from the beginning") from None

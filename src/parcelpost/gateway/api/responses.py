@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
+from itertools import groupby
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from parcelpost.gateway.api.params import parcel_path, raw_path
-from parcelpost.gateway.history import Scrape
-from parcelpost.gateway.models import (
-    ActivityRow,
-    LienRow,
-    ParcelRecord,
-    ParcelRow,
-    QueueRow,
-    TaskRow,
-    WorkerRow,
-    WorkerState,
-)
-from parcelpost.health import Finding
-from parcelpost.model import Broken, Json
+from parcelpost.gateway.history import History, Scrape
+from parcelpost.gateway.models import Lease, LienRow, LienSource, ParcelRecord, ParcelRow, SourceRow, TaskRow
+from parcelpost.gateway.overview import QueueEntry, Worker
+from parcelpost.model import Json
+from parcelpost.protocol.server import BadNewTask
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """A parcel as one platform shows it."""
+
+    platform: str
+    parcel_id: str
+    """As the platform writes it."""
+    scraped_at: datetime
+    first_seen_at: datetime
+    received_at: datetime
+    task_id: str
+    raw_sha256: str | None
+    raw: str | None
+    """The path of its newest raw file, if there is one."""
+    record: Raw | UnsetType = UNSET
+
+
+class SourceDetail(Source, frozen=True, kw_only=True):
+    history: Sequence[Scrape]
+    more_history: bool
 
 
 class Parcel(Struct, frozen=True, kw_only=True):
-    platform: str
+    """Each field is that of the newest source that has a value for it."""
+
     state: str
     county: str
     parcel_id: str
@@ -39,11 +53,9 @@ class Parcel(Struct, frozen=True, kw_only=True):
     scraped_at: datetime
     first_seen_at: datetime
     received_at: datetime
-    task_id: str
     address: str
-    raw: str | None
-    """The path of its raw file, if there is one."""
-    record: Raw | UnsetType = UNSET
+    sources: Sequence[Source]
+    """The newest first."""
 
 
 class Parcels(Struct, frozen=True):
@@ -54,16 +66,18 @@ class Parcels(Struct, frozen=True):
 
 class ParcelDetail(Struct, frozen=True):
     parcel: Parcel
-    history: Sequence[Scrape]
-    more_history: bool
+    sources: Sequence[SourceDetail]
+    """Each with its record and how that changed."""
 
 
 class Lien(Struct, frozen=True, kw_only=True):
-    platform: str
+    """Each field is that of the newest source that has a value for it."""
+
+    lien_no: int
+    """The gateway's own number."""
     state: str
     county: str
     parcel_id: str
-    position: int
     owner: str
     certificate_number: str | None
     certificate_year: int | None
@@ -72,8 +86,9 @@ class Lien(Struct, frozen=True, kw_only=True):
     holder_name: str | None
     amount: Decimal | None
     sale_date: str | None
-    scraped_at: datetime
     address: str
+    sources: Sequence[LienSource]
+    """The newest first."""
     lien: Raw | UnsetType = UNSET
 
 
@@ -82,24 +97,12 @@ class Liens(Struct, frozen=True):
     next: str | None
 
 
-class QueueEntry(Struct, frozen=True, kw_only=True):
-    platform: str
-    priority: int
-    state: str
-    tasks: int
-    oldest_seconds: float | None
+class Workers(Struct, frozen=True):
+    workers: Sequence[Worker]
 
 
 class Queue(Struct, frozen=True):
     queue: Sequence[QueueEntry]
-
-
-class Lease(Struct, frozen=True, kw_only=True):
-    worker_id: str
-    granted_at: datetime
-    expires_at: datetime
-    ended_at: datetime | None
-    end: str | None
 
 
 class ListedTask(Struct, frozen=True, kw_only=True):
@@ -130,17 +133,10 @@ class CommandReply(Struct, frozen=True):
     """How many workers will receive the command."""
 
 
-class BadTask(Struct, frozen=True, kw_only=True):
-    position: int
-    """1 for the first."""
-    task_id: str
-    problem: str
-
-
 class AddedTasks(Struct, frozen=True, kw_only=True):
     new: int
     known: int
-    bad: Sequence[BadTask]
+    bad: Sequence[BadNewTask]
 
 
 class ReleaseReply(Struct, frozen=True):
@@ -153,13 +149,35 @@ class RequeueReply(Struct, frozen=True):
     requeued: int
 
 
-def parcel_response(row: ParcelRow, record: Raw | UnsetType = UNSET) -> Parcel:
-    key = row.parcel
+def parcel_response(row: ParcelRow) -> Parcel:
+    return _parcel_response(row, [Source(**_source_fields(row, source)) for source in row.sources])
+
+
+def record_responses(records: Sequence[ParcelRecord]) -> list[Parcel]:
+    """One for each parcel, with the records of these sources."""
+    by_parcel = groupby(records, key=lambda record: record.row.parcel)
+    return [_with_records(list(of_parcel)) for _, of_parcel in by_parcel]
+
+
+def _with_records(records: Sequence[ParcelRecord]) -> Parcel:
+    sources = [Source(**_source_fields(one.row, one.source), record=Raw(one.data)) for one in records]
+    return _parcel_response(records[0].row, sources)
+
+
+def source_detail(record: ParcelRecord, history: History) -> SourceDetail:
+    return SourceDetail(
+        **_source_fields(record.row, record.source),
+        record=Raw(record.data),
+        history=history.scrapes,
+        more_history=not history.is_whole,
+    )
+
+
+def _parcel_response(row: ParcelRow, sources: Sequence[Source]) -> Parcel:
     return Parcel(
-        platform=key.platform,
-        state=key.state,
-        county=key.county,
-        parcel_id=key.parcel_id,
+        state=row.parcel.state,
+        county=row.parcel.county,
+        parcel_id=row.parcel_id,
         owner=row.owner,
         situs=row.situs,
         delinquent=row.delinquent,
@@ -168,25 +186,32 @@ def parcel_response(row: ParcelRow, record: Raw | UnsetType = UNSET) -> Parcel:
         scraped_at=row.scraped_at,
         first_seen_at=row.first_seen_at,
         received_at=row.received_at,
-        task_id=row.task_id,
-        address=parcel_path(key),
-        raw=raw_path(key) if row.raw_sha256 else None,
-        record=record,
+        address=parcel_path(row.parcel, row.parcel_id),
+        sources=sources,
     )
 
 
-def record_response(record: ParcelRecord) -> Parcel:
-    return parcel_response(record.row, Raw(record.data))
+def _source_fields(row: ParcelRow, source: SourceRow) -> dict[str, Any]:
+    sha256 = source.raw_sha256
+    return {
+        "platform": source.source.platform,
+        "parcel_id": source.source.parcel_id,
+        "scraped_at": source.scraped_at,
+        "first_seen_at": source.first_seen_at,
+        "received_at": source.received_at,
+        "task_id": source.task_id,
+        "raw_sha256": sha256,
+        "raw": raw_path(parcel_path(row.parcel, row.parcel_id), sha256) if sha256 else None,
+    }
 
 
 def lien_response(row: LienRow, *, record: bool = False) -> Lien:
-    key, lien = row.parcel, row.lien
+    lien = row.lien
     return Lien(
-        platform=key.platform,
-        state=key.state,
-        county=key.county,
-        parcel_id=key.parcel_id,
-        position=row.position,
+        lien_no=row.lien_no,
+        state=row.parcel.state,
+        county=row.parcel.county,
+        parcel_id=row.parcel_id,
         owner=row.owner,
         certificate_number=lien.certificate_number,
         certificate_year=lien.certificate_year,
@@ -195,19 +220,9 @@ def lien_response(row: LienRow, *, record: bool = False) -> Lien:
         holder_name=lien.holder_name,
         amount=_dollars(lien.amount_cents),
         sale_date=lien.sale_date,
-        scraped_at=row.scraped_at,
-        address=parcel_path(key),
+        address=parcel_path(row.parcel, row.parcel_id),
+        sources=row.sources,
         lien=Raw(lien.json) if record else UNSET,
-    )
-
-
-def queue_entry(row: QueueRow, now: datetime) -> QueueEntry:
-    return QueueEntry(
-        platform=row.platform,
-        priority=row.priority,
-        state=row.state,
-        tasks=row.tasks,
-        oldest_seconds=None if row.oldest_at is None else max(0.0, (now - row.oldest_at).total_seconds()),
     )
 
 
@@ -216,19 +231,7 @@ def listed_task(row: TaskRow) -> ListedTask:
 
 
 def task_detail(row: TaskRow) -> TaskDetail:
-    return TaskDetail(
-        **_task_fields(row),
-        leases=[
-            Lease(
-                worker_id=lease.worker_id,
-                granted_at=lease.granted_at,
-                expires_at=lease.expires_at,
-                ended_at=lease.ended_at,
-                end=lease.end,
-            )
-            for lease in row.leases
-        ],
-    )
+    return TaskDetail(**_task_fields(row), leases=row.leases)
 
 
 def _dollars(cents: int | None) -> Decimal | None:
@@ -251,198 +254,3 @@ def _task_fields(row: TaskRow) -> dict[str, Any]:
         "ended_at": row.ended_at,
         "error": row.error,
     }
-
-
-_MAX_PLATFORMS = 500
-_MAX_PER_PLATFORM = 100
-"""Limit on a platform's blocked workers, failing selectors and outdated selectors."""
-_GOOD = ("done", "not_found")
-_BAD = ("failed", "dead", "expired")
-
-
-class Worker(Struct, frozen=True, kw_only=True):
-    worker_id: str
-    state: WorkerState
-    alive: bool
-    silent_seconds: float
-    first_seen_at: datetime
-    last_seen_at: datetime
-    version: str
-    paused: bool
-    active_tasks: int
-    completed_last_minute: int
-    failed_last_minute: int
-    platforms: Sequence[str]
-    blocked: Sequence[str]
-    broken: Sequence[Broken]
-    cpu_percent: float
-    memory_percent: float
-    disk_free_bytes: int
-    queue: Mapping[str, int] | None
-    unsynced: int
-    lag_seconds: float
-    """Age of the oldest result that has not been delivered yet."""
-    leases: int
-    pending_commands: Sequence[str]
-
-
-class Workers(Struct, frozen=True):
-    workers: Sequence[Worker]
-
-
-class Activity(Struct, frozen=True, kw_only=True):
-    """`series[outcome][n]` counts the `bucket_seconds` that start at `since` + n * `bucket_seconds`."""
-
-    since: datetime
-    bucket_seconds: int
-    series: Mapping[str, Sequence[int]]
-
-
-class FailingSelector(Struct, frozen=True, kw_only=True):
-    """A selector that used to work at a site and no longer does, as reported by a live worker."""
-
-    field: str
-    selector: str
-    site: str
-    """State and county."""
-    example: str | None
-    """The last task whose page it failed on."""
-    since: datetime | None
-
-
-class PlatformHealth(Struct, frozen=True, kw_only=True):
-    """Over the last 24 hours."""
-
-    platform: str
-    succeeded: int
-    """Tasks that ended with a record, or because the site has no such parcel."""
-    failed: int
-    success_rate: float | None
-    """null: no task has ended."""
-    blocked_workers: Sequence[str]
-    failing_selectors: Sequence[FailingSelector]
-    """Their fields are missing from new records."""
-    outdated_selectors: Sequence[FailingSelector]
-    """Another selector finds the field, so no data is lost."""
-
-
-class Sync(Struct, frozen=True):
-    unsynced: int
-    lag_seconds: float
-
-
-class Overview(Struct, frozen=True, kw_only=True):
-    now: datetime
-    version: str
-    findings: Sequence[Finding]
-    counts: Mapping[str, int]
-    workers: Sequence[Worker]
-    queue: Sequence[QueueEntry]
-    activity: Activity
-    sync: Sync
-    platforms: Sequence[PlatformHealth]
-
-
-def worker_response(row: WorkerRow, now: datetime) -> Worker:
-    heartbeat = row.heartbeat
-    silent = max(timedelta(0), now - row.last_seen_at)
-    unsynced = (heartbeat.queue or {}).get("unsynced", 0)
-    return Worker(
-        worker_id=heartbeat.worker_id,
-        state=row.state(now),
-        alive=row.is_alive(now),
-        silent_seconds=silent.total_seconds(),
-        first_seen_at=row.first_seen_at,
-        last_seen_at=row.last_seen_at,
-        version=heartbeat.version,
-        paused=heartbeat.paused,
-        active_tasks=heartbeat.active_tasks,
-        completed_last_minute=heartbeat.completed_last_minute,
-        failed_last_minute=heartbeat.failed_last_minute,
-        platforms=heartbeat.platforms,
-        blocked=heartbeat.blocked,
-        broken=heartbeat.broken,
-        cpu_percent=heartbeat.cpu_percent,
-        memory_percent=heartbeat.memory_percent,
-        disk_free_bytes=heartbeat.disk_free_bytes,
-        queue=heartbeat.queue,
-        unsynced=unsynced,
-        lag_seconds=heartbeat.oldest_unsynced_seconds + silent.total_seconds() if unsynced else 0.0,
-        leases=row.leases,
-        pending_commands=row.deliverable_commands(now),
-    )
-
-
-def sync_summary(workers: Iterable[Worker]) -> Sync:
-    behind = [worker for worker in workers if worker.unsynced]
-    lag = max((worker.lag_seconds for worker in behind), default=0.0)
-    return Sync(sum(worker.unsynced for worker in behind), lag)
-
-
-def activity_series(rows: Iterable[ActivityRow], since: datetime, buckets: int, bucket_seconds: int) -> Activity:
-    series: defaultdict[str, list[int]] = defaultdict(lambda: [0] * buckets)
-    for row in rows:
-        place = int((row.minute - since).total_seconds() // bucket_seconds)
-        if 0 <= place < buckets:
-            series[row.outcome][place] += row.count
-    return Activity(since=since, bucket_seconds=bucket_seconds, series=dict(sorted(series.items())))
-
-
-def count_outcomes(rows: Iterable[ActivityRow]) -> Mapping[str, Counter[str]]:
-    """Returns the number of each outcome, by platform."""
-    totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for row in rows:
-        totals[row.platform][row.outcome] += row.count
-    return totals
-
-
-def platform_health(outcomes: Mapping[str, Counter[str]], workers: Sequence[Worker]) -> list[PlatformHealth]:
-    """Returns the health of every known platform, by name."""
-    alive = [worker for worker in workers if worker.alive]
-    blocked: defaultdict[str, list[str]] = defaultdict(list)
-    known = {platform for platform in outcomes if platform}  # '' counts entries without a platform
-    for worker in alive:
-        known.update(worker.platforms)
-        for platform in worker.blocked:
-            blocked[platform].append(worker.worker_id)
-    broken = [field for worker in alive for field in worker.broken]
-    failing = _failing_selectors(field for field in broken if not field.found_otherwise)
-    outdated = _failing_selectors(field for field in broken if field.found_otherwise)
-    return [
-        _health(
-            name, outcomes.get(name, Counter()), blocked.get(name, []), failing.get(name, []), outdated.get(name, [])
-        )
-        for name in sorted(known | blocked.keys() | failing.keys() | outdated.keys())[:_MAX_PLATFORMS]
-    ]
-
-
-def _failing_selectors(fields: Iterable[Broken]) -> dict[str, list[FailingSelector]]:
-    """By platform. A selector that several workers report for one site is listed once."""
-    found: defaultdict[str, dict[tuple[str, ...], FailingSelector]] = defaultdict(dict)
-    for field in fields:
-        site = f"{field.state}/{field.county}"
-        for selector in field.failing:
-            found[field.platform][site, field.field, selector] = FailingSelector(
-                field=field.field, selector=selector, site=site, example=field.example or None, since=field.since
-            )
-    return {platform: list(selectors.values()) for platform, selectors in found.items()}
-
-
-def _health(
-    platform: str,
-    counts: Mapping[str, int],
-    blocked: list[str],
-    failing: list[FailingSelector],
-    outdated: list[FailingSelector],
-) -> PlatformHealth:
-    good = sum(counts.get(name, 0) for name in _GOOD)
-    bad = sum(counts.get(name, 0) for name in _BAD)
-    return PlatformHealth(
-        platform=platform,
-        succeeded=good,
-        failed=bad,
-        success_rate=good / (good + bad) if good + bad else None,
-        blocked_workers=sorted(blocked)[:_MAX_PER_PLATFORM],
-        failing_selectors=failing[:_MAX_PER_PLATFORM],
-        outdated_selectors=outdated[:_MAX_PER_PLATFORM],
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
@@ -17,7 +17,7 @@ from parcelpost.gateway.errors import ApiError
 from parcelpost.gateway.ingest import ingest_results
 from parcelpost.gateway.limits import RateLimiter
 from parcelpost.gateway.models import TaskState, WorkerHeartbeat
-from parcelpost.gateway.routes import Caller, Role, Route, add
+from parcelpost.gateway.routes import Caller, Role, Route
 from parcelpost.gateway.uploads import parse_body
 from parcelpost.model import Signal
 from parcelpost.protocol import payloads, server
@@ -42,13 +42,20 @@ _OUTCOMES = {
 
 class WorkParams(Struct, frozen=True, kw_only=True):
     platforms: Annotated[
-        list[str], Meta(min_length=1, max_length=_MAX_PLATFORMS, description="Repeat it for each platform")
+        list[str],
+        Meta(
+            min_length=1,
+            max_length=_MAX_PLATFORMS,
+            description="Platforms to get tasks for; repeat the parameter for each",
+        ),
     ]
-    capacity: Annotated[int, Meta(description="The most tasks to return; values outside 1 to 100 are clamped")] = 1
+    capacity: Annotated[
+        int, Meta(description="Maximum number of tasks to return; values outside 1 to 100 are clamped")
+    ] = 1
 
 
 class SelectorsParams(Struct, frozen=True):
-    platform: Annotated[str, Meta(max_length=512, description="Only of this platform")] = ""
+    platform: Annotated[str, Meta(max_length=512, description="Only for this platform")] = ""
 
 
 class RawFileForm(Struct, frozen=True):
@@ -78,50 +85,24 @@ class WorkerApi:
         self._limits = RateLimiter(self._settings.requests_per_second, context.clock)
 
     def routes(self) -> list[Route]:
-        base, large = self._settings.base_path.rstrip("/"), self._settings.max_body_bytes
+        base, max_bytes = self._settings.base_path.rstrip("/"), self._settings.max_body_bytes
+        large: dict[str, Any] = {"max_body_bytes": max_bytes}
+        heartbeat: dict[str, Any] = {"max_body_bytes": min(_MAX_HEARTBEAT_BYTES, max_bytes)}
+        form: dict[str, Any] = {"body_type": RawFileForm, "body_media_types": ("multipart/form-data",)}
+
+        def end(body_type: type[Struct]) -> dict[str, Any]:
+            return {"body_type": body_type, "body_required": False, "errors": (404,)}
+
         return [
-            add("GET", f"{base}/work", self.work, Role.WORKER),
-            add(
-                "POST", f"{base}/results", self.results, Role.WORKER, body_type=list[ParcelResult], max_body_bytes=large
-            ),
-            add(
-                "POST",
-                f"{base}/raw-files",
-                self.raw_file,
-                Role.WORKER,
-                body_type=RawFileForm,
-                body_media_types=("multipart/form-data",),
-                errors=(422,),
-            ),
-            add(
-                "POST",
-                f"{base}/tasks/{{task_id:path}}/complete",
-                self.complete,
-                Role.WORKER,
-                body_type=Completion,
-                body_required=False,
-                errors=(404,),
-            ),
-            add(
-                "POST",
-                f"{base}/tasks/{{task_id:path}}/fail",
-                self.fail,
-                Role.WORKER,
-                body_type=Failure,
-                body_required=False,
-                errors=(404,),
-            ),
-            add(
-                "POST",
-                f"{base}/heartbeat",
-                self.heartbeat,
-                Role.WORKER,
-                body_type=Heartbeat,
-                max_body_bytes=min(_MAX_HEARTBEAT_BYTES, large),
-            ),
-            add("POST", f"{base}/signals", self.signals, Role.WORKER, body_type=list[Signal], max_body_bytes=large),
-            add("POST", f"{base}/metrics", self.metrics, Role.WORKER, body_type=list[Sample], max_body_bytes=large),
-            add("GET", f"{base}/selectors", self.selectors, Role.WORKER),
+            Route("GET", f"{base}/work", self.work, Role.WORKER),
+            Route("POST", f"{base}/results", self.results, Role.WORKER, body_type=list[ParcelResult], **large),
+            Route("POST", f"{base}/raw-files", self.raw_file, Role.WORKER, errors=(422,), **form),
+            Route("POST", f"{base}/tasks/{{task_id:path}}/complete", self.complete, Role.WORKER, **end(Completion)),
+            Route("POST", f"{base}/tasks/{{task_id:path}}/fail", self.fail, Role.WORKER, **end(Failure)),
+            Route("POST", f"{base}/heartbeat", self.heartbeat, Role.WORKER, body_type=Heartbeat, **heartbeat),
+            Route("POST", f"{base}/signals", self.signals, Role.WORKER, body_type=list[Signal], **large),
+            Route("POST", f"{base}/metrics", self.metrics, Role.WORKER, body_type=list[Sample], **large),
+            Route("GET", f"{base}/selectors", self.selectors, Role.WORKER),
         ]
 
     async def authorize(self, request: Request, needs_id: bool) -> Caller:
@@ -148,13 +129,13 @@ class WorkerApi:
         if expected != self._ledger_id:
             own, meant = payloads.ledger_name(self._ledger_id), payloads.ledger_name(expected)
             headers = {payloads.LEDGER_HEADER: self._ledger_id}
-            raise ApiError(421, f"this gateway is {own}, and the request is for {meant}", headers=headers)
+            raise ApiError(421, f"this gateway is {own}, but the request is for {meant}", headers=headers)
 
     async def work(self, query: WorkParams, worker_id: str) -> payloads.WorkReply:
         """Return tasks for this worker, each under a lease."""
         platforms = [_name("platforms", name) for name in dict.fromkeys(query.platforms) if name]
         if not platforms:
-            raise ApiError(422, "platforms: name at least one, as in ?platforms=a&platforms=b")
+            raise ApiError(422, "platforms: at least one is required, as in ?platforms=a&platforms=b")
         now = self._context.clock.now()
         until = now + timedelta(seconds=self._settings.lease_seconds)
         capacity = min(max(query.capacity, 1), _MAX_TASKS)
@@ -193,7 +174,7 @@ class WorkerApi:
         return await self._end(task_id, worker_id, error=failure.error, again=not failure.permanent)
 
     async def heartbeat(self, body: bytes, worker_id: str) -> payloads.HeartbeatReply:
-        """Report a worker's state, extend its leases and return the commands that wait for it."""
+        """Report a worker's state, extend its leases and return its pending commands."""
         sent = await parse_body(server.read_heartbeat, body)
         now = self._context.clock.now()
         heartbeat = WorkerHeartbeat(worker_id=worker_id, **asdict(sent))

@@ -1,4 +1,4 @@
-// Nodes from data. Texts become text nodes and nothing else: no foreign text is ever read as markup.
+// Builds and updates DOM nodes. Text always becomes text nodes: foreign text is never parsed as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -23,7 +23,7 @@ const texts = (children) =>
     .filter((child) => child !== null && child !== undefined && child !== false)
     .map((child) => (child instanceof Node ? child : String(child)));
 
-// Calls back for events at whatever matches the selector below the node, now or later.
+// Delegates events: calls back for descendants that match the selector, now or later.
 export function on(node, type, selector, callback) {
   node.addEventListener(type, (event) => {
     const target = event.target instanceof Element ? event.target.closest(selector) : null;
@@ -31,7 +31,7 @@ export function on(node, type, selector, callback) {
   });
 }
 
-// Makes the parent's children those given, by changing what is there: focus, selection and what is open stay.
+// Updates the parent's children to those given, in place: focus, selection and open details stay.
 export function patch(parent, ...given) {
   const fresh = texts(given).map((child) => (child instanceof Node ? child : document.createTextNode(child)));
   const keyed = new Map([...parent.childNodes].filter(keyOf).map((node) => [keyOf(node), node]));

@@ -4,7 +4,6 @@ import { h } from "./dom.js";
 import { bytes, compact, duration, NOTHING, number } from "./format.js";
 import { badge, command, empty, table } from "./table.js";
 
-const SILENT_SECONDS = 120;
 const COLUMNS = [
   { label: "Worker" },
   { label: "State" },
@@ -14,7 +13,7 @@ const COLUMNS = [
   { label: "Pending", class: "num" },
   { label: "Undelivered", class: "num" },
   { label: "Lag", class: "num" },
-  { label: "CPU / memory / disk", class: "num" },
+  { label: "CPU / memory / free disk", class: "num" },
   { label: "", class: "act" },
 ];
 
@@ -65,14 +64,13 @@ function cells(worker) {
 }
 
 function load(worker) {
-  const [cpu, memory] = [worker.cpu_percent, worker.memory_percent].map((share) => `${Math.round(share)} %`);
+  const [cpu, memory] = [worker.cpu_percent, worker.memory_percent].map((share) => `${Math.round(share)}%`);
   return `${cpu} / ${memory} / ${worker.disk_free_bytes ? bytes(worker.disk_free_bytes) : NOTHING}`;
 }
 
 function state(worker) {
   if (worker.state === "stopped") return badge("", "Stopped");
   if (worker.state === "offline") return badge("bad", "Offline");
-  if (worker.silent_seconds > SILENT_SECONDS) return badge("warn", "Not responding");
   if (worker.paused) return badge("warn", "Paused");
   return badge("good", "Online");
 }

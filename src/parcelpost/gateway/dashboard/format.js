@@ -1,4 +1,4 @@
-// Figures as people read them.
+// Numbers, times and names as text.
 
 import { h } from "./dom.js";
 
@@ -16,12 +16,12 @@ export const compact = (value) => (value < 10_000 ? whole.format(value) : short.
 export const rate = (value) => rates.format(value);
 export const money = (value) => (value === null || value === undefined ? NOTHING : dollars.format(value));
 export const timeOfDay = (date) => clock.format(date);
-export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+export const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 
 export function percent(share) {
   if (share === null) return NOTHING;
   const points = share * 100;
-  return `${points > 99 && points < 100 ? points.toFixed(1) : Math.round(points)} %`;
+  return `${points > 99 && points < 100 ? points.toFixed(1) : Math.round(points)}%`;
 }
 
 export function duration(seconds) {
@@ -45,4 +45,9 @@ export function moment(text) {
 // A date as the page gives it: a day has no time zone.
 export const day = (text) => text ?? NOTHING;
 
-export const words = (name) => (name.charAt(0).toUpperCase() + name.slice(1)).replaceAll("_", " ");
+const SPELLED = { zip: "ZIP", desc: "description", sqft: "(sq ft)", acres: "(acres)", situs: "property" };
+
+export function words(name) {
+  const text = name.split("_").map((word) => SPELLED[word] ?? word).join(" ");
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}

@@ -7,12 +7,12 @@ import { duration, plural } from "./format.js";
 import { OverviewPage } from "./overview.js";
 import { ParcelPage } from "./parcel.js";
 import { SearchPage } from "./search.js";
-import { TasksPage } from "./tasks.js";
 import { TokenPage } from "./token.js";
 
 const EVERY_MS = 3_000;
 const LONGEST_MS = 15_000;
 const STALE_MS = 12_000;
+const KINDS = ["parcels", "liens", "tasks"];
 
 const at = (id) => document.getElementById(id);
 
@@ -47,8 +47,7 @@ class Page {
     const [path, query = ""] = (location.hash.slice(1) || "/").split("?");
     const asked = new URLSearchParams(query);
     if (path.startsWith("/parcel/")) this.show(new ParcelPage(this, path.replace("/parcel", "/v1/parcels")));
-    else if (path === "/parcels" || path === "/liens") this.show(new SearchPage(this, path.slice(1), asked));
-    else if (path === "/tasks") this.show(new TasksPage(this, asked));
+    else if (KINDS.includes(path.slice(1))) this.show(new SearchPage(this, path.slice(1), asked));
     else this.show(new OverviewPage(this));
     for (const link of document.querySelectorAll("nav a")) {
       const here =
@@ -191,7 +190,7 @@ class Page {
   async requeue() {
     const sure = await confirm(
       "Retry failed tasks?",
-      "All failed and dead tasks are queued again with a fresh number of attempts.",
+      "All failed and dead tasks are queued again with their attempts reset.",
       "Retry",
     );
     if (sure) await this.post("/v1/tasks/requeue", { states: ["failed", "dead"] });
@@ -216,7 +215,7 @@ class Page {
 
 function advice(problem) {
   if (problem instanceof Unreachable)
-    return "Retrying automatically. If this lasts, check that the gateway is running: parcelpost gateway serve";
+    return "Retrying automatically. If this persists, check that the gateway is running: parcelpost gateway serve";
   if (problem instanceof Forbidden)
     return "Open the dashboard at the gateway's own address, or configure a read token.";
   return "";

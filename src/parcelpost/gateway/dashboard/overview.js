@@ -7,7 +7,7 @@ import { fleet } from "./fleet.js";
 import { compact, duration, number } from "./format.js";
 import { lienTable, parcelTable } from "./parcels.js";
 import { platforms } from "./platforms.js";
-import { inState, legend, queue } from "./queue.js";
+import { legend, queue } from "./queue.js";
 import { perMinute } from "./scale.js";
 import { empty, section } from "./table.js";
 
@@ -43,7 +43,7 @@ export class OverviewPage {
       unit: "tasks per minute",
       empty: QUIET,
       series: [
-        { name: "granted", label: "assigned" },
+        { name: "granted", label: "granted" },
         { name: "ended", label: "finished" },
       ],
     });
@@ -98,7 +98,7 @@ export class OverviewPage {
       ),
       section(
         "Fleet",
-        h("button", { type: "button", class: "small", "data-command": "", hidden: true }, "Command all workers"),
+        h("button", { type: "button", class: "small", "data-command": "", hidden: true }, "Command for all workers"),
         this.fleet,
       ),
       h(
@@ -127,8 +127,8 @@ export class OverviewPage {
     this.records.update(rates);
     patch(this.fleet, fleet(overview.workers));
     this.root.querySelector("[data-command='']").hidden = overview.workers.length < 2;
-    patch(this.queue, queue(overview.queue, overview.workers));
-    this.requeue.hidden = !inState(overview.queue, "failed") && !inState(overview.queue, "dead");
+    patch(this.queue, queue(overview.queue, overview.unclaimed_platforms));
+    this.requeue.hidden = !overview.totals.failed && !overview.totals.dead;
     patch(this.platforms, platforms(overview.platforms, overview.queue));
     if (performance.now() - this.latestAt >= LATEST_EVERY_MS) await this.showLatest(signal);
   }
@@ -156,28 +156,34 @@ export class OverviewPage {
   }
 }
 
-const finding = ({ id, severity, message, fix }) =>
-  h("li", { class: severity, title: id }, h("strong", null, severity), ` ${message}. `, h("span", null, fix));
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 
-function figures({ workers, queue: rows, activity, sync, counts }) {
-  const inFleet = (state) => workers.filter((worker) => worker.state === state).length;
-  const offline = inFleet("offline");
+const finding = ({ id, severity, message, fix }) =>
+  h(
+    "li",
+    { class: severity, title: id },
+    h("strong", null, severity),
+    ` ${sentence(message)} `,
+    h("span", null, sentence(fix)),
+  );
+
+function figures({ fleet: { alive, stopped, offline }, totals, activity, sync, counts }) {
   const recent = Math.round(3_600 / activity.bucket_seconds);
   const stored = (activity.series.stored ?? []).slice(-recent).reduce((sum, count) => sum + count, 0);
-  const failed = inState(rows, "failed") + inState(rows, "dead");
+  const failed = totals.failed + totals.dead;
   return [
     figure(
       "Workers online",
-      number(inFleet("alive")),
-      fleetNote(workers.length, inFleet("stopped"), offline),
+      number(alive),
+      fleetNote(alive + stopped + offline, stopped, offline),
       offline > 0,
     ),
     figure(
       "Queued",
-      compact(inState(rows, "queued")),
+      compact(totals.queued),
       failed ? `${compact(failed)} failed or dead` : "none failed",
     ),
-    figure("In progress", compact(inState(rows, "leased")), "leased"),
+    figure("In progress", compact(totals.leased), "leased to workers"),
     figure("Records stored", compact(stored), "in the last hour"),
     figure(
       "Undelivered",
@@ -190,7 +196,7 @@ function figures({ workers, queue: rows, activity, sync, counts }) {
 }
 
 function fleetNote(known, stopped, offline) {
-  if (!known) return "none has connected";
+  if (!known) return "none connected yet";
   const notes = [stopped ? `${number(stopped)} stopped` : "", offline ? `${number(offline)} offline` : ""];
   return notes.filter(Boolean).join(", ") || "none offline";
 }

@@ -1,10 +1,10 @@
-// One parcel: its record, its history and its raw pages.
+// One parcel, and below it what each source shows: its record, its history and its raw pages.
 
 import { ask, save, token } from "./api.js";
 import { h, on, patch } from "./dom.js";
 import { duration, moment, plural, words } from "./format.js";
-import { place } from "./parcels.js";
-import { lists, sections, shown } from "./record.js";
+import { place, platforms } from "./parcels.js";
+import { differences, lists, sections, shown } from "./record.js";
 import { badge, empty } from "./table.js";
 
 const AGAIN_MS = 15_000;
@@ -43,45 +43,13 @@ export class ParcelPage {
     }
   }
 
-  show({ parcel, history, more_history }) {
+  show({ parcel, sources }) {
     this.page.name(parcel.parcel_id);
-    const { record } = parcel;
+    const differing = differences(sources.map(({ record }) => record));
     patch(
       this.root,
-      this.head(parcel, record),
-      sections(record),
-      lists(record),
-      changes(history, more_history, parcel),
-    );
-  }
-
-  head(parcel, record) {
-    const source = /^https?:\/\//i.test(record.source_url ?? "")
-      ? h("a", { href: record.source_url, rel: "noopener noreferrer", target: "_blank" }, "County page")
-      : null;
-    return h(
-      "div",
-      { class: "title" },
-      h(
-        "p",
-        { class: "path" },
-        h("a", { href: "#/parcels" }, "Parcels"),
-        ` / ${parcel.platform} / ${place(parcel)}`,
-      ),
-      h("h1", null, parcel.parcel_id, " ", parcel.delinquent ? badge("bad", "Delinquent") : null),
-      h("p", null, [parcel.owner, parcel.situs].filter(Boolean).join(" · ")),
-      h(
-        "p",
-        { class: "meta" },
-        "Scraped ",
-        moment(parcel.scraped_at),
-        ", first seen ",
-        moment(parcel.first_seen_at),
-        " ",
-        parcel.raw ? h("a", { href: parcel.raw, download: "" }, "Raw file") : "No raw file stored.",
-        " ",
-        source,
-      ),
+      head(parcel),
+      sources.map((source) => sourceBlock(source, parcel, differing)),
     );
   }
 
@@ -94,7 +62,54 @@ export class ParcelPage {
   }
 }
 
-function changes(history, more, parcel) {
+const head = (parcel) =>
+  h(
+    "div",
+    { class: "title" },
+    h("p", { class: "path" }, h("a", { href: "#/parcels" }, "Parcels"), ` / ${place(parcel)}`),
+    h("h1", null, parcel.parcel_id, " ", parcel.delinquent ? badge("bad", "Delinquent") : null),
+    h("p", null, [parcel.owner, parcel.situs].filter(Boolean).join(" · ")),
+    h(
+      "p",
+      { class: "meta" },
+      `From ${platforms(parcel)}; scraped `,
+      moment(parcel.scraped_at),
+      ", first seen ",
+      moment(parcel.first_seen_at),
+    ),
+  );
+
+function sourceBlock(source, parcel, differing) {
+  const { record } = source;
+  const page = /^https?:\/\//i.test(record.source_url ?? "")
+    ? h("a", { href: record.source_url, rel: "noopener noreferrer", target: "_blank" }, "County page")
+    : null;
+  return h(
+    "section",
+    { class: "source", "data-key": `${source.platform} ${source.parcel_id}` },
+    h(
+      "div",
+      { class: "title" },
+      h("h2", null, source.platform),
+      h(
+        "p",
+        { class: "meta" },
+        source.parcel_id === parcel.parcel_id ? "" : `As ${source.parcel_id}. `,
+        "Scraped ",
+        moment(source.scraped_at),
+        " ",
+        source.raw ? h("a", { href: source.raw, download: "" }, "Raw file") : "No raw file stored.",
+        " ",
+        page,
+      ),
+    ),
+    sections(record, differing),
+    lists(record),
+    changes(source, parcel),
+  );
+}
+
+function changes({ history, more_history }, parcel) {
   const steps = merged(history).map((step) =>
     h(
       "li",
@@ -108,13 +123,12 @@ function changes(history, more, parcel) {
         h(
           "small",
           null,
-          `by ${step.worker_id}`,
-          step.late ? ", late" : "",
-          ` in ${step.parse_duration_ms} ms`,
+          `by ${step.worker_id}, parsed in ${step.parse_duration_ms} ms`,
+          step.late ? ", delivered late" : "",
         ),
         " ",
-        step.raw_sha256 && parcel.raw
-          ? h("a", { href: `${parcel.raw}?sha256=${step.raw_sha256}`, download: "" }, "raw file")
+        step.raw_sha256
+          ? h("a", { href: `${parcel.address}/raw?sha256=${step.raw_sha256}`, download: "" }, "raw file")
           : null,
       ),
       list(step.changes),
@@ -125,20 +139,20 @@ function changes(history, more, parcel) {
     { class: "card" },
     h("div", { class: "card-head" }, h("h2", null, "History")),
     h("ol", { class: "history" }, steps),
-    more ? h("p", { class: "empty" }, "Older scrapes exist but are not shown.") : null,
+    more_history ? h("p", { class: "empty" }, "Older scrapes exist but are not shown.") : null,
   );
 }
 
 // Consecutive scrapes without changes are shown as one.
 function merged(history) {
-  const found = [];
+  const steps = [];
   for (const step of history) {
-    const last = found.at(-1);
+    const last = steps.at(-1);
     if (last && isQuiet(last) && isQuiet(step))
-      found[found.length - 1] = { ...last, times: last.times + 1, from: step.scraped_at };
-    else found.push({ ...step, times: 1, from: step.scraped_at });
+      steps[steps.length - 1] = { ...last, times: last.times + 1, from: step.scraped_at };
+    else steps.push({ ...step, times: 1, from: step.scraped_at });
   }
-  return found;
+  return steps;
 }
 
 const isQuiet = (step) => !step.first && !step.changes.length;
@@ -151,9 +165,9 @@ function titleOf(step) {
   return `No change in ${step.times} scrapes over ${duration(seconds)}`;
 }
 
-function list(found) {
-  if (!found.length) return null;
-  const rows = found.map(({ field, before, after }) =>
+function list(changed) {
+  if (!changed.length) return null;
+  const rows = changed.map(({ field, before, after }) =>
     h(
       "div",
       null,

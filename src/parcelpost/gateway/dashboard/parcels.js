@@ -46,14 +46,14 @@ export const lienTable = (liens) =>
   table(
     "Liens",
     LIENS,
-    liens.map((lien) => ({ key: `lien ${lien.address} ${lien.position}`, cells: lienCells(lien) })),
+    liens.map((lien) => ({ key: `lien ${lien.lien_no}`, cells: lienCells(lien) })),
   );
 
 export const status = (text) => (text ? badge(TONES[text.toLowerCase()] ?? "", text) : NOTHING);
 
 function parcelCells(parcel) {
   return [
-    [parcelLink(parcel), h("small", null, parcel.platform)],
+    [parcelLink(parcel), h("small", null, platforms(parcel))],
     parcel.owner || NOTHING,
     parcel.situs || NOTHING,
     place(parcel),
@@ -69,7 +69,7 @@ function lienCells(lien) {
       h("span", { class: "name" }, lien.certificate_number ?? NOTHING),
       lien.certificate_year ? h("small", null, lien.certificate_year) : null,
     ],
-    [parcelLink(lien), h("small", null, place(lien))],
+    [parcelLink(lien), h("small", null, place(lien)), h("small", null, platforms(lien))],
     lien.owner || NOTHING,
     lien.tax_year ?? NOTHING,
     status(lien.status),
@@ -78,6 +78,8 @@ function lienCells(lien) {
     h("span", { class: whole(day(lien.sale_date)) }, day(lien.sale_date)),
   ];
 }
+
+export const platforms = ({ sources }) => [...new Set(sources.map(({ platform }) => platform))].join(", ");
 
 const parcelLink = ({ address, parcel_id }) =>
   h("a", { class: `name ${whole(parcel_id)}`, href: linkTo(address) }, parcel_id);

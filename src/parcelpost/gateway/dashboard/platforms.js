@@ -12,6 +12,8 @@ const COLUMNS = [
   { label: "Failing selectors" },
 ];
 
+const TONES = { healthy: "good", degraded: "warn", failing: "bad" };
+
 // Platforms with tasks, results or problems; the rest are collapsed.
 export function platforms(rows, queue) {
   if (!rows.length)
@@ -48,7 +50,7 @@ const hasNews = (row) =>
 function cells(row) {
   return [
     h("span", { class: "name" }, row.platform),
-    success(row.success_rate),
+    success(row),
     `${compact(row.succeeded)} / ${compact(row.failed)}`,
     row.blocked_workers.length
       ? [
@@ -60,9 +62,9 @@ function cells(row) {
   ];
 }
 
-function success(share) {
+function success({ success_rate: share, state }) {
   if (share === null) return NOTHING;
-  const tone = share >= 0.95 ? "good" : share >= 0.8 ? "warn" : "bad";
+  const tone = TONES[state];
   const meter = s(
     "svg",
     { class: "meter", width: 48, height: 6, "aria-hidden": "true" },
@@ -85,8 +87,8 @@ function folded(selectors, summary) {
   if (!selectors.length) return null;
   const items = selectors
     .slice(0, 20)
-    .map((one) =>
-      h("li", null, h("b", null, one.field), " ", h("code", null, one.selector), h("small", null, one.site)),
+    .map(({ field, selector, site }) =>
+      h("li", null, h("b", null, field), " ", h("code", null, selector), h("small", null, site)),
     );
   return h("details", { class: "selectors" }, h("summary", null, summary), h("ul", null, items));
 }

@@ -9,7 +9,7 @@ const PRIORITIES = [
   [1, "urgent"],
   [2, "high"],
   [3, "normal"],
-  [4, "low"],
+  [4, "batch"],
 ];
 const COLUMNS = [
   { label: "Platform" },
@@ -29,9 +29,8 @@ export const legend = () =>
     PRIORITIES.map(([level, name]) => h("li", { class: `level-${level}` }, name)),
   );
 
-export function queue(rows, workers) {
+export function queue(rows, unclaimed) {
   const platforms = gather(rows);
-  const wanted = wantedBy(workers.filter((worker) => worker.alive));
   if (!platforms.length) {
     return empty(
       h("p", null, "No tasks yet. Add some:"),
@@ -42,11 +41,14 @@ export function queue(rows, workers) {
   return table(
     "Tasks by platform and priority",
     COLUMNS,
-    platforms.map((one) => ({ key: `queue ${one.platform}`, cells: cells(one, most, wanted) })),
+    platforms.map((row) => ({
+      key: `queue ${row.platform}`,
+      cells: cells(row, most, unclaimed.includes(row.platform)),
+    })),
   );
 }
 
-export const inState = (rows, state) =>
+const inState = (rows, state) =>
   rows.filter((row) => row.state === state).reduce((sum, row) => sum + row.tasks, 0);
 
 function gather(rows) {
@@ -73,24 +75,17 @@ function gather(rows) {
   });
 }
 
-// Whether a live worker takes a platform's tasks. A worker that names no platforms takes any.
-function wantedBy(workers) {
-  const names = new Set(workers.flatMap((worker) => worker.platforms));
-  const takesAny = !workers.length || workers.some((worker) => !worker.platforms.length);
-  return (platform) => takesAny || names.has(platform);
-}
-
-function cells(one, most, wanted) {
-  const name = h("span", { class: "name" }, one.platform);
+function cells(row, most, isUnclaimed) {
+  const name = h("span", { class: "name" }, row.platform);
   return [
-    one.queued && !wanted(one.platform) ? [name, badge("warn", "no worker")] : name,
-    bar(one, most),
-    compact(one.queued),
-    one.oldest === null ? NOTHING : duration(one.oldest),
-    compact(one.leased),
-    one.notFound ? tasksLink("not_found", one.platform, compact(one.notFound)) : "0",
-    one.failed ? h("span", { class: "bad" }, tasksLink("failed", one.platform, compact(one.failed))) : "0",
-    one.dead ? h("span", { class: "bad" }, tasksLink("dead", one.platform, compact(one.dead))) : "0",
+    isUnclaimed ? [name, badge("warn", "no worker")] : name,
+    bar(row, most),
+    compact(row.queued),
+    row.oldest === null ? NOTHING : duration(row.oldest),
+    compact(row.leased),
+    row.notFound ? tasksLink("not_found", row.platform, compact(row.notFound)) : "0",
+    row.failed ? h("span", { class: "bad" }, tasksLink("failed", row.platform, compact(row.failed))) : "0",
+    row.dead ? h("span", { class: "bad" }, tasksLink("dead", row.platform, compact(row.dead))) : "0",
   ];
 }
 

@@ -3,25 +3,27 @@
 import { h } from "./dom.js";
 import { money, NOTHING, number, words } from "./format.js";
 import { status } from "./parcels.js";
-import { table, whole } from "./table.js";
+import { badge, table, whole } from "./table.js";
 
 const SECTIONS = [
-  ["Owner", "owner_names mailing_lines mailing_city mailing_state mailing_zip mailing_country"],
+  ["What could be read", "completeness unreadable"],
+  ["Owner", "owner_names ownership_type owner_lines mailing_lines mailing_city mailing_state mailing_zip mailing_country"],
   [
     "Property",
-    "situs_address situs_city situs_zip legal_description subdivision sec_twp_rng land_use_code " +
-      "land_use_desc zoning land_area_acres building_area_sqft year_built building_count bedrooms " +
-      "bathrooms latitude longitude",
+    "situs_address situs_city situs_zip legal_description subdivision map_block_lot block lot sec_twp_rng " +
+      "land_use_code land_use_desc zoning flood_zone land_area_acres building_area_sqft year_built " +
+      "building_count bedrooms bathrooms permit_count latitude longitude",
   ],
   [
     "Value",
-    "value_year value_status land_value building_value extra_feature_value market_value " +
-      "assessed_value exemptions exemption_value taxable_value taxable_value_school homestead",
+    "value_year value_status land_value building_value extra_feature_value classified_land_value " +
+      "market_value classified_use_value assessment_cap_value assessed_value exemptions exemption_value " +
+      "taxable_value taxable_value_school homestead",
   ],
   [
     "Tax and sale",
-    "tax_account tax_year tax_amount tax_due delinquent delinquent_years last_sale_date " +
-      "last_sale_price last_sale_instrument last_sale_book_page",
+    "tax_account alternate_id tax_district millage_rate tax_year tax_amount tax_due delinquent " +
+      "delinquent_years last_sale_date last_sale_price last_sale_instrument last_sale_book_page",
   ],
 ].map(([title, names]) => [title, names.split(" ")]);
 const LISTS = [
@@ -32,10 +34,33 @@ const LISTS = [
   ["buildings", "Buildings"],
 ];
 const KNOWN_ELSEWHERE = new Set(["parcel_id", "state", "county", "platform", "scraped_at", "source_url"]);
-const MONEY = /(_value|_amount|_price|_bid|^price|^value|^premium|tax_due|taxable_value_school)$/;
+const MONEY = /(_value|_amount|_price|_bid|^surplus|^price|^value|^premium|tax_due|taxable_value_school)$/;
 const PLAIN_NUMBER = /(year|code|zip|latitude|longitude|number|installment)/;
 
-export function sections(record) {
+const OF_THE_SCRAPE = new Set([
+  ...KNOWN_ELSEWHERE,
+  "parcel_id_norm",
+  "raw_html_hash",
+  "parser_version",
+  "record_kind",
+  "county_fips",
+]);
+
+// The fields for which two of the records have values that do not read the same.
+export function differences(records) {
+  const names = new Set(records.flatMap(Object.keys));
+  const isList = (name) => LISTS.some(([list]) => list === name);
+  return new Set(
+    [...names].filter((name) => {
+      if (OF_THE_SCRAPE.has(name) || isList(name)) return false;
+      const given = records.map((record) => record[name]).filter((value) => !isNothing(value));
+      return new Set(given.map((value) => shown(name, value).toLowerCase())).size > 1;
+    }),
+  );
+}
+
+// Fields in `differing` are marked.
+export function sections(record, differing) {
   const used = new Set([
     ...SECTIONS.flatMap(([, names]) => names),
     ...LISTS.map(([name]) => name),
@@ -43,7 +68,7 @@ export function sections(record) {
   ]);
   const others = Object.keys(record).filter((name) => !used.has(name));
   const blocks = [...SECTIONS, ["Other", others]]
-    .map(([title, names]) => fieldList(title, names, record))
+    .map(([title, names]) => fieldList(title, names, record, differing))
     .filter(Boolean);
   return h("div", { class: "fields" }, blocks);
 }
@@ -58,11 +83,16 @@ export const lists = (record) =>
     ),
   );
 
-function fieldList(title, names, record) {
-  const said = names.filter((name) => !isNothing(record[name]));
-  if (!said.length) return null;
-  const rows = said.map((name) =>
-    h("div", null, h("dt", null, words(name)), h("dd", null, shown(name, record[name]))),
+function fieldList(title, names, record, differing) {
+  const given = names.filter((name) => !isNothing(record[name]));
+  if (!given.length) return null;
+  const rows = given.map((name) =>
+    h(
+      "div",
+      null,
+      h("dt", null, words(name)),
+      h("dd", null, shown(name, record[name]), differing.has(name) ? [" ", badge("warn", "differs")] : null),
+    ),
   );
   return h(
     "section",
@@ -108,12 +138,12 @@ export function shown(name, value) {
     if (MONEY.test(name)) return money(value);
     return PLAIN_NUMBER.test(name) ? String(value) : Number.isInteger(value) ? number(value) : String(value);
   }
-  if (Array.isArray(value) && value.every((one) => typeof one !== "object"))
+  if (Array.isArray(value) && value.every((item) => typeof item !== "object"))
     return value.join(name === "mailing_lines" ? ", " : "; ");
   if (typeof value === "string") return value;
-  const members = Array.isArray(value) ? value.map((one) => ["", one]) : Object.entries(value);
+  const members = Array.isArray(value) ? value.map((item) => ["", item]) : Object.entries(value);
   return members
-    .filter(([, one]) => !isNothing(one))
-    .map(([key, one]) => `${key ? `${words(key)} ` : ""}${shown(key, one)}`)
+    .filter(([, item]) => !isNothing(item))
+    .map(([key, item]) => `${key ? `${words(key)} ` : ""}${shown(key, item)}`)
     .join(", ");
 }

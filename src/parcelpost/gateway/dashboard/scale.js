@@ -1,4 +1,4 @@
-// Where things stand in a chart. Pure.
+// Positions and scales of a chart. Pure functions.
 
 const STEPS = [1, 2, 2.5, 5, 10];
 const MINUTE_STEPS = [5, 10, 15, 30, 60, 120, 180, 240, 360];
@@ -8,7 +8,7 @@ export function marks(largest, wanted = 4) {
   if (largest <= 0) return [0, 1];
   const rough = largest / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * STEPS.find((one) => one * power >= rough * 0.999);
+  const step = power * STEPS.find((factor) => factor * power >= rough * 0.999);
   const count = Math.ceil(largest / step - 1e-9);
   return Array.from({ length: count + 1 }, (_, place) => Number((place * step).toPrecision(12)));
 }
@@ -16,11 +16,11 @@ export function marks(largest, wanted = 4) {
 // Round moments (ms) of the local day between two moments, not more than `most`.
 export function moments(from, to, most) {
   const minutes = (to - from) / 60_000;
-  const step = (MINUTE_STEPS.find((one) => minutes / one <= most) ?? 720) * 60_000;
+  const step = (MINUTE_STEPS.find((length) => minutes / length <= most) ?? 720) * 60_000;
   const zone = new Date(from).getTimezoneOffset() * 60_000;
-  const found = [];
-  for (let at = Math.ceil((from - zone) / step) * step + zone; at <= to; at += step) found.push(at);
-  return found;
+  const times = [];
+  for (let at = Math.ceil((from - zone) / step) * step + zone; at <= to; at += step) times.push(at);
+  return times;
 }
 
 const ENDS = ["done", "not_found", "failed", "expired", "dead"];

@@ -1,10 +1,11 @@
-// Search for parcels or liens. Only the response to the latest request is shown.
+// Search for parcels, liens and tasks that ended without a record. Only the response to the latest request is shown.
 
 import { ask, save, token } from "./api.js";
 import { h, on, patch } from "./dom.js";
 import { plural } from "./format.js";
 import { lienTable, parcelTable } from "./parcels.js";
 import { empty } from "./table.js";
+import { OUTCOMES, taskTable } from "./tasks.js";
 
 const WAIT_MS = 250;
 const PAGE = 50;
@@ -15,14 +16,62 @@ const KINDS = {
     table: parcelTable,
     latest: "/v1/parcels/latest",
     none: "No parcels yet. They appear here as soon as a worker delivers one.",
+    fields: (query) => [...placeFields(query), select(query, "delinquent", "Delinquent", YES_OR_NO)],
   },
   liens: {
     title: "Liens",
     table: lienTable,
     latest: "/v1/liens/latest",
     none: "No liens yet. They appear here with their parcels.",
+    fields: (query) => [
+      ...placeFields(query),
+      field(query, "lien_status", "Status", { type: "text" }),
+      field(query, "min_amount", "From $", AMOUNT),
+      field(query, "max_amount", "To $", AMOUNT),
+    ],
+  },
+  tasks: {
+    title: "Tasks",
+    table: taskTable,
+    latest: "/v1/tasks",
+    none: "No matching tasks.",
+    fields: (query) => [select(query, "state", "Outcome", OUTCOMES), platformField(query)],
   },
 };
+const YES_OR_NO = [
+  ["", "any"],
+  ["true", "yes"],
+  ["false", "no"],
+];
+const AMOUNT = { inputmode: "decimal", pattern: "[0-9]+([.][0-9]{1,2})?" };
+
+const labelled = (label, input, style = "") => h("label", { class: `field ${style}` }, h("span", null, label), input);
+
+const field = (query, name, label, attributes) =>
+  labelled(
+    label,
+    h("input", { name, value: query.get(name) ?? "", autocomplete: "off", spellcheck: "false", ...attributes }),
+    attributes.class,
+  );
+
+const select = (query, name, label, options) =>
+  labelled(
+    label,
+    h(
+      "select",
+      { name },
+      options.map(([value, text]) => h("option", { value, selected: (query.get(name) ?? "") === value }, text)),
+    ),
+  );
+
+const platformField = (query) => field(query, "platform", "Platform", { type: "text", maxlength: 200 });
+
+const placeFields = (query) => [
+  field(query, "q", "Parcel number, owner or address", { type: "search", class: "grow", maxlength: 200 }),
+  field(query, "state", "State", { type: "text", maxlength: 40, class: "brief" }),
+  field(query, "county", "County", { type: "text", maxlength: 200 }),
+  platformField(query),
+];
 
 export class SearchPage {
   constructor(page, kind, query) {
@@ -31,7 +80,7 @@ export class SearchPage {
     this.count = h("p", { class: "count", role: "status" });
     this.more = h("button", { type: "button", hidden: true }, "Show more");
     this.exports = h("p", { class: "exports" });
-    this.form = this.fields(query);
+    this.form = h("form", { class: "search", role: "search" }, this.fields(query));
     this.root = h(
       "div",
       { class: "page" },
@@ -47,56 +96,6 @@ export class SearchPage {
     );
     this.listen();
     this.search();
-  }
-
-  fields(query) {
-    const field = (name, label, attributes) =>
-      h(
-        "label",
-        { class: `field ${attributes.class ?? ""}` },
-        h("span", null, label),
-        h("input", {
-          name,
-          value: query.get(name) ?? "",
-          autocomplete: "off",
-          spellcheck: "false",
-          ...attributes,
-        }),
-      );
-    const answers = [
-      ["", "any"],
-      ["true", "yes"],
-      ["false", "no"],
-    ];
-    const delinquent = h(
-      "label",
-      { class: "field" },
-      h("span", null, "Delinquent"),
-      h(
-        "select",
-        { name: "delinquent" },
-        answers.map(([value, text]) =>
-          h("option", { value, selected: (query.get("delinquent") ?? "") === value }, text),
-        ),
-      ),
-    );
-    const own =
-      this.kind === "liens"
-        ? [
-            field("lien_status", "Status", { type: "text" }),
-            field("min_amount", "From $", { inputmode: "decimal", pattern: "[0-9]+([.][0-9]{1,2})?" }),
-            field("max_amount", "To $", { inputmode: "decimal", pattern: "[0-9]+([.][0-9]{1,2})?" }),
-          ]
-        : [delinquent];
-    return h(
-      "form",
-      { class: "search", role: "search" },
-      field("q", "Parcel number, owner or address", { type: "search", class: "grow", maxlength: 200 }),
-      field("state", "State", { type: "text", maxlength: 40, class: "brief" }),
-      field("county", "County", { type: "text", maxlength: 200 }),
-      field("platform", "Platform", { type: "text", maxlength: 200 }),
-      own,
-    );
   }
 
   listen() {
@@ -117,6 +116,14 @@ export class SearchPage {
         this.page.failed(error),
       );
     });
+  }
+
+  get isTasks() {
+    return this.kind === "tasks";
+  }
+
+  get isFiltered() {
+    return !this.isTasks && this.asked().size > 0;
   }
 
   asked() {
@@ -142,19 +149,19 @@ export class SearchPage {
         },
         form.toUpperCase(),
       );
-    patch(this.exports, "Export ", download("csv"), " ", download("jsonl"));
+    if (!this.isTasks) patch(this.exports, "Export ", download("csv"), " ", download("jsonl"));
     this.load(null);
   }
 
-  async load(cursor) {
+  async load(cursor, isRefresh = false) {
     this.asking?.abort();
     this.asking = new AbortController();
     const { signal } = this.asking;
     const query = this.asked();
-    const path = query.size ? `/v1/${this.kind}` : this.latest;
+    const path = this.isFiltered ? `/v1/${this.kind}` : this.latest;
     query.set("limit", PAGE);
     if (cursor) query.set("cursor", cursor);
-    this.results.setAttribute("aria-busy", "true");
+    if (!isRefresh) this.results.setAttribute("aria-busy", "true");
     try {
       const answer = await ask(`${path}?${query}`, { signal });
       this.found = [...(cursor ? this.found : []), ...answer[this.kind]];
@@ -167,20 +174,21 @@ export class SearchPage {
     }
   }
 
-  counted(filtered) {
-    const found = plural(this.found.length, this.kind.slice(0, -1));
-    return `${filtered ? "" : "The latest "}${found}${this.next ? " and more" : ""}`;
+  counted() {
+    const count = plural(this.found.length, this.kind.slice(0, -1)) + (this.next ? " and more" : "");
+    if (this.isTasks) return `${count}. ${OUTCOMES.find(([value]) => value === this.asked().get("state"))[2]}`;
+    if (!this.found.length) return this.isFiltered ? "No results" : "";
+    return this.isFiltered ? count : `The latest ${count}`;
   }
 
   show() {
-    const filtered = this.asked().size > 0;
     this.more.hidden = !this.next;
     this.exports.hidden = false;
-    this.count.textContent = this.found.length ? this.counted(filtered) : filtered ? "No results" : "";
-    const nothing = filtered
+    this.count.textContent = this.counted();
+    const nothing = this.isFiltered
       ? [
           h("p", null, "No matches. Try fewer words or another state."),
-          h("a", { href: `#/${this.kind}`, "data-clear": true }, "Show all"),
+          h("a", { href: `#/${this.kind}` }, "Show all"),
         ]
       : h("p", null, this.none);
     patch(this.results, this.found.length ? this.table(this.found) : empty(nothing));
@@ -202,11 +210,11 @@ export class SearchPage {
     }
   }
 
-  // Called after every successful poll: repeats a request that failed.
+  // Called after every successful poll: repeats a request that failed, and refreshes the first page of tasks.
   update() {
-    if (!this.retry) return;
+    if (!this.retry && !(this.isTasks && this.found.length <= PAGE)) return;
+    this.load(null, !this.retry);
     this.retry = false;
-    this.load(null);
   }
 
   leave() {

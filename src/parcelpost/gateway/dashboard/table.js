@@ -1,4 +1,4 @@
-// Tables that become cards where the screen is narrow, and the states between: nothing here, nothing yet.
+// Tables, which become cards on narrow screens, and other parts that several pages share.
 
 import { h } from "./dom.js";
 
@@ -27,7 +27,7 @@ export function table(caption, columns, rows) {
   );
 }
 
-// A hyphen in a number or a date is no place to break a line, unless the text is long.
+// Do not break lines at hyphens in numbers and dates, unless the text is long.
 export const whole = (text) => (String(text).length <= 24 ? "whole" : "");
 
 export const badge = (tone, text) => h("span", { class: `badge ${tone}` }, text);

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
 from parcelpost.gateway.models import (
     ActivityRow,
     AddCounts,
-    EndedTask,
     ExpiredLeases,
     Grant,
     IngestedResult,
@@ -24,6 +23,7 @@ from parcelpost.gateway.models import (
     ParcelRow,
     QueueRow,
     RecordVersion,
+    SourceKey,
     StoreOutcome,
     TaskOutcome,
     TaskRow,
@@ -67,12 +67,12 @@ class Ledger(Protocol):
 
     async def ended_tasks(
         self, state: str, platform: str, most: int, before: tuple[datetime, int] | None = None
-    ) -> Sequence[EndedTask]:
+    ) -> Sequence[TaskRow]:
         """Returns tasks that ended as 'not_found', 'failed' or 'dead', the most recent first; '' means all platforms.
-        With `before`, those that ended before that time and sequence number.
+        With `before`, those that ended before that time and sequence number. Without their leases.
         """
 
-    async def requeue(self, states: Sequence[str], platform: str, now: datetime) -> int:
+    async def requeue(self, states: Sequence[str], platform: str) -> int:
         """Queues ended tasks in these states again, with a fresh number of attempts. Returns how many."""
 
     # Results
@@ -89,10 +89,13 @@ class Ledger(Protocol):
     async def store(self, results: Sequence[IngestedResult], worker_id: str, now: datetime) -> Sequence[StoreOutcome]:
         """Stores all results in one transaction (one round trip), whoever holds their tasks, and completes the tasks.
 
-        Returns one outcome for each, in order. An older scrape never replaces a newer one. A task has one result per
-        parcel: the same one (by idempotency key) or an older one is a duplicate; a newer one replaces it, as does a
-        different one of the same millisecond, which is the same page parsed again. If two tasks scraped a parcel in the
-        same millisecond, the one with the greater id counts as newer, in whatever order they arrive.
+        Returns one outcome for each, in order. An older scrape of a source never replaces a newer one. A task has one
+        result per source: the same one (by idempotency key) or an older one is a duplicate; a newer one replaces it, as
+        does a different one of the same millisecond, which is the same page parsed again. If two tasks scraped a source
+        in the same millisecond, the one with the greater id counts as newer, in whatever order they arrive.
+
+        A parcel and its liens are merged from the newest scrape of each source: each field from the newest source that
+        has a value for it. A lien stays as long as one source shows it.
         """
 
     # The fleet
@@ -159,8 +162,11 @@ class Ledger(Protocol):
     async def parcels(self, wanted: ParcelFilter, after: ParcelKey | None, most: int) -> Sequence[ParcelRow]:
         """Returns parcels ordered by key, after the given one."""
 
-    async def records(self, wanted: ParcelFilter, after: ParcelKey | None, most: int) -> Sequence[ParcelRecord]:
-        """The same with their records: at least one, then up to a few megabytes. Empty: none is left."""
+    async def records(self, wanted: ParcelFilter, after: SourceKey | None, most: int) -> Sequence[ParcelRecord]:
+        """Returns one for each source that matches, ordered by key: at least one, then up to a few megabytes.
+
+        Empty: none is left.
+        """
 
     async def latest_parcels(
         self, wanted: ParcelFilter, most: int, before: tuple[datetime, int] | None = None
@@ -169,23 +175,23 @@ class Ledger(Protocol):
 
     async def parcel(self, key: ParcelKey) -> ParcelRow | None: ...
 
-    async def record(self, key: ParcelKey) -> ParcelRecord | None: ...
+    async def record(self, key: SourceKey) -> ParcelRecord | None: ...
 
     async def versions(
-        self, key: ParcelKey, most: int, before: tuple[datetime, str] | None = None
+        self, key: SourceKey, most: int, before: tuple[datetime, str] | None = None
     ) -> Sequence[RecordVersion]:
-        """Returns a parcel's scrapes, newest first, or those before that time and task; limited like `records`."""
+        """Returns a source's scrapes, newest first, or those before that time and task; limited like `records`."""
 
     async def has_page(self, key: ParcelKey, raw_sha256: str) -> bool:
         """Whether a scrape of this parcel refers to that page."""
 
-    async def liens(self, wanted: ParcelFilter, after: tuple[ParcelKey, int] | None, most: int) -> Sequence[LienRow]:
-        """Returns liens that match status and amount themselves, ordered by parcel and position."""
+    async def liens(self, wanted: ParcelFilter, after: tuple[ParcelKey, str] | None, most: int) -> Sequence[LienRow]:
+        """Returns liens that match status and amount themselves, ordered by parcel and key."""
 
     async def latest_liens(
-        self, wanted: ParcelFilter, most: int, before: tuple[datetime, int, int] | None = None
+        self, wanted: ParcelFilter, most: int, before: tuple[datetime, int, str] | None = None
     ) -> Sequence[LienRow]:
-        """Returns liens of the most recently received parcels, or those after that parcel and position."""
+        """Returns liens of the most recently received parcels, or those after that parcel and key."""
 
     # Maintenance
 
@@ -215,11 +221,11 @@ class BatchEntry(Struct, frozen=True, gc=False):
 
     @property
     def age(self) -> tuple[datetime, str]:
-        """Orders two scrapes of a parcel, in whatever order they arrive."""
+        """Orders two scrapes of a source, in whatever order they arrive."""
         return self.scraped_at, self.result.task_id
 
     def replaces(self, other: BatchEntry) -> bool:
-        """Whether this result replaces an earlier one of the same task and parcel. At the same time: the same page,
+        """Whether this result replaces an earlier one of the same task and source. At the same time: the same page,
         parsed again.
         """
         if self.scraped_at == other.scraped_at:
@@ -229,9 +235,11 @@ class BatchEntry(Struct, frozen=True, gc=False):
 
 class DedupedBatch(Struct, frozen=True):
     entries: list[BatchEntry]
-    """The newest of each task and parcel, ordered by parcel and task; the others are duplicates."""
-    newest: dict[ParcelKey, BatchEntry]
-    """Of each parcel, ordered by key."""
+    """The newest of each task and source, ordered by source and task; the others are duplicates."""
+    newest: dict[SourceKey, BatchEntry]
+    """Of each source, ordered by key."""
+    leading: dict[ParcelKey, BatchEntry]
+    """The newest of each parcel, ordered by key."""
 
     @property
     def task_ids(self) -> list[str]:
@@ -239,19 +247,28 @@ class DedupedBatch(Struct, frozen=True):
 
 
 def dedupe(batch: Sequence[IngestedResult]) -> DedupedBatch:
-    kept: dict[tuple[ParcelKey, str], BatchEntry] = {}
+    kept: dict[tuple[SourceKey, str], BatchEntry] = {}
     for place, result in enumerate(batch):
         entry = BatchEntry(place, result, truncate_to_ms(result.scraped_at))
-        earlier = kept.get(key := (result.parcel, result.task_id))
+        earlier = kept.get(key := (result.source, result.task_id))
         if earlier is None or entry.replaces(earlier):
             kept[key] = entry
     entries = [kept[key] for key in sorted(kept)]
-    newest: dict[ParcelKey, BatchEntry] = {}
+    newest: dict[SourceKey, BatchEntry] = {}
+    leading: dict[ParcelKey, BatchEntry] = {}
     for entry in entries:
-        rival = newest.get(entry.result.parcel)
-        if rival is None or entry.age > rival.age:
-            newest[entry.result.parcel] = entry
-    return DedupedBatch(entries, newest)
+        _keep_newest(newest, entry.result.source, entry)
+        _keep_newest(leading, entry.result.source.parcel, entry)
+    return DedupedBatch(entries, newest, leading)
+
+
+K = TypeVar("K")
+
+
+def _keep_newest(newest: dict[K, BatchEntry], key: K, entry: BatchEntry) -> None:
+    rival = newest.get(key)
+    if rival is None or entry.age > rival.age:
+        newest[key] = entry
 
 
 def truncate_to_ms(moment: datetime) -> datetime:

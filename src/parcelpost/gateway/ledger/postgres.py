@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import asyncpg
+from msgspec.structs import astuple
 
 from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput, InvalidSettings, LedgerError, LedgerUnavailable, ParcelpostError
@@ -28,7 +29,6 @@ from parcelpost.gateway.ledger.sql import (
     RELEASE_WORKER_ID,
     WORKER_ID_OWNER,
     SqlLedger,
-    prune_statements,
 )
 from parcelpost.gateway.models import (
     OFFLINE_AFTER,
@@ -71,7 +71,7 @@ _UNAVAILABLE_CLASSES = {
 _FAILURES = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # used between the server's last word and the end of its connection
+    asyncpg.InternalClientError,  # raised while the server closes the connection
     OSError,
     TimeoutError,
     UnicodeEncodeError,
@@ -93,7 +93,7 @@ async def connect(url: str, now: datetime) -> AsyncIterator[asyncpg.Pool[asyncpg
 
 
 async def _pool(url: str) -> asyncpg.Pool[asyncpg.Record]:
-    logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # its tracebacks while the database is away; events say so
+    logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # its tracebacks during an outage; events report it
     try:
         return await asyncpg.create_pool(
             url,
@@ -103,7 +103,7 @@ async def _pool(url: str) -> asyncpg.Pool[asyncpg.Record]:
             command_timeout=_STATEMENT_SECONDS,
             server_settings=_SERVER_SETTINGS,
         )
-    except ValueError as error:  # the driver's own words about an address that it cannot read
+    except ValueError as error:  # the driver's message for an invalid address
         raise InvalidSettings(f"server.database: {error}") from error
 
 
@@ -132,21 +132,21 @@ def translate_errors() -> Iterator[None]:
 
 
 def _translate(error: Exception) -> Exception:
-    what = f"PostgreSQL: {str(error) or type(error).__name__}"
+    message = f"PostgreSQL: {str(error) or type(error).__name__}"
     if isinstance(error, asyncpg.PostgresError):
-        return _of_state(error, error.sqlstate or "", what)
+        return _of_state(error, error.sqlstate or "", message)
     if isinstance(error, ValueError):  # found by the driver: half a character, a number beyond 64 bits
-        return InvalidInput(f"a value that the ledger cannot hold: {error}")
-    return LedgerUnavailable(what)
+        return InvalidInput(f"the ledger cannot store a value: {error}")
+    return LedgerUnavailable(message)
 
 
-def _of_state(error: Exception, state: str, what: str) -> Exception:
+def _of_state(error: Exception, state: str, message: str) -> Exception:
     if state[:2] in _UNAVAILABLE_CLASSES or state == _READ_ONLY:
-        return LedgerUnavailable(what)
+        return LedgerUnavailable(message)
     if state[:2] in ("22", "54"):  # no such text or number; too long for an index
-        return InvalidInput(f"a value that the ledger cannot hold: {error}")
+        return InvalidInput(f"the ledger cannot store a value: {error}")
     if state[:2] in ("28", "3D", "3F") or state == "42501":
-        return LedgerError(what, hint="check the user, its rights and the database's name in server.database")
+        return LedgerError(message, hint="check the user, its permissions and the database name in server.database")
     return error
 
 
@@ -193,13 +193,7 @@ SET state = decided.state, error = $6, ended_at = CASE WHEN decided.state = 'que
 FROM decided WHERE t.seq = decided.seq RETURNING t.platform, t.state
 """
 
-_REQUEUE_TASKS = """
-UPDATE tasks SET state = 'queued', attempts = 0, ended_at = NULL, error = NULL
-WHERE ended_at IS NOT NULL AND state = ANY ($1::text[]) AND ($2 = '' OR platform = $2)
-"""
-
-
-# Leases that somebody ends just now are not waited for. $6: whether to extend any, $7: whether it leaves, $8: commands
+# Leases that are being ended are not waited for. $6: whether to extend any, $7: whether it leaves, $8: commands
 # that were ordered before then are dropped.
 _RECORD_HEARTBEAT = """
 WITH known AS (
@@ -215,11 +209,6 @@ WITH known AS (
     DELETE FROM commands WHERE worker_id = $1 RETURNING command_id, command, created_at
 )
 SELECT command FROM taken WHERE created_at >= $8 AND NOT $7 ORDER BY command_id
-"""
-
-_ADD_COMMANDS = """
-INSERT INTO commands (worker_id, command, created_at)
-SELECT worker_id, $1, $2 FROM workers WHERE $3 IN (worker_id, '') AND last_seen_at >= $4 AND NOT leaving
 """
 
 # Large tables are estimated, as their last vacuum saw them.
@@ -238,8 +227,8 @@ FROM estimates
 """
 
 
-_ENTRY_ARRAYS = 19
-_LIEN_ARRAYS = 10
+_ENTRY_ARRAYS = 21
+_LIEN_ARRAYS = 11
 
 _STORE_RESULTS = (
     f"SELECT answer FROM store_results({', '.join(f'${n}' for n in range(1, 3 + _ENTRY_ARRAYS + _LIEN_ARRAYS))})"
@@ -247,10 +236,10 @@ _STORE_RESULTS = (
 
 
 def result_arrays(batch: DedupedBatch) -> list[Sequence[Any]]:
-    """By column: all entries, then the liens of those that are newest for their parcel."""
-    entries = [_entry_values(entry, _is_newest(batch, entry)) for entry in batch.entries]
+    """By column: all entries, then the liens of those that are newest for their source."""
+    entries = [_entry_values(entry, batch) for entry in batch.entries]
     liens = [
-        (place, position, *rows.lien_values(lien))
+        (place, position, lien.key or None, *rows.lien_values(lien))
         for place, entry in enumerate(batch.entries, 1)
         if _is_newest(batch, entry)
         for position, lien in enumerate(entry.result.search_fields.liens)
@@ -259,18 +248,16 @@ def result_arrays(batch: DedupedBatch) -> list[Sequence[Any]]:
 
 
 def _is_newest(batch: DedupedBatch, entry: BatchEntry) -> bool:
-    return batch.newest[entry.result.parcel] is entry
+    return batch.newest[entry.result.source] is entry
 
 
-def _entry_values(entry: BatchEntry, is_newest: bool) -> tuple[Any, ...]:
-    result, key, search_fields = entry.result, entry.result.parcel, entry.result.search_fields
+def _entry_values(entry: BatchEntry, batch: DedupedBatch) -> tuple[Any, ...]:
+    result, key, search_fields = entry.result, entry.result.source, entry.result.search_fields
     return (
-        key.platform,
-        key.state,
-        key.county,
-        key.parcel_id,
+        *astuple(key),
         result.task_id,
-        is_newest,
+        batch.leading[key.parcel] is entry,
+        _is_newest(batch, entry),
         entry.scraped_at,
         result.late,
         result.parse_duration_ms,
@@ -309,32 +296,29 @@ class PostgresLedger(SqlLedger):
     async def grant(
         self, worker_id: str, platforms: Sequence[str], capacity: int, now: datetime, until: datetime
     ) -> Sequence[Grant]:
-        found = await self._fetch(_GRANT_TASKS, worker_id, sorted(set(platforms)), capacity, now, until)
-        return [rows.grant(row, row[6], until) for row in found]
+        granted = await self._fetch(_GRANT_TASKS, worker_id, sorted(set(platforms)), capacity, now, until)
+        return [rows.grant(row, row[6], until) for row in granted]
 
     async def expire_leases(self, now: datetime, most: int) -> ExpiredLeases:
-        over = await self._fetch(_EXPIRE_LEASES, now, most, EXPIRED_ERROR)
-        queued = [platform for platform, state in over if state == TaskState.QUEUED]
-        return ExpiredLeases(queued, [platform for platform, state in over if state == TaskState.DEAD])
+        expired = await self._fetch(_EXPIRE_LEASES, now, most, EXPIRED_ERROR)
+        queued = [platform for platform, state in expired if state == TaskState.QUEUED]
+        return ExpiredLeases(queued, [platform for platform, state in expired if state == TaskState.DEAD])
 
     async def end_task(
         self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime, not_found: bool = False
     ) -> TaskOutcome | None:
-        how = lease_ending(error, again, not_found)
-        found = await self._fetch(_END_TASK, task_id, worker_id, *how, error, now)
-        return TaskOutcome(found[0][0], TaskState(found[0][1])) if found else None
-
-    async def requeue(self, states: Sequence[str], platform: str, now: datetime) -> int:
-        return await self._change(_REQUEUE_TASKS, states, platform)
+        ending = lease_ending(error, again, not_found)
+        ended = await self._fetch(_END_TASK, task_id, worker_id, *ending, error, now)
+        return TaskOutcome(ended[0][0], TaskState(ended[0][1])) if ended else None
 
     async def store(self, results: Sequence[IngestedResult], worker_id: str, now: datetime) -> Sequence[StoreOutcome]:
-        answers = [StoreOutcome.DUPLICATE] * len(results)
+        outcomes = [StoreOutcome.DUPLICATE] * len(results)
         batch = dedupe(results)
         if batch.entries:
-            found = await self._fetch(_STORE_RESULTS, worker_id, now, *result_arrays(batch))
-            for entry, (answer,) in zip(batch.entries, found, strict=True):
-                answers[entry.place] = StoreOutcome(answer)
-        return answers
+            stored = await self._fetch(_STORE_RESULTS, worker_id, now, *result_arrays(batch))
+            for entry, (outcome,) in zip(batch.entries, stored, strict=True):
+                outcomes[entry.place] = StoreOutcome(outcome)
+        return outcomes
 
     async def claim_worker_id(
         self, worker_id: str, token: str, names: Collection[str], most: int, now: datetime, idle_before: datetime
@@ -365,23 +349,13 @@ class PostgresLedger(SqlLedger):
     ) -> Sequence[str]:
         text = rows.encode(heartbeat).decode()
         holds = (until, oldest_grant, not heartbeat.holds_nothing)
-        found = await self._fetch(
+        commands = await self._fetch(
             _RECORD_HEARTBEAT, heartbeat.worker_id, text, now, *holds, heartbeat.leaving, now - OFFLINE_AFTER
         )
-        return [command for (command,) in found]
-
-    async def add_command(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
-        return await self._change(_ADD_COMMANDS, command, now, worker_id, alive_since)
+        return [command for (command,) in commands]
 
     async def counts(self) -> Mapping[str, int]:
         return dict(await self._fetch(_COUNTS))
-
-    async def prune(self, ended_before: datetime, silent_before: datetime, most: int) -> int:
-        removed = 0
-        for statement, before in prune_statements(ended_before, silent_before):
-            if removed < most:
-                removed += await self._change(numbered(statement), before, most - removed)
-        return removed
 
     async def check(self) -> None:
         await self._fetch("SELECT 1")
@@ -396,8 +370,8 @@ class PostgresLedger(SqlLedger):
         return await _with_retries(lambda: self._pool.fetch(sql, *args))
 
     async def _change(self, sql: str, *args: Any) -> int:
-        """Returns how many rows changed: the last word of `INSERT 0 5`."""
-        return int((await _with_retries(lambda: self._pool.execute(sql, *args))).split()[-1])
+        """PostgreSQL reports the number of rows as the last word of `INSERT 0 5`."""
+        return int((await _with_retries(lambda: self._pool.execute(numbered(sql), *args))).split()[-1])
 
 
 async def _with_retries(run: Callable[[], Awaitable[T]]) -> T:

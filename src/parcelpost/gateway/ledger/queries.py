@@ -5,16 +5,19 @@ Parameters are written `?`; `numbered` turns them into PostgreSQL's `$1`. Times 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import count
 from typing import Any, Protocol
 
+from msgspec.structs import astuple
+
 from parcelpost.gateway.ledger import rows
 from parcelpost.gateway.ledger.rows import TASK_COLUMNS, Row
 from parcelpost.gateway.models import (
-    EndedTask,
+    MAX_SOURCES,
     IngestedResult,
     KnownTask,
     LienRow,
@@ -24,13 +27,14 @@ from parcelpost.gateway.models import (
     ParcelRow,
     QueueRow,
     RecordVersion,
+    SourceKey,
     TaskRow,
 )
 
 
 @cache
 def numbered(sql: str) -> str:
-    """With `$1`, `$2`, ... for each `?`. No statement of ours has a question mark in a literal."""
+    """Replaces each `?` by `$1`, `$2`, ... Our statements have no question marks in literals."""
     first, *rest = sql.split("?")
     return first + "".join(f"${number}{part}" for number, part in zip(count(1), rest, strict=False))
 
@@ -41,9 +45,9 @@ def like_pattern(word: str) -> str:
     return f"%{escaped}%"
 
 
-def search_text(*context: str) -> str:
-    """Returns the text that `containing` matches: one line per part."""
-    return "\n".join(map(_fold, context))
+def search_text(*parts: str) -> str:
+    """Returns the text that `like_pattern` is matched against: one line per part."""
+    return "\n".join(map(_fold, parts))
 
 
 def _fold(text: str) -> str:
@@ -57,9 +61,10 @@ def is_matchable(value: Any) -> bool:
     return "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
-KEY = "p.platform, p.state, p.county, p.parcel_id"
+KEY = "p.state, p.county, p.parcel_norm"
+_SOURCE_KEY = f"{KEY}, s.platform, s.parcel_id"
 
-_OWNER_PART = "\n{}\n"  # of parcels.search: number, owner and address, a line each
+_OWNER_PART = "\n{}\n"  # of sources.search: number, owner and address, a line each
 
 
 class Conditions:
@@ -67,108 +72,136 @@ class Conditions:
 
     def __init__(self) -> None:
         self.args: list[Any] = []
-        self._context: list[str] = []
+        self._parts: list[str] = []
 
     def add(self, part: str, *args: Any) -> None:
-        self._context.append(part)
+        self._parts.append(part)
         self.args += args
 
     def __str__(self) -> str:
-        return " AND ".join(self._context) or "1 = 1"
+        return " AND ".join(self._parts) or "1 = 1"
 
 
 def parcel_conditions(wanted: ParcelFilter, after: ParcelKey | None = None) -> Conditions:
-    found = Conditions()
-    _add_parcel_conditions(found, wanted)
+    conditions = Conditions()
+    _add_parcel_conditions(conditions, wanted)
+    _add_existing_source(conditions, wanted)
+    _add_existing_lien(conditions, wanted)
+    if after is not None:
+        conditions.add(f"({KEY}) > (?, ?, ?)", *astuple(after))
+    return conditions
+
+
+def record_conditions(wanted: ParcelFilter, after: SourceKey | None) -> Conditions:
+    """Of a parcel and one of its sources."""
+    conditions = Conditions()
+    _add_parcel_conditions(conditions, wanted)
+    _add_source_conditions(conditions, wanted)
+    _add_existing_lien(conditions, wanted)
+    if after is not None:
+        conditions.add(f"({KEY}) >= (?, ?, ?)", *astuple(after.parcel))  # uses the index
+        conditions.add(f"({_SOURCE_KEY}) > (?, ?, ?, ?, ?)", *astuple(after))
+    return conditions
+
+
+def source_condition(key: SourceKey) -> Conditions:
+    conditions = Conditions()
+    conditions.add(f"({_SOURCE_KEY}) = (?, ?, ?, ?, ?)", *astuple(key))
+    return conditions
+
+
+def lien_conditions(wanted: ParcelFilter, after: tuple[ParcelKey, str] | None) -> Conditions:
+    conditions = Conditions()
+    _add_parcel_conditions(conditions, wanted)
+    _add_existing_source(conditions, wanted)
+    _add_lien_conditions(conditions, wanted)
+    if after is not None:
+        key, lien_key = after
+        conditions.add(f"({KEY}) >= (?, ?, ?)", *astuple(key))
+        conditions.add(f"(({KEY}) > (?, ?, ?) OR l.lien_key > ?)", *astuple(key), lien_key)
+    return conditions
+
+
+def _add_parcel_conditions(conditions: Conditions, wanted: ParcelFilter) -> None:
+    for column in ("state", "county"):
+        if value := getattr(wanted, column):
+            conditions.add(f"p.{column} = ?", value)
+    if wanted.delinquent is not None:
+        conditions.add("p.delinquent = ?", wanted.delinquent)
+    if wanted.changed_since is not None:
+        conditions.add("p.received_at >= ?", wanted.changed_since)
+
+
+def _add_source_conditions(conditions: Conditions, wanted: ParcelFilter) -> None:
+    if wanted.platform:
+        conditions.add("s.platform = ?", wanted.platform)
+    if wanted.owner:
+        conditions.add("s.search LIKE ? ESCAPE '!'", f"%{_OWNER_PART.format(like_pattern(wanted.owner))}%")
+    if wanted.search:
+        conditions.add("s.search LIKE ? ESCAPE '!'", like_pattern(wanted.search))
+
+
+def _add_existing_source(conditions: Conditions, wanted: ParcelFilter) -> None:
+    sources = Conditions()
+    _add_source_conditions(sources, wanted)
+    if sources.args:
+        exists = "EXISTS (SELECT 1 FROM sources s WHERE s.parcel_no = p.parcel_no AND "
+        conditions.add(f"{exists}{sources})", *sources.args)
+
+
+def _add_existing_lien(conditions: Conditions, wanted: ParcelFilter) -> None:
     liens = Conditions()
     _add_lien_conditions(liens, wanted)
     if liens.args:
-        exists = "EXISTS (SELECT 1 FROM liens l WHERE l.parcel_no = p.parcel_no AND l.position < p.lien_count AND "
-        found.add(f"{exists}{liens})", *liens.args)
-    if after is not None:
-        found.add(f"({KEY}) > (?, ?, ?, ?)", *key_values(after))
-    return found
+        conditions.add(f"EXISTS (SELECT 1 FROM liens l WHERE l.parcel_no = p.parcel_no AND {liens})", *liens.args)
 
 
-def key_condition(key: ParcelKey) -> Conditions:
-    found = Conditions()
-    found.add(f"({KEY}) = (?, ?, ?, ?)", *key_values(key))
-    return found
-
-
-def lien_conditions(wanted: ParcelFilter, after: tuple[ParcelKey, int] | None) -> Conditions:
-    found = Conditions()
-    _add_parcel_conditions(found, wanted)
-    _add_lien_conditions(found, wanted)
-    if after is not None:
-        key, position = after
-        found.add(f"({KEY}) >= (?, ?, ?, ?)", *key_values(key))
-        found.add(f"(({KEY}) > (?, ?, ?, ?) OR l.position > ?)", *key_values(key), position)
-    return found
-
-
-def _add_parcel_conditions(found: Conditions, wanted: ParcelFilter) -> None:
-    for column in ("platform", "state", "county"):
-        if value := getattr(wanted, column):
-            found.add(f"p.{column} = ?", value)
-    if wanted.owner:
-        found.add("p.search LIKE ? ESCAPE '!'", f"%{_OWNER_PART.format(like_pattern(wanted.owner))}%")
-    if wanted.search:
-        found.add("p.search LIKE ? ESCAPE '!'", like_pattern(wanted.search))
-    if wanted.delinquent is not None:
-        found.add("p.delinquent = ?", wanted.delinquent)
-    if wanted.changed_since is not None:
-        found.add("p.received_at >= ?", wanted.changed_since)
-
-
-def _add_lien_conditions(found: Conditions, wanted: ParcelFilter) -> None:
+def _add_lien_conditions(conditions: Conditions, wanted: ParcelFilter) -> None:
     if wanted.lien_status:
-        found.add("l.status = ?", wanted.lien_status.lower())
+        conditions.add("l.status = ?", wanted.lien_status.lower())
     if wanted.min_lien_cents is not None:
-        found.add("l.amount_cents >= ?", wanted.min_lien_cents)
+        conditions.add("l.amount_cents >= ?", wanted.min_lien_cents)
     if wanted.max_lien_cents is not None:
-        found.add("l.amount_cents <= ?", wanted.max_lien_cents)
-
-
-def key_values(key: ParcelKey) -> tuple[str, str, str, str]:
-    return key.platform, key.state, key.county, key.parcel_id
+        conditions.add("l.amount_cents <= ?", wanted.max_lien_cents)
 
 
 PAGE_CHARS = 8 * 1024 * 1024
 
 
 def bounded_select(columns: str, source: str, conditions: Conditions, order: str) -> str:
-    """`columns` of the first rows that `conditions` leave of `source` (parcels `p` and results `r`), in that order.
+    """Selects `columns` of the first rows of `source` (parcels `p`, sources `s` and results `r`) that match the
+    conditions.
 
-    After those of the conditions it takes two arguments: how many rows at most, and after how many characters of data
-    no other row begins. What a page does not hold is not read into memory: lengths are, one after the other.
+    Takes two more arguments than the conditions: the most rows, and the most characters of data after which no further
+    row starts. Records beyond that are not read into memory, only their lengths.
     """
-    plain = order.replace("p.", "").replace("r.", "")
+    plain = order.replace("p.", "").replace("s.", "").replace("r.", "")
     return f"""
 WITH page AS (
-    SELECT {KEY}, p.parcel_no, r.task_id, r.scraped_at, length(r.data) AS chars
+    SELECT {_SOURCE_KEY}, s.source_no, r.task_id, r.scraped_at, length(r.data) AS chars
     FROM {source} WHERE {conditions} ORDER BY {order} LIMIT ?
 ), counted AS (
-    SELECT parcel_no, task_id,
+    SELECT source_no, task_id,
            sum(chars) OVER (ORDER BY {plain} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS chars_before
     FROM page
 )
 SELECT {columns}
 FROM counted c
-JOIN parcels p ON p.parcel_no = c.parcel_no
-JOIN results r ON r.parcel_no = c.parcel_no AND r.task_id = c.task_id
+JOIN sources s ON s.source_no = c.source_no
+JOIN parcels p ON p.parcel_no = s.parcel_no
+JOIN results r ON r.source_no = c.source_no AND r.task_id = c.task_id
 WHERE coalesce(c.chars_before, 0) < ? ORDER BY {order}
 """
 
 
-_TASK = f"SELECT {TASK_COLUMNS}, state, max_attempts, ended_at, error FROM tasks WHERE task_id = ?"
+_TASK = f"SELECT {TASK_COLUMNS}, state, max_attempts, ended_at, error, seq FROM tasks WHERE task_id = ?"
 
 _WITHOUT_RECORD = f"""
 SELECT {TASK_COLUMNS}, state, max_attempts, ended_at, error, seq FROM tasks
 WHERE state IN ('not_found', 'failed', 'dead') AND state = ?"""  # the first part is the condition of the index
 
 _LEASES = """
-SELECT lease_id, task_id, worker_id, granted_at, expires_at, ended_at, ended_as
+SELECT worker_id, granted_at, expires_at, ended_at, ended_as
 FROM leases WHERE task_id = ? ORDER BY lease_id
 """
 
@@ -193,29 +226,52 @@ SELECT platform, priority, state, count(*), NULL
 FROM tasks WHERE ended_at IS NOT NULL GROUP BY platform, priority, state
 """
 
-_PARCEL_COLUMNS = f"""{KEY}, p.owner, p.situs, p.delinquent, p.tax_due_cents, p.lien_count,
-       p.scraped_at, p.first_seen_at, p.received_at, p.task_id, r.raw_sha256, p.parcel_no"""
-_NEWEST = "parcels p JOIN results r ON r.parcel_no = p.parcel_no AND r.task_id = p.task_id"
-_PARCELS = f"SELECT {_PARCEL_COLUMNS} FROM {_NEWEST} WHERE "
-_RECORDS = f"SELECT {_PARCEL_COLUMNS}, r.data FROM {_NEWEST} WHERE "
+_PARCEL_COLUMNS = f"""{KEY}, p.parcel_id, p.owner, p.situs, p.delinquent, p.tax_due_cents, p.lien_count,
+       p.scraped_at, p.first_seen_at, p.received_at, p.parcel_no"""
+_SOURCE_COLUMNS = f"{_SOURCE_KEY}, s.task_id, s.scraped_at, s.first_seen_at, s.received_at, r.raw_sha256"
+_PARCELS = f"SELECT {_PARCEL_COLUMNS} FROM parcels p WHERE "
+_NEWEST = """parcels p JOIN sources s ON s.parcel_no = p.parcel_no
+JOIN results r ON r.source_no = s.source_no AND r.task_id = s.task_id"""
+_RECORD_COLUMNS = f"{_SOURCE_COLUMNS}, {_PARCEL_COLUMNS}, r.data"
+
+_SOURCES = f"""
+SELECT p.parcel_no, {_SOURCE_COLUMNS}
+FROM (SELECT source_no, row_number() OVER (PARTITION BY parcel_no ORDER BY scraped_at DESC, task_id DESC, source_no)
+             AS place
+      FROM sources WHERE parcel_no IN ({{}})) newest
+JOIN sources s ON s.source_no = newest.source_no
+JOIN parcels p ON p.parcel_no = s.parcel_no
+JOIN results r ON r.source_no = s.source_no AND r.task_id = s.task_id
+WHERE newest.place <= {MAX_SOURCES} ORDER BY p.parcel_no, newest.place
+"""
 
 _VERSION_COLUMNS = """r.task_id, r.worker_id, r.scraped_at, r.received_at, r.late, r.parse_duration_ms,
        r.raw_sha256, r.raw_file, r.data"""
-_VERSIONS = "parcels p JOIN results r ON r.parcel_no = p.parcel_no"
+_VERSIONS = "parcels p JOIN sources s ON s.parcel_no = p.parcel_no JOIN results r ON r.source_no = s.source_no"
 _NEWEST_FIRST = "r.scraped_at DESC, r.task_id DESC"
 
-_KNOWN_SCRAPES = f"""
-SELECT r.idempotency_key, r.scraped_at FROM {_VERSIONS}
-WHERE ({KEY}, r.task_id) IN (VALUES {{}})
+_KNOWN_SCRAPES = """
+WITH asked (state, county, parcel_norm, platform, parcel_id, task_id) AS (VALUES {})
+SELECT r.idempotency_key, r.scraped_at
+FROM asked a
+JOIN parcels p ON p.state = a.state AND p.county = a.county AND p.parcel_norm = a.parcel_norm
+JOIN sources s ON s.parcel_no = p.parcel_no AND s.platform = a.platform AND s.parcel_id = a.parcel_id
+JOIN results r ON r.source_no = s.source_no AND r.task_id = a.task_id
 """
 
-_PAGE = f"SELECT 1 FROM {_VERSIONS} WHERE ({KEY}) = (?, ?, ?, ?) AND r.raw_sha256 = ? LIMIT 1"
+_PAGE = f"SELECT 1 FROM {_VERSIONS} WHERE ({KEY}) = (?, ?, ?) AND r.raw_sha256 = ? LIMIT 1"
 
 _LIENS = f"""
-SELECT {KEY}, l.position, p.owner, p.scraped_at, p.received_at, p.parcel_no, l.certificate_number,
-       l.certificate_year, l.tax_year, l.status, l.holder_name, l.amount_cents, l.sale_date, l.json
-FROM parcels p JOIN liens l ON l.parcel_no = p.parcel_no AND l.position < p.lien_count
+SELECT {KEY}, p.parcel_id, p.owner, p.received_at, p.parcel_no, l.lien_no, l.lien_key, l.certificate_number,
+       l.certificate_year, l.tax_year, l.status, l.holder_name, l.amount_cents, l.sale_date
+FROM parcels p JOIN liens l ON l.parcel_no = p.parcel_no
 WHERE """
+
+_LIEN_SOURCES = """
+SELECT ls.lien_no, s.platform, s.parcel_id, ls.position, s.scraped_at, ls.json
+FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+WHERE ls.lien_no IN ({}) ORDER BY ls.lien_no, s.scraped_at DESC, s.task_id DESC, s.source_no
+"""
 
 
 _CHUNK = 500
@@ -223,16 +279,16 @@ _LATEST = "p.received_at DESC, p.parcel_no DESC"
 
 
 def latest_liens_query(
-    wanted: ParcelFilter, most: int, before: tuple[datetime, int, int] | None = None
+    wanted: ParcelFilter, most: int, before: tuple[datetime, int, str] | None = None
 ) -> tuple[str, list[Any]]:
     """The statement and its arguments."""
     conditions = lien_conditions(wanted, None)
     if before is not None:
-        received_at, parcel_no, position = before
+        received_at, parcel_no, lien_key = before
         conditions.add("(p.received_at, p.parcel_no) <= (?, ?)", received_at, parcel_no)
-        conditions.add("((p.received_at, p.parcel_no) < (?, ?) OR l.position > ?)", received_at, parcel_no, position)
-    conditions.add("p.lien_count > 0")  # of which there is an index
-    return f"{_LIENS}{conditions} ORDER BY {_LATEST}, l.position LIMIT ?", [*conditions.args, most]
+        conditions.add("((p.received_at, p.parcel_no) < (?, ?) OR l.lien_key > ?)", received_at, parcel_no, lien_key)
+    conditions.add("p.lien_count > 0")  # uses a partial index
+    return f"{_LIENS}{conditions} ORDER BY {_LATEST}, l.lien_key LIMIT ?", [*conditions.args, most]
 
 
 def ended_tasks_query(
@@ -255,6 +311,9 @@ class Database(Protocol):
     async def _run_all(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """Runs a writing statement once for each row of parameters, in one transaction."""
 
+    async def _change(self, sql: str, *args: Any) -> int:
+        """Runs a writing statement and returns how many rows it changed."""
+
 
 class Queries(Database, Protocol):
     """Queries for parcels, liens and tasks."""
@@ -263,29 +322,29 @@ class Queries(Database, Protocol):
         return await self._rows(sql, args) if all(map(is_matchable, args)) else ()
 
     async def task(self, task_id: str) -> TaskRow | None:
-        found = await self._find(_TASK, task_id)
+        tasks = await self._find(_TASK, task_id)
         leases = await self._find(_LEASES, task_id)
-        return rows.task_row(found[0], [rows.lease(row) for row in leases]) if found else None
+        return rows.task_row(tasks[0], [rows.lease(row) for row in leases]) if tasks else None
 
     async def ended_tasks(
         self, state: str, platform: str, most: int, before: tuple[datetime, int] | None = None
-    ) -> Sequence[EndedTask]:
+    ) -> Sequence[TaskRow]:
         sql, args = ended_tasks_query(state, platform, most, before)
-        return [EndedTask(rows.task_row(row, ()), row[12]) for row in await self._find(sql, *args)]
+        return [rows.task_row(row) for row in await self._find(sql, *args)]
 
     async def known_tasks(self, task_ids: Sequence[str], worker_id: str) -> Mapping[str, KnownTask]:
         sql = _KNOWN_TASKS.format(", ".join("?" * len(task_ids)))
-        found = await self._find(sql, worker_id, worker_id, *task_ids) if task_ids else ()
-        return {row[0]: rows.known_task(row) for row in found}
+        tasks = await self._find(sql, worker_id, worker_id, *task_ids) if task_ids else ()
+        return {row[0]: rows.known_task(row) for row in tasks}
 
     async def known_scrapes(self, results: Sequence[IngestedResult]) -> Mapping[str, datetime]:
-        found: dict[str, datetime] = {}
+        scraped_at: dict[str, datetime] = {}
         for start in range(0, len(results), _CHUNK):
             chunk = results[start : start + _CHUNK]
-            sql = _KNOWN_SCRAPES.format(", ".join(["(?, ?, ?, ?, ?)"] * len(chunk)))
-            args = [part for one in chunk for part in (*key_values(one.parcel), one.task_id)]
-            found |= {key: rows.timestamp(at) for key, at in await self._find(sql, *args)}
-        return found
+            sql = _KNOWN_SCRAPES.format(", ".join(["(?, ?, ?, ?, ?, ?)"] * len(chunk)))
+            args = [part for result in chunk for part in (*astuple(result.source), result.task_id)]
+            scraped_at |= {key: rows.timestamp(at) for key, at in await self._find(sql, *args)}
+        return scraped_at
 
     async def queue(self) -> Sequence[QueueRow]:
         return [rows.queue(row) for row in await self._find(_QUEUE)]
@@ -301,44 +360,60 @@ class Queries(Database, Protocol):
             conditions.add("(p.received_at, p.parcel_no) < (?, ?)", *before)
         return await self._parcels(conditions, _LATEST, most)
 
-    async def _parcels(self, conditions: Conditions, order: str, most: int) -> Sequence[ParcelRow]:
-        sql = f"{_PARCELS}{conditions} ORDER BY {order} LIMIT ?"
-        return [rows.parcel(row) for row in await self._find(sql, *conditions.args, most)]
+    async def parcel(self, key: ParcelKey) -> ParcelRow | None:
+        conditions = Conditions()
+        conditions.add(f"({KEY}) = (?, ?, ?)", *astuple(key))
+        parcels = await self._parcels(conditions, KEY, 1)
+        return parcels[0] if parcels else None
 
-    async def records(self, wanted: ParcelFilter, after: ParcelKey | None, most: int) -> Sequence[ParcelRecord]:
-        conditions = parcel_conditions(wanted, after)
-        sql = bounded_select(f"{_PARCEL_COLUMNS}, r.data", _NEWEST, conditions, KEY)
+    async def _parcels(self, conditions: Conditions, order: str, most: int) -> Sequence[ParcelRow]:
+        parcels = await self._find(f"{_PARCELS}{conditions} ORDER BY {order} LIMIT ?", *conditions.args, most)
+        sources = await self._find_by_number(_SOURCES, [row[-1] for row in parcels])
+        return [rows.parcel(row, [rows.source(source) for source in sources[row[-1]]]) for row in parcels]
+
+    async def _find_by_number(self, sql: str, numbers: Sequence[int]) -> Mapping[int, Sequence[Row]]:
+        """Returns the rows of a query by the number that is their first column, without it."""
+        found: defaultdict[int, list[Row]] = defaultdict(list)
+        for start in range(0, len(numbers), _CHUNK):
+            chunk = numbers[start : start + _CHUNK]
+            for number, *row in await self._find(sql.format(", ".join("?" * len(chunk))), *chunk):
+                found[number].append(row)
+        return found
+
+    async def records(self, wanted: ParcelFilter, after: SourceKey | None, most: int) -> Sequence[ParcelRecord]:
+        conditions = record_conditions(wanted, after)
+        sql = bounded_select(_RECORD_COLUMNS, _NEWEST, conditions, _SOURCE_KEY)
         return [rows.record(row) for row in await self._find(sql, *conditions.args, most, PAGE_CHARS)]
 
-    async def parcel(self, key: ParcelKey) -> ParcelRow | None:
-        conditions = key_condition(key)
-        found = await self._find(f"{_PARCELS}{conditions}", *conditions.args)
-        return rows.parcel(found[0]) if found else None
-
-    async def record(self, key: ParcelKey) -> ParcelRecord | None:
-        conditions = key_condition(key)
-        found = await self._find(f"{_RECORDS}{conditions}", *conditions.args)
-        return rows.record(found[0]) if found else None
+    async def record(self, key: SourceKey) -> ParcelRecord | None:
+        conditions = source_condition(key)
+        records = await self._find(f"SELECT {_RECORD_COLUMNS} FROM {_NEWEST} WHERE {conditions}", *conditions.args)
+        return rows.record(records[0]) if records else None
 
     async def versions(
-        self, key: ParcelKey, most: int, before: tuple[datetime, str] | None = None
+        self, key: SourceKey, most: int, before: tuple[datetime, str] | None = None
     ) -> Sequence[RecordVersion]:
-        conditions = key_condition(key)
+        conditions = source_condition(key)
         if before is not None:
             conditions.add("(r.scraped_at, r.task_id) < (?, ?)", *before)
         sql = bounded_select(_VERSION_COLUMNS, _VERSIONS, conditions, _NEWEST_FIRST)
         return [rows.version(row) for row in await self._find(sql, *conditions.args, most, PAGE_CHARS)]
 
     async def has_page(self, key: ParcelKey, raw_sha256: str) -> bool:
-        return bool(await self._find(_PAGE, key.platform, key.state, key.county, key.parcel_id, raw_sha256))
+        return bool(await self._find(_PAGE, *astuple(key), raw_sha256))
 
-    async def liens(self, wanted: ParcelFilter, after: tuple[ParcelKey, int] | None, most: int) -> Sequence[LienRow]:
+    async def liens(self, wanted: ParcelFilter, after: tuple[ParcelKey, str] | None, most: int) -> Sequence[LienRow]:
         conditions = lien_conditions(wanted, after)
-        sql = f"{_LIENS}{conditions} ORDER BY {KEY}, l.position LIMIT ?"
-        return [rows.lien(row) for row in await self._find(sql, *conditions.args, most)]
+        return await self._liens(f"{_LIENS}{conditions} ORDER BY {KEY}, l.lien_key LIMIT ?", *conditions.args, most)
 
     async def latest_liens(
-        self, wanted: ParcelFilter, most: int, before: tuple[datetime, int, int] | None = None
+        self, wanted: ParcelFilter, most: int, before: tuple[datetime, int, str] | None = None
     ) -> Sequence[LienRow]:
         sql, args = latest_liens_query(wanted, most, before)
-        return [rows.lien(row) for row in await self._find(sql, *args)]
+        return await self._liens(sql, *args)
+
+    async def _liens(self, sql: str, *args: Any) -> Sequence[LienRow]:
+        """A lien that goes between the two queries has no sources."""
+        liens = await self._find(sql, *args)
+        sources = await self._find_by_number(_LIEN_SOURCES, [row[7] for row in liens])
+        return [rows.lien(row, [rows.lien_source(source) for source in sources[row[7]]]) for row in liens]

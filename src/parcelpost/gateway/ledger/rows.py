@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec import Raw
 from msgspec.json import Decoder, Encoder
 
 from parcelpost.clock import from_iso
@@ -13,15 +14,18 @@ from parcelpost.gateway.models import (
     ActivityRow,
     Grant,
     KnownTask,
+    Lease,
     LeaseEnd,
-    LeaseRow,
     Lien,
     LienRow,
+    LienSource,
     ParcelKey,
     ParcelRecord,
     ParcelRow,
     QueueRow,
     RecordVersion,
+    SourceKey,
+    SourceRow,
     TaskRow,
     TaskState,
     WorkerHeartbeat,
@@ -34,12 +38,14 @@ Row = Sequence[Any]
 
 encode = Encoder().encode
 _read_target = Decoder(Target).decode
-_read_beat = Decoder(WorkerHeartbeat).decode
+_read_heartbeat = Decoder(WorkerHeartbeat).decode
 _read_figures = Decoder(dict[str, Json]).decode
+_read_raw_fields = Decoder(dict[str, Raw]).decode
+_NO_VALUE = {b"null", b'""', b"[]"}
 
 
 def timestamp(value: datetime | str) -> datetime:
-    """PostgreSQL gives moments, SQLite their text."""
+    """PostgreSQL returns datetimes, SQLite returns text."""
     return from_iso(value) if isinstance(value, str) else value
 
 
@@ -74,12 +80,12 @@ def task(row: Row, lease_expires_at: datetime | None) -> Task:
 
 
 def known_task(row: Row) -> KnownTask:
-    """From task_id, platform, target, and whether a lease of the worker's is there."""
+    """From task_id, platform, target, and whether it was granted to the worker."""
     return KnownTask(row[1], _read_target(row[2]), bool(row[3]))
 
 
-def task_row(row: Row, leases: Sequence[LeaseRow]) -> TaskRow:
-    """From TASK_COLUMNS, state, max_attempts, ended_at, error."""
+def task_row(row: Row, leases: Sequence[Lease] = ()) -> TaskRow:
+    """From TASK_COLUMNS, state, max_attempts, ended_at, error, seq."""
     until = leases[-1].expires_at if leases and leases[-1].ended_at is None else None
     return TaskRow(
         task=task(row, until),
@@ -89,15 +95,14 @@ def task_row(row: Row, leases: Sequence[LeaseRow]) -> TaskRow:
         max_attempts=row[9],
         ended_at=timestamp_or_none(row[10]),
         error=row[11],
+        seq=row[12],
         leases=leases,
     )
 
 
-def lease(row: Row) -> LeaseRow:
-    lease_id, task_id, worker_id, granted_at, expires_at, ended_at, ended_as = row
-    return LeaseRow(
-        lease_id=lease_id,
-        task_id=task_id,
+def lease(row: Row) -> Lease:
+    worker_id, granted_at, expires_at, ended_at, ended_as = row
+    return Lease(
         worker_id=worker_id,
         granted_at=timestamp(granted_at),
         expires_at=timestamp(expires_at),
@@ -117,29 +122,45 @@ def queue(row: Row) -> QueueRow:
     )
 
 
-def parcel(row: Row) -> ParcelRow:
-    *key, owner, situs, delinquent, tax_due, liens, scraped_at, first_seen_at, received_at = row[:12]
-    task_id, raw_sha256, parcel_no = row[12:]
+def parcel(row: Row, sources: Sequence[SourceRow]) -> ParcelRow:
+    state, county, norm, parcel_id, owner, situs, delinquent, tax_due, liens, *times, parcel_no = row
+    scraped_at, first_seen_at, received_at = map(timestamp, times)
     return ParcelRow(
-        parcel=ParcelKey(*key),
+        parcel=ParcelKey(state, county, norm),
+        parcel_id=parcel_id,
         owner=owner,
         situs=situs,
         delinquent=None if delinquent is None else bool(delinquent),
         tax_due_cents=tax_due,
         lien_count=liens,
-        scraped_at=timestamp(scraped_at),
-        first_seen_at=timestamp(first_seen_at),
-        received_at=timestamp(received_at),
-        task_id=task_id,
-        raw_sha256=raw_sha256,
+        scraped_at=scraped_at,
+        first_seen_at=first_seen_at,
+        received_at=received_at,
         parcel_no=parcel_no,
+        sources=sources,
     )
 
 
+def source(row: Row) -> SourceRow:
+    *key, task_id, scraped_at, first_seen_at, received_at, raw_sha256 = row
+    return SourceRow(
+        source=SourceKey(*key),
+        task_id=task_id,
+        scraped_at=timestamp(scraped_at),
+        first_seen_at=timestamp(first_seen_at),
+        received_at=timestamp(received_at),
+        raw_sha256=raw_sha256,
+    )
+
+
+SOURCE_VALUES = 10
+"""Number of a source's columns."""
+
+
 def record(row: Row) -> ParcelRecord:
-    """A parcel's columns, then its data."""
+    """A source's columns, its parcel's columns, then its data."""
     *columns, data = row
-    return ParcelRecord(parcel(columns), data.encode())
+    return ParcelRecord(parcel(columns[SOURCE_VALUES:], [source(columns[:SOURCE_VALUES])]), data.encode())
 
 
 def version(row: Row) -> RecordVersion:
@@ -157,17 +178,17 @@ def version(row: Row) -> RecordVersion:
     )
 
 
-def lien(row: Row) -> LienRow:
-    *key, position, owner, scraped_at, received_at, parcel_no = row[:9]
-    *search_fields, json = row[9:]
-    number, certificate_year, tax_year, status, holder, amount, sale_date = search_fields
+def lien(row: Row, shown: Sequence[tuple[LienSource, bytes]]) -> LienRow:
+    """From a lien's columns, and each of its sources, the newest first, with the lien's JSON there."""
+    state, county, norm, parcel_id, owner, received_at, parcel_no, lien_no, key, *fields = row
+    number, certificate_year, tax_year, status, holder, amount, sale_date = fields
     return LienRow(
-        parcel=ParcelKey(*key),
-        position=position,
+        parcel=ParcelKey(state, county, norm),
+        parcel_id=parcel_id,
         owner=owner,
-        scraped_at=timestamp(scraped_at),
         received_at=timestamp(received_at),
         parcel_no=parcel_no,
+        lien_no=lien_no,
         lien=Lien(
             certificate_number=number,
             certificate_year=certificate_year,
@@ -176,9 +197,34 @@ def lien(row: Row) -> LienRow:
             holder_name=holder,
             amount_cents=amount,
             sale_date=sale_date,
-            json=json.encode(),
+            json=_merged_json([json for _, json in shown]),
+            key=key,
         ),
+        sources=[source for source, _ in shown],
     )
+
+
+def _merged_json(newest_first: Sequence[bytes]) -> bytes:
+    """Each field as the first that has a value for it was sent."""
+    if len(newest_first) == 1:
+        return newest_first[0]
+    merged: dict[str, Raw] = {}
+    for json in newest_first:
+        for name, value in _read_raw_fields(json).items():
+            if name not in merged or bytes(merged[name]) in _NO_VALUE:
+                merged[name] = value
+    return encode(merged)
+
+
+def lien_source(row: Row) -> tuple[LienSource, bytes]:
+    platform, parcel_id, position, scraped_at, json = row
+    source = LienSource(platform=platform, parcel_id=parcel_id, position=position, scraped_at=timestamp(scraped_at))
+    return source, json.encode()
+
+
+def unshared_lien_key(source_no: int, position: int) -> str:
+    """Of a lien that has no number: no other source can show it."""
+    return f"={source_no}:{position:03}"
 
 
 def lien_values(lien: Lien) -> tuple[Any, ...]:
@@ -195,9 +241,9 @@ def lien_values(lien: Lien) -> tuple[Any, ...]:
 
 
 def worker(row: Row, commands: Iterable[str]) -> WorkerRow:
-    heartbeat, first_seen_at, last_seen_at, leases = row
+    _, heartbeat, first_seen_at, last_seen_at, leases = row
     return WorkerRow(
-        heartbeat=_read_beat(heartbeat),
+        heartbeat=_read_heartbeat(heartbeat),
         first_seen_at=timestamp(first_seen_at),
         last_seen_at=timestamp(last_seen_at),
         leases=leases,

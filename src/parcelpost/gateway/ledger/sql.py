@@ -40,7 +40,8 @@ def migrations_after(version: int, folder: Path) -> list[Migration]:
     newest = steps[-1].version
     if version > newest:
         raise LedgerError(
-            f"the ledger has schema version {version}, this program knows {newest}", hint="upgrade this program"
+            f"the ledger has schema version {version}, this program supports versions up to {newest}",
+            hint="upgrade this program",
         )
     return steps[version:]
 
@@ -77,7 +78,7 @@ DELETE FROM worker_ids WHERE worker_id IN (
 """
 
 
-def prune_statements(before: datetime, silent_before: datetime) -> Sequence[tuple[str, Any]]:
+def _prune_statements(before: datetime, silent_before: datetime) -> Sequence[tuple[str, Any]]:
     """Statements, each with its first parameter. A task's leases are deleted with it."""
     day = before.date().isoformat()
     return (
@@ -112,17 +113,25 @@ ON CONFLICT (worker_id) DO UPDATE SET token = excluded.token, used_at = excluded
 
 RELEASE_WORKER_ID = "DELETE FROM worker_ids WHERE worker_id = ? RETURNING token"
 
+_REQUEUE = """
+UPDATE tasks SET state = 'queued', attempts = 0, ended_at = NULL, error = NULL
+WHERE ended_at IS NOT NULL AND state IN ({})"""
+
 _RELEASE_LEASES = """
 UPDATE leases SET expires_at = ?
 WHERE worker_id = ? AND ended_at IS NULL AND granted_at < ? AND expires_at > ?
 """
 
 _WORKERS = """
-SELECT w.heartbeat, w.first_seen_at, w.last_seen_at,
+SELECT w.worker_id, w.heartbeat, w.first_seen_at, w.last_seen_at,
        (SELECT count(*) FROM leases l WHERE l.worker_id = w.worker_id AND l.ended_at IS NULL)
 FROM (SELECT * FROM workers ORDER BY last_seen_at DESC LIMIT ?) w ORDER BY w.worker_id
 """
 
+_ADD_COMMANDS = """
+INSERT INTO commands (worker_id, command, created_at)
+SELECT worker_id, ?, ? FROM workers WHERE ? IN (worker_id, '') AND last_seen_at >= ? AND NOT leaving
+"""
 _COMMANDS = "SELECT worker_id, command FROM commands ORDER BY command_id"
 
 _COUNT_SIGNALS = """
@@ -156,21 +165,36 @@ _MAX_FIELD_BYTES = 300
 
 
 class SqlLedger(Queries, Protocol):
-    """Workers, selectors, metrics and activity."""
+    """Workers, commands, selectors, metrics, activity and pruning."""
 
     async def ledger_id(self) -> str:
         ((ledger_id,),) = await self._find("SELECT ledger_id FROM identity")
         return str(ledger_id)
 
     async def release_leases(self, worker_id: str, granted_before: datetime, now: datetime) -> None:
-        await self._run_all(_RELEASE_LEASES, [(now, worker_id, granted_before, now)])
+        await self._change(_RELEASE_LEASES, now, worker_id, granted_before, now)
+
+    async def requeue(self, states: Sequence[str], platform: str) -> int:
+        if not states:
+            return 0
+        sql = _REQUEUE.format(", ".join("?" * len(states)))
+        return await self._change(f"{sql} AND platform = ?" if platform else sql, *states, *filter(None, [platform]))
+
+    async def add_command(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
+        return await self._change(_ADD_COMMANDS, command, now, worker_id, alive_since)
+
+    async def prune(self, ended_before: datetime, silent_before: datetime, most: int) -> int:
+        removed = 0
+        for statement, before in _prune_statements(ended_before, silent_before):
+            if removed < most:
+                removed += await self._change(statement, before, most - removed)
+        return removed
 
     async def workers(self, most: int = 100_000) -> Sequence[WorkerRow]:
-        waiting = defaultdict(list)
+        pending = defaultdict(list)
         for worker_id, command in await self._find(_COMMANDS):
-            waiting[worker_id].append(command)
-        found = [rows.worker(row, ()) for row in await self._find(_WORKERS, most)]
-        return [_with_commands(row, waiting.get(row.heartbeat.worker_id, [])) for row in found]
+            pending[worker_id].append(command)
+        return [rows.worker(row, pending.get(row[0], ())) for row in await self._find(_WORKERS, most)]
 
     async def add_signals(self, signals: Sequence[Signal], now: datetime) -> None:
         samples: Counter[tuple[str, str, str, str]] = Counter()
@@ -194,24 +218,13 @@ class SqlLedger(Queries, Protocol):
         await self._run_all(_ADD_METRICS, [(worker_id, at, figures) for at, figures in sorted(values.items())])
 
     async def metrics(self, worker_id: str, since: datetime, most: int) -> Sequence[MetricsSample]:
-        found = await self._find(_METRICS, worker_id, since, most)
-        return [rows.sample(row) for row in reversed(found)]
+        return [rows.sample(row) for row in reversed(await self._find(_METRICS, worker_id, since, most))]
 
     async def add_activity(self, counts: Mapping[tuple[str, str], int], minute: datetime) -> None:
         await self._run_all(_ADD_ACTIVITY, [(minute, *key, count) for key, count in sorted(counts.items())])
 
     async def activity(self, since: datetime) -> Sequence[ActivityRow]:
         return [rows.activity(row) for row in await self._find(_ACTIVITY, since)]
-
-
-def _with_commands(row: WorkerRow, commands: Sequence[str]) -> WorkerRow:
-    return WorkerRow(
-        heartbeat=row.heartbeat,
-        first_seen_at=row.first_seen_at,
-        last_seen_at=row.last_seen_at,
-        leases=row.leases,
-        pending_commands=tuple(commands),
-    )
 
 
 def _is_countable(signal: Signal) -> bool:

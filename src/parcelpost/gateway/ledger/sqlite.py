@@ -22,7 +22,6 @@ from parcelpost.gateway.ledger.sql import (
     UPSERT_WORKER,
     WORKER_ID_OWNER,
     SqlLedger,
-    prune_statements,
 )
 from parcelpost.gateway.ledger.sqlite_connections import BUSY_SECONDS, Readers, Writer, bind_values, translate_errors
 from parcelpost.gateway.models import (
@@ -64,11 +63,6 @@ _END_LEASE = "UPDATE leases SET ended_at = ?, ended_as = ? WHERE lease_id = ?"
 _QUEUE_AGAIN = "UPDATE tasks SET state = 'queued', error = ? WHERE task_id = ?"
 _END_TASK = "UPDATE tasks SET state = ?, ended_at = ?, error = ? WHERE task_id = ?"
 
-_REQUEUE = """
-UPDATE tasks SET state = 'queued', attempts = 0, ended_at = NULL, error = NULL
-WHERE ended_at IS NOT NULL AND state = ? AND (? = '' OR platform = ?)
-"""
-
 
 def add_tasks(db: sqlite3.Connection, tasks: Sequence[Task], max_attempts: int, now: datetime) -> AddCounts:
     at = iso(now)
@@ -79,9 +73,8 @@ def add_tasks(db: sqlite3.Connection, tasks: Sequence[Task], max_attempts: int, 
 def grant_tasks(
     db: sqlite3.Connection, worker_id: str, platforms: Sequence[str], capacity: int, now: datetime, until: datetime
 ) -> list[Grant]:
-    found = [row for platform in set(platforms) for row in db.execute(_NEXT_TASKS, (platform, capacity))]
-    found.sort(key=lambda row: (row[3], row[-1]))
-    taken = found[:capacity]
+    queued = [row for platform in set(platforms) for row in db.execute(_NEXT_TASKS, (platform, capacity))]
+    taken = sorted(queued, key=lambda row: (row[3], row[-1]))[:capacity]
     granted_at, expires_at = iso(now), iso(until)
     db.executemany(_MARK_LEASED, [(row[-1],) for row in taken])
     db.executemany(_OPEN_LEASE, [(row[0], worker_id, granted_at, expires_at) for row in taken])
@@ -90,25 +83,25 @@ def grant_tasks(
 
 def expire_leases(db: sqlite3.Connection, now: datetime, most: int) -> ExpiredLeases:
     at = iso(now)
-    over = db.execute(_EXPIRED, (at, most)).fetchall()
-    again = [(task_id, platform) for _, task_id, platform, may_try in over if may_try]
-    dead = [(task_id, platform) for _, task_id, platform, may_try in over if not may_try]
-    db.executemany(_END_LEASE, [(at, LeaseEnd.EXPIRED, lease_id) for lease_id, *_ in over])
+    expired = db.execute(_EXPIRED, (at, most)).fetchall()
+    again = [(task_id, platform) for _, task_id, platform, may_try in expired if may_try]
+    dead = [(task_id, platform) for _, task_id, platform, may_try in expired if not may_try]
+    db.executemany(_END_LEASE, [(at, LeaseEnd.EXPIRED, lease_id) for lease_id, *_ in expired])
     db.executemany(_QUEUE_AGAIN, [(None, task_id) for task_id, _ in again])
     db.executemany(_END_TASK, [(TaskState.DEAD, at, EXPIRED_ERROR, task_id) for task_id, _ in dead])
     return ExpiredLeases([platform for _, platform in again], [platform for _, platform in dead])
 
 
 def end_task(
-    db: sqlite3.Connection, task_id: str, worker_id: str, error: str | None, how: LeaseEnding, now: datetime
+    db: sqlite3.Connection, task_id: str, worker_id: str, error: str | None, ending: LeaseEnding, now: datetime
 ) -> TaskOutcome | None:
     held = db.execute(_OPEN_LEASE_OF, (task_id, worker_id)).fetchone()
     if held is None:
         return None
     at = iso(now)
     lease_id, platform, may_try = held
-    state = how.task if may_try else how.last_task
-    db.execute(_END_LEASE, (at, how.lease, lease_id))
+    state = ending.task if may_try else ending.last_task
+    db.execute(_END_LEASE, (at, ending.lease, lease_id))
     if state is TaskState.QUEUED:
         db.execute(_QUEUE_AGAIN, (error, task_id))
     else:
@@ -116,20 +109,11 @@ def end_task(
     return TaskOutcome(platform, state)
 
 
-def requeue_tasks(db: sqlite3.Connection, states: Sequence[str], platform: str) -> int:
-    return sum(db.execute(_REQUEUE, (state, platform, platform)).rowcount for state in sorted(set(states)))
-
-
 _EXTEND_LEASES = """
 UPDATE leases SET expires_at = ?
 WHERE worker_id = ? AND ended_at IS NULL AND granted_at > ? AND expires_at < ?
 """
 _TAKE_COMMANDS = "DELETE FROM commands WHERE worker_id = ? RETURNING command_id, command, created_at"
-
-_ADD_COMMANDS = """
-INSERT INTO commands (worker_id, command, created_at)
-SELECT worker_id, ?, ? FROM workers WHERE ? IN (worker_id, '') AND last_seen_at >= ? AND NOT leaving
-"""
 
 
 def claim_worker_id(
@@ -141,17 +125,15 @@ def claim_worker_id(
     now: datetime,
     idle_before: datetime,
 ) -> str | None:
-    found = db.execute(WORKER_ID_OWNER, (worker_id,)).fetchone()
-    if found is not None and found[0] != token and found[0] in names:
-        return str(found[0])
-    if found is None or found[0] != token:
-        (ids,) = db.execute(COUNT_WORKER_IDS, (token,)).fetchone()
-        if ids >= most:
-            idle = db.execute(IDLE_WORKER_ID, (token, iso(idle_before))).fetchone()
-            if idle is None:
-                return None
-            for statement in DELETE_WORKER:
-                db.execute(statement, idle)
+    (owner,) = db.execute(WORKER_ID_OWNER, (worker_id,)).fetchone() or (None,)
+    if owner is not None and owner != token and owner in names:
+        return str(owner)
+    if owner != token and db.execute(COUNT_WORKER_IDS, (token,)).fetchone()[0] >= most:
+        idle = db.execute(IDLE_WORKER_ID, (token, iso(idle_before))).fetchone()
+        if idle is None:
+            return None
+        for statement in DELETE_WORKER:
+            db.execute(statement, idle)
     db.execute(CLAIM_WORKER_ID, (worker_id, token, iso(now)))
     return token
 
@@ -170,18 +152,6 @@ def record_heartbeat(
         db.execute(_EXTEND_LEASES, (end, heartbeat.worker_id, iso(oldest_grant), end))
     taken, oldest_command = sorted(db.execute(_TAKE_COMMANDS, (heartbeat.worker_id,))), iso(now - OFFLINE_AFTER)
     return [command for _, command, created_at in taken if created_at >= oldest_command and not heartbeat.leaving]
-
-
-def add_commands(db: sqlite3.Connection, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
-    return db.execute(_ADD_COMMANDS, (command, iso(now), worker_id, iso(alive_since))).rowcount
-
-
-def prune_rows(db: sqlite3.Connection, ended_before: datetime, silent_before: datetime, most: int) -> int:
-    removed = 0
-    for statement, before in prune_statements(ended_before, silent_before):
-        if removed < most:
-            removed += db.execute(statement, bind_values((before, most - removed))).rowcount
-    return removed
 
 
 _COUNTS = """
@@ -221,9 +191,6 @@ class SqliteLedger(SqlLedger):
     ) -> TaskOutcome | None:
         return await self._writer.run(end_task, task_id, worker_id, error, lease_ending(error, again, not_found), now)
 
-    async def requeue(self, states: Sequence[str], platform: str, now: datetime) -> int:
-        return await self._writer.run(requeue_tasks, states, platform)
-
     async def store(self, results: Sequence[IngestedResult], worker_id: str, now: datetime) -> Sequence[StoreOutcome]:
         with translate_errors(self._path):
             batch = sqlite_results.prepare_batch(results, worker_id, now)
@@ -242,15 +209,9 @@ class SqliteLedger(SqlLedger):
     ) -> Sequence[str]:
         return await self._writer.run(record_heartbeat, heartbeat, now, until, oldest_grant)
 
-    async def add_command(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
-        return await self._writer.run(add_commands, command, worker_id, now, alive_since)
-
     async def counts(self) -> Mapping[str, int]:
         ((parcels, liens, stored),) = await self._rows(_COUNTS, ())
         return {"parcels": parcels, "liens": liens, "results": stored}
-
-    async def prune(self, ended_before: datetime, silent_before: datetime, most: int) -> int:
-        return await self._writer.run(prune_rows, ended_before, silent_before, most)
 
     async def check(self) -> None:
         await self._writer.run(_check_writable)
@@ -261,6 +222,9 @@ class SqliteLedger(SqlLedger):
     async def _run_all(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
         await self._writer.run(_execute_many, sql, values)
 
+    async def _change(self, sql: str, *args: Any) -> int:
+        return await self._writer.run(_execute, sql, args)
+
 
 def _check_writable(db: sqlite3.Connection) -> None:
     """Rewrites a page with its own content: a read-only database cannot take results."""
@@ -270,3 +234,7 @@ def _check_writable(db: sqlite3.Connection) -> None:
 
 def _execute_many(db: sqlite3.Connection, sql: str, values: Sequence[Sequence[Any]]) -> None:
     db.executemany(sql, map(bind_values, values))
+
+
+def _execute(db: sqlite3.Connection, sql: str, args: Sequence[Any]) -> int:
+    return db.execute(sql, bind_values(args)).rowcount

@@ -18,20 +18,20 @@ from msgspec import Struct
 
 from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput, LedgerError, LedgerUnavailable
+from parcelpost.files_and_sockets import make_private
 from parcelpost.gateway.ledger import sql
-from parcelpost.system import make_private
 
 BUSY_SECONDS = 10.0
 """How long to wait for another process's lock."""
 
 _CACHED_STATEMENTS = 512  # kept prepared: bulk writes have one for each number of rows
-_APPLICATION_ID = 0x50504C47  # "PPLG": whose file it is
+_APPLICATION_ID = 0x50504C47  # "PPLG": marks our files
 _IDENTITY = "SELECT (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)"
 
 _PRAGMAS = (
     "PRAGMA page_size = 8192",  # of a new file: three records of 2 KB to a page instead of one
     "PRAGMA journal_mode = WAL",  # readers and the writer do not wait for each other
-    "PRAGMA synchronous = FULL",  # what was answered survives power loss
+    "PRAGMA synchronous = FULL",  # acknowledged writes survive power loss
     "PRAGMA fullfsync = ON",  # macOS: fsync alone leaves the bytes in the drive's cache
     "PRAGMA checkpoint_fullfsync = ON",
     "PRAGMA foreign_keys = ON",
@@ -74,7 +74,7 @@ def prepare(path: Path, now: datetime) -> None:
         make_private(path.parent)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:
-        raise LedgerError(f"{path}: {error.strerror}", hint="name another file with server.database") from error
+        raise LedgerError(f"{path}: {error.strerror}", hint="set server.database to another file") from error
     with translate_errors(path):
         with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as db:
             _refuse_others(db, path)  # before any pragma has written to it
@@ -83,11 +83,11 @@ def prepare(path: Path, now: datetime) -> None:
 
 
 def _refuse_others(db: sqlite3.Connection, path: Path) -> None:
-    mark, tables = db.execute(_IDENTITY).fetchone()
-    if mark != _APPLICATION_ID and tables:
+    application_id, tables = db.execute(_IDENTITY).fetchone()
+    if application_id != _APPLICATION_ID and tables:
         raise LedgerError(
-            f"{path} is a database of another program",
-            hint="name another file with server.database; it was not touched",
+            f"{path} is another program's database",
+            hint="set server.database to another file; this one was not changed",
         )
 
 
@@ -112,8 +112,8 @@ def _bring_up_to_date(db: sqlite3.Connection, now: datetime) -> None:
 
 def _is_up_to_date(db: sqlite3.Connection) -> bool:
     """Read-only: reading works while another process writes, and on a full disk."""
-    (mark, _) = db.execute(_IDENTITY).fetchone()
-    if mark != _APPLICATION_ID:
+    (application_id, _) = db.execute(_IDENTITY).fetchone()
+    if application_id != _APPLICATION_ID:
         return False
     (version,) = db.execute(sql.SCHEMA_VERSION).fetchone()
     return not sql.migrations_after(version, _SCHEMA)
@@ -137,7 +137,7 @@ def bind_values(args: Sequence[Any]) -> list[Any]:
 def translate(error: Exception, path: Path) -> Exception:
     """Translates database failures to ours; programming errors pass through."""
     if isinstance(error, UnicodeEncodeError | OverflowError | sqlite3.DataError):
-        return InvalidInput(f"a value that the ledger cannot hold: {error}")
+        return InvalidInput(f"the ledger cannot store a value: {error}")
     if isinstance(error, sqlite3.DatabaseError):
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in _UNAVAILABLE:
@@ -169,19 +169,19 @@ class Readers:
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="ledger reader")
         self._idle: LifoQueue[sqlite3.Connection] = LifoQueue()
 
-    async def run(self, look: Callable[[sqlite3.Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._look, look)
+    async def run(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._query, query)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._threads.shutdown)
         while not self._idle.empty():
             self._idle.get().close()
 
-    def _look(self, look: Callable[[sqlite3.Connection], T]) -> T:
+    def _query(self, query: Callable[[sqlite3.Connection], T]) -> T:
         with translate_errors(self._path):
             db = self._connection()
             try:
-                return look(db)
+                return query(db)
             finally:
                 self._idle.put(db)
 
@@ -204,7 +204,7 @@ class _Job(Struct):
     change: Callable[..., Any]
     args: tuple[Any, ...]
     future: asyncio.Future[Any]
-    answer: Any = None
+    result: Any = None
 
 
 class Writer:
@@ -221,9 +221,10 @@ class Writer:
         self._thread.start()
 
     async def run(self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **_: P.kwargs) -> T:
-        """What `change(db, ...)` returned, once that is on disk. A cancelled caller leaves all of its change or none.
+        """Returns the result of `change(db, ...)` once it is on disk. If the caller is cancelled, all of the change is
+        made or none of it.
 
-        The change touches nothing but the database.
+        The change must touch nothing but the database.
         """
         if self._closed:
             raise LedgerUnavailable("the ledger is closed")
@@ -262,17 +263,17 @@ class Writer:
             db = self._db = self._db or connect(self._path, self._busy_seconds)
             if not self._write_all(db, group):
                 self._write_each(db, group)
-        except Exception as error:  # noqa: BLE001 - nothing of the group was written: each of its callers is told
+        except Exception as error:  # noqa: BLE001 - nothing of the group was written: each caller gets the error
             self._drop_connection()
             for job in group:
-                job.answer = translate(error, self._path)
+                job.result = translate(error, self._path)
 
     def _write_all(self, db: sqlite3.Connection, group: list[_Job]) -> bool:
         """Returns False, with nothing written, if a change fails."""
         db.execute("BEGIN IMMEDIATE")
         try:
             for job in group:
-                job.answer = job.change(db, *job.args)
+                job.result = job.change(db, *job.args)
         except Exception:
             if not db.in_transaction:  # SQLite has rolled back everything by itself: a full or failing disk
                 raise
@@ -287,12 +288,12 @@ class Writer:
         for job in group:
             db.execute("SAVEPOINT job")
             try:
-                job.answer = job.change(db, *job.args)
+                job.result = job.change(db, *job.args)
             except Exception as error:
                 if not db.in_transaction:
                     raise
                 db.execute("ROLLBACK TO job")
-                job.answer = translate(error, self._path)
+                job.result = translate(error, self._path)
             db.execute("RELEASE job")
         db.execute("COMMIT")
 
@@ -307,7 +308,7 @@ def _deliver(group: list[_Job]) -> None:
     for job in group:
         if job.future.done():
             continue  # its caller was cancelled
-        if isinstance(job.answer, BaseException):
-            job.future.set_exception(job.answer)
+        if isinstance(job.result, BaseException):
+            job.future.set_exception(job.result)
         else:
-            job.future.set_result(job.answer)
+            job.future.set_result(job.result)

@@ -1,13 +1,15 @@
 """Stores a batch of results in SQLite with few statements.
 
-Rows are prepared before the writer runs, so that other writes do not wait for it. Keys go in, and what is known of them
-comes back, as one JSON text.
+Rows are prepared before the writer runs, so that other writes do not wait. Known sources and results are looked up with
+one JSON text of keys, and returned as one. A new parcel with one source is written as that source shows it; any other
+is merged by the database (`merged_parcels`, `merged_liens`).
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Sequence, Set
 from datetime import datetime
 from functools import cache
 from itertools import chain
@@ -20,17 +22,17 @@ from parcelpost.clock import iso
 from parcelpost.gateway.ledger import rows
 from parcelpost.gateway.ledger.base import BatchEntry, dedupe
 from parcelpost.gateway.ledger.queries import search_text
-from parcelpost.gateway.models import IngestedResult, ParcelKey, StoreOutcome
+from parcelpost.gateway.models import IngestedResult, Lien, ParcelKey, SourceKey, StoreOutcome
 
 Values = tuple[Any, ...]
-"""The values of a row, without the parcel number, which only the writer knows."""
+"""The values of a row, without the numbers of parcel and source, which only the writer knows."""
 
 
 class PreparedResult(Struct, frozen=True, gc=False):
     """An entry with its row of `results`."""
 
     place: int
-    parcel: ParcelKey
+    source: SourceKey
     task_id: str
     idempotency_key: str
     scraped_at: str
@@ -41,12 +43,13 @@ class PreparedResult(Struct, frozen=True, gc=False):
         return self.scraped_at, self.task_id
 
 
-class PreparedParcel(Struct, frozen=True, gc=False):
-    """The newest entry of a parcel, with the rows of `parcels` and `liens` if it is the newest of all."""
+class PreparedSource(Struct, frozen=True, gc=False):
+    """The newest entry of a source, with what is written if it is the newest of all."""
 
     newest: PreparedResult
-    parcel: Values
-    liens: Sequence[Values]
+    parcel: ParcelKey
+    source: Values
+    liens: Sequence[Lien]
 
 
 class PreparedBatch(Struct, frozen=True):
@@ -54,22 +57,25 @@ class PreparedBatch(Struct, frozen=True):
     worker_id: str
     at: str
     entries: Sequence[PreparedResult]
-    """One for a task and parcel."""
-    parcels: dict[ParcelKey, PreparedParcel]
+    """One for a task and source."""
+    sources: dict[SourceKey, PreparedSource]
+    parcels: dict[ParcelKey, Values]
+    """As their newest entry shows them."""
     task_ids: Sequence[str]
 
 
 def prepare_batch(results: Sequence[IngestedResult], worker_id: str, now: datetime) -> PreparedBatch:
-    sifted = dedupe(results)
+    batch = dedupe(results)
     at = iso(now)
-    made = {entry.place: _prepared_result(entry, worker_id, at) for entry in sifted.entries}
+    made = {entry.place: _prepared_result(entry, worker_id, at) for entry in batch.entries}
     return PreparedBatch(
         results=len(results),
         worker_id=worker_id,
         at=at,
         entries=list(made.values()),
-        parcels={key: _prepared_parcel(entry, made[entry.place], at) for key, entry in sifted.newest.items()},
-        task_ids=sifted.task_ids,
+        sources={key: _prepared_source(entry, made[entry.place], at) for key, entry in batch.newest.items()},
+        parcels={key: _parcel_values(entry, made[entry.place], at) for key, entry in batch.leading.items()},
+        task_ids=batch.task_ids,
     )
 
 
@@ -77,7 +83,7 @@ def _prepared_result(entry: BatchEntry, worker_id: str, at: str) -> PreparedResu
     result, scraped_at = entry.result, iso(entry.scraped_at)
     return PreparedResult(
         entry.place,
-        result.parcel,
+        result.source,
         result.task_id,
         result.idempotency_key,
         scraped_at,
@@ -86,7 +92,7 @@ def _prepared_result(entry: BatchEntry, worker_id: str, at: str) -> PreparedResu
             worker_id,
             scraped_at,
             at,
-            int(result.late),  # a bool, the driver looks for a way to adapt
+            int(result.late),  # the driver adapts a bool slowly
             result.parse_duration_ms,
             result.idempotency_key,
             result.raw_sha256,
@@ -96,33 +102,30 @@ def _prepared_result(entry: BatchEntry, worker_id: str, at: str) -> PreparedResu
     )
 
 
-def _prepared_parcel(entry: BatchEntry, made: PreparedResult, at: str) -> PreparedParcel:
-    key, search_fields = made.parcel, entry.result.search_fields
-    values = (
-        key.platform,
-        key.state,
-        key.county,
-        key.parcel_id,
-        made.task_id,
-        made.scraped_at,
-        at,
-        at,
-        search_fields.owner,
-        search_fields.situs,
-        None if search_fields.delinquent is None else int(search_fields.delinquent),
-        search_fields.tax_due_cents,
-        len(search_fields.liens),
-        search_text(key.parcel_id, search_fields.owner, search_fields.situs),
-    )
-    liens = [(position, *rows.lien_values(lien)) for position, lien in enumerate(search_fields.liens)]
-    return PreparedParcel(made, values, liens)
+def _prepared_source(entry: BatchEntry, made: PreparedResult, at: str) -> PreparedSource:
+    key, shown = made.source, entry.result.search_fields
+    search = search_text(key.parcel_id, shown.owner, shown.situs)
+    values = (key.platform, key.parcel_id, made.task_id, made.scraped_at, at, at, *_summary(entry), search)
+    return PreparedSource(made, key.parcel, values, shown.liens)
+
+
+def _parcel_values(entry: BatchEntry, made: PreparedResult, at: str) -> Values:
+    key, lien_count = made.source, len(entry.result.search_fields.liens)
+    names = (key.state, key.county, key.norm, key.parcel_id)
+    return (*names, *_summary(entry), lien_count, made.scraped_at, at, at)
+
+
+def _summary(entry: BatchEntry) -> Values:
+    shown = entry.result.search_fields
+    delinquent = None if shown.delinquent is None else int(shown.delinquent)
+    return shown.owner, shown.situs, delinquent, shown.tax_due_cents
 
 
 _MOST_ROWS = 100
 
 
 def write_rows(db: sqlite3.Connection, insert: str, rows: Sequence[Sequence[Any]], on_conflict: str = "") -> None:
-    """`insert` is all that stands before VALUES."""
+    """Inserts the rows in chunks. `insert` is the statement up to VALUES."""
     for start in range(0, len(rows), _MOST_ROWS):
         part = rows[start : start + _MOST_ROWS]
         db.execute(_statement(insert, len(part), len(part[0]), on_conflict), list(chain.from_iterable(part)))
@@ -134,50 +137,81 @@ def _statement(insert: str, rows: int, columns: int, on_conflict: str) -> str:
     return f"{insert} VALUES {', '.join([row] * rows)} {on_conflict}"
 
 
-_PARCELS = """
-SELECT json_group_array(json_array(parcel_id, parcel_no, scraped_at, task_id, lien_count)),
-       (SELECT coalesce(max(parcel_no), 0) FROM parcels)
-FROM parcels
-WHERE platform = ? AND state = ? AND county = ? AND parcel_id IN (SELECT value FROM json_each(?))
+_SOURCES = """
+SELECT json_group_array(json_array(p.parcel_norm, s.platform, s.parcel_id, p.parcel_no, s.source_no, s.scraped_at,
+                                   s.task_id))
+FROM parcels p JOIN sources s ON s.parcel_no = p.parcel_no
+WHERE p.state = ? AND p.county = ? AND p.parcel_norm IN (SELECT value FROM json_each(?))
 """
 _RESULTS = """
-SELECT json_group_array(json_array(r.parcel_no, r.task_id, r.scraped_at, r.idempotency_key))
+SELECT json_group_array(json_array(r.source_no, r.task_id, r.scraped_at, r.idempotency_key))
 FROM json_each(?) asked CROSS JOIN results r
-    ON r.parcel_no = json_extract(asked.value, '$[0]') AND r.task_id = json_extract(asked.value, '$[1]')
+    ON r.source_no = json_extract(asked.value, '$[0]') AND r.task_id = json_extract(asked.value, '$[1]')
+"""
+_LIENS = "SELECT parcel_no, lien_key, lien_no FROM liens WHERE parcel_no IN (SELECT value FROM json_each(?))"
+_LAST_NUMBERS = """
+SELECT (SELECT coalesce(max(parcel_no), 0) FROM parcels),
+       (SELECT coalesce(max(source_no), 0) FROM sources),
+       (SELECT coalesce(max(lien_no), 0) FROM liens)
 """
 
 _WRITE_PARCELS = """
-INSERT INTO parcels (parcel_no, platform, state, county, parcel_id, task_id, scraped_at, received_at, first_seen_at,
-                     owner, situs, delinquent, tax_due_cents, lien_count, search)
+INSERT INTO parcels (parcel_no, state, county, parcel_norm, parcel_id, owner, situs, delinquent, tax_due_cents,
+                     lien_count, scraped_at, received_at, first_seen_at)
 """
-_NEWER_PARCEL = """
-ON CONFLICT (parcel_no) DO UPDATE
+_WRITE_SOURCES = """
+INSERT INTO sources (source_no, parcel_no, platform, parcel_id, task_id, scraped_at, received_at, first_seen_at,
+                     owner, situs, delinquent, tax_due_cents, search)
+"""
+_NEWER_SOURCE = """
+ON CONFLICT (source_no) DO UPDATE
 SET task_id = excluded.task_id, scraped_at = excluded.scraped_at, received_at = excluded.received_at,
     owner = excluded.owner, situs = excluded.situs, delinquent = excluded.delinquent,
-    tax_due_cents = excluded.tax_due_cents, lien_count = excluded.lien_count, search = excluded.search
+    tax_due_cents = excluded.tax_due_cents, search = excluded.search
 """
 _WRITE_RESULTS = """
-INSERT INTO results (parcel_no, task_id, worker_id, scraped_at, received_at, late, parse_duration_ms,
+INSERT INTO results (source_no, task_id, worker_id, scraped_at, received_at, late, parse_duration_ms,
                      idempotency_key, raw_sha256, raw_file, data)
 """
 _NEWER_RESULT = """
-ON CONFLICT (parcel_no, task_id) DO UPDATE
+ON CONFLICT (source_no, task_id) DO UPDATE
 SET worker_id = excluded.worker_id, scraped_at = excluded.scraped_at, received_at = excluded.received_at,
     late = excluded.late, parse_duration_ms = excluded.parse_duration_ms,
     idempotency_key = excluded.idempotency_key, raw_sha256 = excluded.raw_sha256, raw_file = excluded.raw_file,
     data = excluded.data
 """
 _WRITE_LIENS = """
-INSERT INTO liens (parcel_no, position, certificate_number, certificate_year, tax_year, status, holder_name,
-                   amount_cents, sale_date, json)
+INSERT INTO liens (lien_no, parcel_no, lien_key, certificate_number, certificate_year, tax_year, status,
+                   holder_name, amount_cents, sale_date)
 """
-_NEWER_LIEN = """
-ON CONFLICT (parcel_no, position) DO UPDATE
-SET certificate_number = excluded.certificate_number, certificate_year = excluded.certificate_year,
-    tax_year = excluded.tax_year, status = excluded.status, holder_name = excluded.holder_name,
-    amount_cents = excluded.amount_cents, sale_date = excluded.sale_date, json = excluded.json
+_WRITE_LIEN_SOURCES = """
+INSERT INTO lien_sources (lien_no, source_no, position, certificate_number, certificate_year, tax_year, status,
+                          holder_name, amount_cents, sale_date, json)
 """
-_DROP_LIENS = "DELETE FROM liens WHERE parcel_no = ? AND position >= ?"
+_DROP_LIEN_SOURCES = """
+DELETE FROM lien_sources
+WHERE lien_no IN (SELECT lien_no FROM liens WHERE parcel_no IN (SELECT value FROM json_each(?)))
+  AND source_no IN (SELECT value FROM json_each(?))
+"""
+_DROP_LIENS = """
+DELETE FROM liens
+WHERE parcel_no IN (SELECT value FROM json_each(?))
+  AND NOT EXISTS (SELECT 1 FROM lien_sources ls WHERE ls.lien_no = liens.lien_no)
+"""
+_MERGE_LIENS = """
+UPDATE liens
+SET certificate_number = m.certificate_number, certificate_year = m.certificate_year, tax_year = m.tax_year,
+    status = m.status, holder_name = m.holder_name, amount_cents = m.amount_cents, sale_date = m.sale_date
+FROM merged_liens m
+WHERE m.lien_no = liens.lien_no AND liens.parcel_no IN (SELECT value FROM json_each(?))
+"""
+_MERGE_PARCELS = """
+UPDATE parcels
+SET parcel_id = m.parcel_id, owner = m.owner, situs = m.situs, delinquent = m.delinquent,
+    tax_due_cents = m.tax_due_cents, lien_count = m.lien_count, scraped_at = m.scraped_at, received_at = m.received_at
+FROM merged_parcels m
+WHERE m.parcel_no = parcels.parcel_no AND parcels.parcel_no IN (SELECT value FROM json_each(?))
+"""
 
 _DONE = """
 UPDATE tasks SET state = 'done', ended_at = ?, error = NULL
@@ -189,33 +223,51 @@ WHERE task_id IN (SELECT value FROM json_each(?)) AND ended_at IS NULL
 """
 
 
-class _KnownParcel(NamedTuple):
-    """A parcel that existed before the batch."""
+class _KnownSource(NamedTuple):
+    """A source that existed before the batch."""
 
+    norm: str
+    platform: str
     parcel_id: str
     parcel_no: int
+    source_no: int
     scraped_at: str
     task_id: str
-    lien_count: int
 
 
-_read_parcels = Decoder(list[_KnownParcel]).decode
+_read_sources = Decoder(list[_KnownSource]).decode
 _read_results = Decoder(list[tuple[int, str, str, str]]).decode
+
+_Known = dict[SourceKey, _KnownSource]
+_Winners = dict[SourceKey, PreparedSource]
+
+
+class _Numbers(NamedTuple):
+    """Of all parcels and sources of the batch, also of new ones: nobody else is writing."""
+
+    parcels: dict[ParcelKey, int]
+    sources: dict[SourceKey, int]
+    last_lien: int
 
 
 def store_results(db: sqlite3.Connection, batch: PreparedBatch) -> list[StoreOutcome]:
-    known, last = _known_parcels(db, batch)
-    numbers = _parcel_numbers(batch, known, last)
+    known = _known_sources(db, batch)
+    numbers = _number(db, batch, known)
     kept = _changed_results(db, batch, known)
     places = {made.place for made in kept}
     winners = {
-        key: parcel
-        for key, parcel in batch.parcels.items()
-        if parcel.newest.place in places and _wins(parcel.newest, known.get(key))
+        key: source
+        for key, source in batch.sources.items()
+        if source.newest.place in places and _wins(source.newest, known.get(key))
     }
-    write_rows(db, _WRITE_PARCELS, [(numbers[key], *won.parcel) for key, won in winners.items()], _NEWER_PARCEL)
-    write_rows(db, _WRITE_RESULTS, [(numbers[made.parcel], *made.result) for made in kept], _NEWER_RESULT)
-    _write_liens(db, winners, known, numbers)
+    known_parcels = {key.parcel for key in known}
+    new = [(numbers.parcels[key], *values) for key, values in batch.parcels.items() if key not in known_parcels]
+    write_rows(db, _WRITE_PARCELS, new)
+    sources = [(numbers.sources[key], numbers.parcels[won.parcel], *won.source) for key, won in winners.items()]
+    write_rows(db, _WRITE_SOURCES, sources, _NEWER_SOURCE)
+    write_rows(db, _WRITE_RESULTS, [(numbers.sources[made.source], *made.result) for made in kept], _NEWER_RESULT)
+    _write_liens(db, winners, numbers, known_parcels)
+    _merge(db, winners, numbers, known_parcels)
     task_ids = _json(batch.task_ids)
     db.execute(_END_LEASES, (batch.at, batch.worker_id, task_ids))
     db.execute(_DONE, (batch.at, task_ids))
@@ -223,55 +275,53 @@ def store_results(db: sqlite3.Connection, batch: PreparedBatch) -> list[StoreOut
 
 
 def _outcomes(
-    batch: PreparedBatch,
-    kept: Sequence[PreparedResult],
-    winners: dict[ParcelKey, PreparedParcel],
-    known: dict[ParcelKey, _KnownParcel],
+    batch: PreparedBatch, kept: Sequence[PreparedResult], winners: _Winners, known: _Known
 ) -> list[StoreOutcome]:
-    answers = [StoreOutcome.DUPLICATE] * batch.results
+    outcomes = [StoreOutcome.DUPLICATE] * batch.results
     for made in kept:
-        answers[made.place] = StoreOutcome.KEPT
+        outcomes[made.place] = StoreOutcome.KEPT
     for key, won in winners.items():
-        answers[won.newest.place] = StoreOutcome.UPDATED if key in known else StoreOutcome.INSERTED
-    return answers
+        outcomes[won.newest.place] = StoreOutcome.UPDATED if key in known else StoreOutcome.INSERTED
+    return outcomes
 
 
-def _known_parcels(db: sqlite3.Connection, batch: PreparedBatch) -> tuple[dict[ParcelKey, _KnownParcel], int]:
-    """Those of the batch, and the last number of all."""
-    by_county: dict[tuple[str, str, str], list[str]] = {}
+def _known_sources(db: sqlite3.Connection, batch: PreparedBatch) -> _Known:
+    """Returns all known sources of the batch's parcels."""
+    by_county: dict[tuple[str, str], list[str]] = {}
     for key in batch.parcels:
-        by_county.setdefault((key.platform, key.state, key.county), []).append(key.parcel_id)
-    found: dict[ParcelKey, _KnownParcel] = {}
-    last = 0
-    for county, parcel_ids in by_county.items():
-        ((text, last),) = db.execute(_PARCELS, (*county, _json(parcel_ids)))
-        found |= {ParcelKey(*county, one.parcel_id): one for one in _read_parcels(text)}
-    return found, last
+        by_county.setdefault((key.state, key.county), []).append(key.norm)
+    known: _Known = {}
+    for county, norms in by_county.items():
+        ((text,),) = db.execute(_SOURCES, (*county, _json(norms)))
+        known |= {SourceKey(*county, *source[:3]): source for source in _read_sources(text)}
+    return known
 
 
-def _parcel_numbers(batch: PreparedBatch, known: dict[ParcelKey, _KnownParcel], last: int) -> dict[ParcelKey, int]:
-    """Of new parcels too: nobody else writes now."""
-    new = (key for key in batch.parcels if key not in known)
-    numbers = {key: number for number, key in enumerate(new, last + 1)}
-    return numbers | {key: parcel.parcel_no for key, parcel in known.items()}
+def _number(db: sqlite3.Connection, batch: PreparedBatch, known: _Known) -> _Numbers:
+    ((last_parcel, last_source, last_lien),) = db.execute(_LAST_NUMBERS)
+    parcels = {key.parcel: source.parcel_no for key, source in known.items()}
+    new_parcels = (key for key in batch.parcels if key not in parcels)
+    parcels |= {key: number for number, key in enumerate(list(new_parcels), last_parcel + 1)}
+    sources = {key: source.source_no for key, source in known.items()}
+    new_sources = (key for key in batch.sources if key not in known)
+    sources |= {key: number for number, key in enumerate(new_sources, last_source + 1)}
+    return _Numbers(parcels, sources, last_lien)
 
 
-def _changed_results(
-    db: sqlite3.Connection, batch: PreparedBatch, known: dict[ParcelKey, _KnownParcel]
-) -> Sequence[PreparedResult]:
+def _changed_results(db: sqlite3.Connection, batch: PreparedBatch, known: _Known) -> Sequence[PreparedResult]:
     """Returns the entries that are new, newer than their task's stored result, or another one of the same time."""
     asked = {
-        (parcel.parcel_no, made.task_id): made
+        (source.source_no, made.task_id): made
         for made in batch.entries
-        if (parcel := known.get(made.parcel)) is not None
+        if (source := known.get(made.source)) is not None
     }
     if not asked:
         return batch.entries
     ((text,),) = db.execute(_RESULTS, (_json(list(asked)),))
     stale = {
         made.place
-        for parcel_no, task_id, scraped_at, key in _read_results(text)
-        if not _replaces(made := asked[parcel_no, task_id], scraped_at, key)
+        for source_no, task_id, scraped_at, key in _read_results(text)
+        if not _replaces(made := asked[source_no, task_id], scraped_at, key)
     }
     return [made for made in batch.entries if made.place not in stale]
 
@@ -284,22 +334,43 @@ def _replaces(made: PreparedResult, scraped_at: str, key: str) -> bool:
     return made.scraped_at > scraped_at or (made.scraped_at == scraped_at and made.idempotency_key != key)
 
 
-def _wins(made: PreparedResult, known: _KnownParcel | None) -> bool:
-    """Of those that are news. At the same age it is another result of the same task, and so the newer."""
+def _wins(made: PreparedResult, known: _KnownSource | None) -> bool:
+    """Whether a changed result is the newest of its source. One of the same age is a newer result of the same task."""
     return known is None or made.age >= (known.scraped_at, known.task_id)
 
 
-def _write_liens(
-    db: sqlite3.Connection,
-    winners: dict[ParcelKey, PreparedParcel],
-    known: dict[ParcelKey, _KnownParcel],
-    numbers: dict[ParcelKey, int],
-) -> None:
-    values = [(numbers[key], *lien) for key, won in winners.items() for lien in won.liens]
-    write_rows(db, _WRITE_LIENS, values, _NEWER_LIEN)
-    fewer = [
-        (numbers[key], len(won.liens))
-        for key, won in winners.items()
-        if key in known and known[key].lien_count > len(won.liens)
-    ]
-    db.executemany(_DROP_LIENS, fewer)
+def _write_liens(db: sqlite3.Connection, winners: _Winners, numbers: _Numbers, known_parcels: Set[ParcelKey]) -> None:
+    lien_numbers: dict[tuple[int, str], int] = {}
+    known, dropped = "", 0
+    if known_parcels:
+        known = _json([numbers.parcels[won.parcel] for won in winners.values() if won.parcel in known_parcels])
+        lien_numbers = {(parcel_no, key): lien_no for parcel_no, key, lien_no in db.execute(_LIENS, (known,))}
+        if lien_numbers:
+            sources = _json([numbers.sources[key] for key in winners])
+            dropped = db.execute(_DROP_LIEN_SOURCES, (known, sources)).rowcount
+    liens: list[Values] = []
+    lien_sources: list[Values] = []
+    for key, won in winners.items():
+        parcel_no, source_no = numbers.parcels[won.parcel], numbers.sources[key]
+        for position, lien in enumerate(won.liens):
+            lien_key = lien.key or rows.unshared_lien_key(source_no, position)
+            *fields, json = rows.lien_values(lien)
+            lien_no = lien_numbers.get((parcel_no, lien_key))
+            if lien_no is None:
+                lien_no = lien_numbers[parcel_no, lien_key] = numbers.last_lien + len(liens) + 1
+                liens.append((lien_no, parcel_no, lien_key, *fields))
+            lien_sources.append((lien_no, source_no, position, *fields, json))
+    write_rows(db, _WRITE_LIENS, liens)
+    write_rows(db, _WRITE_LIEN_SOURCES, lien_sources)
+    if dropped:
+        db.execute(_DROP_LIENS, (known,))
+
+
+def _merge(db: sqlite3.Connection, winners: _Winners, numbers: _Numbers, known_parcels: Set[ParcelKey]) -> None:
+    """A new parcel with one source has been written as that source shows it."""
+    sources = Counter(won.parcel for won in winners.values())
+    merged = [numbers.parcels[key] for key, count in sources.items() if count > 1 or key in known_parcels]
+    if merged:
+        parcel_numbers = _json(merged)
+        db.execute(_MERGE_LIENS, (parcel_numbers,))
+        db.execute(_MERGE_PARCELS, (parcel_numbers,))

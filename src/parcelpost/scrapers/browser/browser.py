@@ -16,7 +16,7 @@ from parcelpost.scrapers.browser.chromium import SWITCHES, has_home
 from parcelpost.scrapers.fetch.errors import BrowserCrashed
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, CDPSession, Page, Playwright
+    from playwright.async_api import Browser, BrowserContext, CDPSession, Error, Page, Playwright
 
 
 T = TypeVar("T")
@@ -42,33 +42,41 @@ class BrowserCallFailed(Exception):
 
 async def bounded_call(work: Awaitable[T], seconds: float, action: str, ended: asyncio.Future[str] | None = None) -> T:
     """Raises BrowserCallFailed when the call fails, after `seconds`, or as soon as `ended` has a reason."""
-    task = asyncio.ensure_future(work)
-    futures: set[asyncio.Future[Any]] = {task} if ended is None else {task, ended}
-    try:
-        await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        if not task.done():
-            abandon(task)
-    if not task.done():
-        if ended is not None and ended.done():
-            raise BrowserCallFailed(ended.result())
-        raise BrowserCallFailed(f"{action} took longer than {seconds:g} s")
-    if task.cancelled():
-        raise BrowserCallFailed(f"{action} was cancelled")
+    ends = [] if ended is None else [ended]
+    task = await _first_of(work, ends, seconds)
+    if task is None:
+        reasons = [end.result() for end in ends if end.done()]
+        raise BrowserCallFailed(*reasons or [f"{action} took longer than {seconds:g} s"])
     if error := task.exception():
         raise BrowserCallFailed(f"{action} failed: {first_line(error)}") from error
     return task.result()
 
 
-def abandon(task: asyncio.Future[Any]) -> None:
-    """Cancels it and ignores its error."""
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
-    task.cancel()
+async def _first_of(
+    work: Awaitable[T], ends: list[asyncio.Future[str]], seconds: float | None = None
+) -> asyncio.Future[T] | None:
+    """Returns the finished call, or None if the time is over or one of `ends` is done before it. Then it is cancelled:
+    some calls to a dead driver never end."""
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be there to see its error
+    try:
+        futures: set[asyncio.Future[Any]] = {task, *ends}
+        await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        return task if task.done() and not task.cancelled() else None
+    finally:
+        task.cancel()
 
 
 def first_line(error: BaseException) -> str:
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:_MAX_REASON_CHARS]
+
+
+def playwright_error() -> type[Error]:
+    """Imported late: Playwright is an extra."""
+    from playwright.async_api import Error
+
+    return Error
 
 
 class PlaywrightDriver:
@@ -88,7 +96,7 @@ class PlaywrightDriver:
         from playwright.async_api import async_playwright
 
         if not has_home():
-            raise BrowserCallFailed("Playwright needs a home folder, and this user has none", "set HOME to any folder")
+            raise BrowserCallFailed("Playwright needs a home folder, but this user has none", "set HOME to any folder")
         before = _driver_pids()
         manager = async_playwright()
         try:
@@ -107,7 +115,7 @@ class PlaywrightDriver:
     def is_running(self) -> bool:
         """The first to notice its end tells all its browsers."""
         if not self.died.done() and not processes.is_running(self.pid):
-            self.died.set_result("Playwright's driver died")
+            self.died.set_result("Playwright's driver crashed")
         return not self.died.done()
 
     async def stop(self) -> None:
@@ -158,7 +166,7 @@ class Chromium:
         self._session = session
         self._driver = driver
         self._clock = clock
-        handle.on("disconnected", lambda _: self.end("the browser died"))
+        handle.on("disconnected", lambda _: self.end("the browser crashed"))
         driver.died.add_done_callback(self._lose_driver)
 
     def end(self, reason: str) -> None:
@@ -244,8 +252,8 @@ def _explained(error: BrowserCallFailed) -> BrowserCallFailed:
     return BrowserCallFailed(f"Chromium cannot start: {lines[-1][:_MAX_REASON_CHARS]}") if lines else error
 
 
-class ChromiumPage:
-    """A leased page. Belongs to the pool's event loop; every call to page or context goes through `call`."""
+class LeasedPage:
+    """A page in a context of its own. Belongs to the pool's event loop; calls to both go through `call`."""
 
     def __init__(self, browser_id: int, chromium: Chromium, context: BrowserContext, page: Page) -> None:
         self.browser_id = browser_id
@@ -257,29 +265,23 @@ class ChromiumPage:
 
     @property
     def has_crashed(self) -> bool:
-        return self._crashed.done()
+        return self._crashed.done() or self._chromium.ended.done()
 
     async def call(self, work: Awaitable[T]) -> T:
         """Returns or raises what `work` does. Raises BrowserCrashed the moment browser, page or driver is gone."""
-        task = asyncio.ensure_future(work)
-        ends = (self._chromium.ended, self._crashed)
-        futures: set[asyncio.Future[Any]] = {task, *ends}
-        try:
-            if not any(end.done() for end in ends):
-                await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not task.done():
-                abandon(task)
-        if task.done() and not task.cancelled() and (error := task.exception()):
-            if _PAGE_CRASHED.search(str(error)):
-                self._crash()
-            elif _LOST.search(str(error)) and not any(end.done() for end in ends):
-                raise BrowserCrashed(f"the browser was lost: {first_line(error)}") from error
+        ends = [self._chromium.ended, self._crashed]
+        task = await _first_of(work, ends)
+        error = task.exception() if task is not None else None
+        if error is not None and _PAGE_CRASHED.search(str(error)):
+            self._crash()
         for end in ends:
             if end.done():
-                abandon(task)
                 raise BrowserCrashed(end.result())
-        return await task
+        if error is not None and _LOST.search(str(error)):
+            raise BrowserCrashed(f"the browser was lost: {first_line(error)}") from error
+        if task is None:
+            raise asyncio.CancelledError
+        return task.result()
 
     def stop(self, reason: str) -> None:
         """Ends its browser at once for what the page does; to close the page could take as long as that lasts."""

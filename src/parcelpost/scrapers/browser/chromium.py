@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import os
 import re
@@ -16,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from parcelpost.errors import extra_hint
-from parcelpost.scrapers.browser.base import BrowserOptions
+from parcelpost.settings.schema import BrowserSettings
 
 _GUARD_SWITCHES = (
     # Contexts use our proxy; requests that belong to no page (updates, experiments, reports) lead nowhere.
@@ -89,31 +88,33 @@ class SandboxCheck(Struct, frozen=True, kw_only=True):
     """Why it is off."""
 
 
-def find(options: BrowserOptions = BrowserOptions(), *, with_window: bool = False) -> ChromiumFound | ChromiumMissing:
+def find(
+    settings: BrowserSettings = BrowserSettings(), *, with_window: bool = False
+) -> ChromiumFound | ChromiumMissing:
     """Returns the one that the settings name, else Playwright's, else the system's. Starts nothing.
 
     `with_window`: not a headless one.
     """
     if importlib.util.find_spec("playwright") is None:
         return ChromiumMissing(reason="Playwright is not installed", hint=extra_hint("browser"))
-    if options.executable:
-        path = shutil.which(options.executable)
+    if settings.executable:
+        path = shutil.which(settings.executable)
         if path is None:
             hint = "correct browser.executable, or leave it empty to use the first browser that is found"
-            return ChromiumMissing(reason=f"no such program: {options.executable}", hint=hint)
+            return ChromiumMissing(reason=f"no such program: {settings.executable}", hint=hint)
         return ChromiumFound(path=path, source="settings")
     for source, paths in (("playwright", _playwright_paths()), ("system", _system_paths())):
         for path in paths:
             if not with_window or "headless" not in Path(path).name:
                 return ChromiumFound(path=path, source=source)
-    hint = "install Chromium (system package, or `playwright install chromium`), or name one in browser.executable"
+    hint = "install Chromium (system package, or `playwright install chromium`), or set browser.executable to its path"
     return ChromiumMissing(reason=NOT_FOUND, hint=hint)
 
 
-def search_places(options: BrowserOptions = BrowserOptions()) -> list[str]:
+def search_places(settings: BrowserSettings = BrowserSettings()) -> list[str]:
     """Returns where `find` looks, for the operator."""
-    if options.executable:
-        return [f"browser.executable: {options.executable}"]
+    if settings.executable:
+        return [f"browser.executable: {settings.executable}"]
     applications = ["/Applications", "~/Applications"] if sys.platform == "darwin" else []
     return [*(f"Playwright's folder {folder}" for folder in _folders()), f"PATH: {', '.join(_NAMES)}", *applications]
 
@@ -127,33 +128,14 @@ def has_home() -> bool:
     return True
 
 
-async def version(path: str) -> str:
-    """Returns what the program says, such as `Chromium 140.0.7339.80`, or ''."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            path, "--version", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
-        )
-    except OSError:
-        return ""
-    try:
-        async with asyncio.timeout(_PROGRAM_SECONDS):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return ""
-    lines = output.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1].strip() if lines else ""
-
-
-def sandbox(options: BrowserOptions, path: str) -> SandboxCheck:
+def sandbox(settings: BrowserSettings, path: str) -> SandboxCheck:
     """Whether Chromium's sandbox is used; with "auto", where the system allows it. Takes a moment."""
-    if options.sandbox == "on":
+    if settings.sandbox == "on":
         return SandboxCheck(is_on=True)
-    if options.sandbox == "off":
+    if settings.sandbox == "off":
         return SandboxCheck(is_on=False, reason="browser.sandbox is off")
     if os.geteuid() == 0:
-        return SandboxCheck(is_on=False, reason="Chromium has no sandbox for root")
+        return SandboxCheck(is_on=False, reason="Chromium's sandbox does not work for root")
     if sys.platform != "linux" or _has_setuid_sandbox(path):
         return SandboxCheck(is_on=True)
     if _APPARMOR.exists() and _APPARMOR.read_text(encoding="ascii").strip() == "1":

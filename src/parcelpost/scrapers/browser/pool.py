@@ -17,7 +17,6 @@ from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
 from parcelpost.events import (
     BrowserDied,
-    BrowserOrphansRemoved,
     BrowserRetired,
     BrowserStarted,
     BrowsersUnavailable,
@@ -26,10 +25,11 @@ from parcelpost.events import (
 )
 from parcelpost.model import BrowserState
 from parcelpost.scrapers.browser import chromium, processes
-from parcelpost.scrapers.browser.base import BrowserOptions, BrowserStore
-from parcelpost.scrapers.browser.browser import BrowserCallFailed, Chromium, ChromiumPage, PlaywrightDriver, launch
+from parcelpost.scrapers.browser.browser import BrowserCallFailed, Chromium, LeasedPage, PlaywrightDriver, launch
 from parcelpost.scrapers.browser.chromium import ChromiumMissing, SandboxCheck
+from parcelpost.scrapers.browser.processes import BrowserStore
 from parcelpost.scrapers.fetch.errors import BrowserCrashed, BrowserUnavailable, HostBusy, RetryLater
+from parcelpost.settings.schema import BrowserSettings
 
 _MAX_CRASHES = 5
 _POLL_SECONDS = 0.5
@@ -38,6 +38,7 @@ _MIN_BACKOFF_SECONDS = 0.5
 _MAX_BACKOFF_SECONDS = 60.0
 _HEALTH_SECONDS = 2.0
 _CHECK_SECONDS = 10.0
+_ORPHAN_SECONDS = 60.0
 
 
 class BrowserSlot:
@@ -64,10 +65,6 @@ class BrowserSlot:
         """Bytes of the current browser, as last measured; 0: not yet."""
 
     @property
-    def browser_id(self) -> int:
-        return self.state.browser_id
-
-    @property
     def is_starting(self) -> bool:
         """A browser is being started here, or will be as soon as the last one is gone."""
         return not self.is_closing and (self.chromium is None or self.chromium.ended.done())
@@ -89,7 +86,7 @@ class BrowserSlot:
             profile="",
             marker=marker,
         )
-        if self.browser_id:
+        if self.state.browser_id:
             await self._store.put(self.state)
         else:
             self.state = replace(self.state, browser_id=await self._store.add(self.state))
@@ -109,23 +106,24 @@ class BrowserSlot:
 
     async def assign(self, task_id: str, *, is_working: bool) -> None:
         with suppress(StoreError):
-            await self._store.assign(task_id, self.browser_id if is_working else None)
+            await self._store.assign(task_id, self.state.browser_id if is_working else None)
 
-    def retire(self, reason: str) -> None:
+    def retire(self, reason: str, *, for_good: bool = False) -> None:
+        """Ends an idle browser. `for_good`: no other one is started in its place."""
         if self.chromium is not None:
-            self.is_retiring = True
+            self.is_retiring, self.is_closing = True, for_good
             self.chromium.end(reason)
 
 
 class Launcher:
     """Starts browsers on one Playwright driver, and backs off while they do not start."""
 
-    def __init__(self, options: BrowserOptions, clock: Clock, emit: Emit) -> None:
+    def __init__(self, settings: BrowserSettings, clock: Clock, emit: Emit) -> None:
         self.token = secrets.token_hex(16)
         """The markers of all its browsers begin with it."""
         self.problem = ""
         """Why no browser can be started; '': it was not tried, or worked."""
-        self._options = options
+        self._settings = settings
         self._clock = clock
         self._emit = emit
         self._driver: PlaywrightDriver | None = None
@@ -151,7 +149,7 @@ class Launcher:
         await slot.begin(started)
         self._emit(
             BrowserStarted(
-                browser_id=slot.browser_id,
+                browser_id=slot.state.browser_id,
                 pid=started.pid,
                 version=started.version,
                 launches=slot.state.launches,
@@ -164,11 +162,10 @@ class Launcher:
     def failed(self, reason: str, hint: str = "") -> None:
         """With a hint, the operator must do something, and the next attempt is a minute away."""
         self._executable = ""  # it may have been removed or replaced
-        if not self.retry_in:  # several that fail at once fail for one reason
-            self._failures += 1
+        self._failures += 1
         longest = min(_MAX_BACKOFF_SECONDS, _MIN_BACKOFF_SECONDS * 2 ** min(self._failures, 30))
         seconds = _MAX_BACKOFF_SECONDS if hint else random.uniform(longest / 2, longest)  # noqa: S311 - jitter
-        self._retry_at = max(self._retry_at, self._clock.monotonic() + seconds)
+        self._retry_at = self._clock.monotonic() + seconds
         problem = f"{reason} ({hint})" if hint else reason
         if problem != self.problem:
             self._emit(BrowsersUnavailable(reason=reason, hint=hint, retry_in_seconds=self.retry_in))
@@ -188,11 +185,11 @@ class Launcher:
 
     async def _find(self) -> None:
         if not self._executable:
-            found = chromium.find(self._options)
-            if isinstance(found, ChromiumMissing):
-                raise BrowserCallFailed(found.reason, found.hint)
-            self._sandbox = await asyncio.to_thread(chromium.sandbox, self._options, found.path)
-            self._executable = found.path
+            installed = chromium.find(self._settings)
+            if isinstance(installed, ChromiumMissing):
+                raise BrowserCallFailed(installed.reason, installed.hint)
+            self._sandbox = await asyncio.to_thread(chromium.sandbox, self._settings, installed.path)
+            self._executable = installed.path
 
     async def _get_driver(self) -> PlaywrightDriver:
         async with self._driver_lock:
@@ -209,31 +206,27 @@ class PoolFigures(Struct, frozen=True, kw_only=True):
     busy: int
     waiting: int
     """Callers that wait for a page."""
-    restarts: int
-    """Of browsers that died or were retired."""
     pss_bytes: int
     """Of all browsers, as last measured."""
     pss_per_browser: int | None
     """None: nothing was measured yet."""
-    problem: str
-    """Why no browser can be had; '': one can."""
 
 
 class BrowserPool:
     """Belongs to one event loop. Every browser has one page at a time, in a fresh context."""
 
-    def __init__(self, options: BrowserOptions, store: BrowserStore, owner: str, clock: Clock, emit: Emit) -> None:
-        self._options = options
+    def __init__(self, settings: BrowserSettings, store: BrowserStore, owner: str, clock: Clock, emit: Emit) -> None:
+        self._settings = settings
         self._store = store
         self._owner = owner
         self._clock = clock
         self._emit = emit
-        self._launcher = Launcher(options, clock, emit)
-        self._allowed = options.most
+        self._launcher = Launcher(settings, clock, emit)
+        self._allowed = settings.most
         self._slots: list[BrowserSlot] = []
         self._wait_queue: deque[asyncio.Future[BrowserSlot]] = deque()
         self._crash_counts: Counter[str] = Counter()
-        self._restarts = 0
+        """Task -> crashes in a row. A task that never comes back leaves its number, which is small."""
         self._memory_per_browser: int | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._returns: set[asyncio.Task[None]] = set()
@@ -241,11 +234,11 @@ class BrowserPool:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, options: BrowserOptions, store: BrowserStore, *, owner: str, clock: Clock, emit: Emit
+        cls, settings: BrowserSettings, store: BrowserStore, *, owner: str, clock: Clock, emit: Emit
     ) -> AsyncIterator[BrowserPool]:
         """Ends the browsers of crashed processes; starts none yet. At its end none is left. May raise a StoreError."""
-        await remove_orphans(store, clock, emit)
-        pool = cls(options, store, owner, clock, emit)
+        await processes.remove_orphans(store, clock, emit)
+        pool = cls(settings, store, owner, clock, emit)
         try:
             _spawn(pool._tasks, pool._check_health())
             yield pool
@@ -265,12 +258,12 @@ class BrowserPool:
                 if state.marker.startswith(self._launcher.token):
                     await self._store.remove(state)
 
-    # Leases
+    # A page from its lease to its return
 
     @asynccontextmanager
     async def lease(
         self, task_id: str, *, timeout: float = 5.0, agent: str = "", **context_options: Any
-    ) -> AsyncIterator[ChromiumPage]:
+    ) -> AsyncIterator[LeasedPage]:
         """A page in a fresh context, for one task. `agent` is added to Chromium's user agent.
 
         Raises HostBusy if all browsers are busy for longer than `timeout` seconds, BrowserUnavailable if none can be
@@ -282,7 +275,7 @@ class BrowserPool:
         slot = await self._wait_for_slot(timeout)
         leased, page = slot.chromium, None
         if leased is None or leased.ended.done():
-            raise BrowserCrashed("the browser died before it could be used")
+            raise BrowserCrashed("the browser crashed before it could be used")
         try:
             await slot.record(status="busy", current_task_id=task_id)
             await slot.assign(task_id, is_working=True)
@@ -293,13 +286,9 @@ class BrowserPool:
 
     async def _wait_for_slot(self, timeout: float) -> BrowserSlot:
         self._check_available(timeout)
-        if idle := [slot for slot in self._slots if slot.is_idle]:
-            slot = max(idle, key=lambda one: one.idle_since)  # the others may become idle enough to be stopped
-            slot.is_leased = True
-            return slot
         waiter: asyncio.Future[BrowserSlot] = asyncio.get_running_loop().create_future()
         self._wait_queue.append(waiter)
-        self._start_browsers()
+        self._serve()
         try:
             await asyncio.wait({waiter}, timeout=timeout)
         except BaseException:
@@ -317,15 +306,16 @@ class BrowserPool:
 
     def _check_available(self, timeout: float) -> None:
         """Raises BrowserUnavailable if there will be no browser within that time."""
-        if not self._limit:
-            remedy = "" if self._options.most else "set browser.most to 1 or more"
-            raise BrowserUnavailable(self._problem, _NOT_ALLOWED_SECONDS, remedy)
+        if not self._settings.most:
+            raise BrowserUnavailable("browser.most is 0", _NOT_ALLOWED_SECONDS, "set browser.most to 1 or more")
+        if not self._allowed:
+            raise BrowserUnavailable("there is not enough memory for a browser", _NOT_ALLOWED_SECONDS)
         if not self._slots and self._launcher.retry_in > timeout:
-            raise BrowserUnavailable(self._problem, self._launcher.retry_in)
+            raise BrowserUnavailable(self._launcher.problem, self._launcher.retry_in)
 
     async def _open_page(
         self, slot: BrowserSlot, leased: Chromium, agent: str, context_options: dict[str, Any]
-    ) -> ChromiumPage:
+    ) -> LeasedPage:
         try:
             context, page = await leased.new_page(agent, **context_options)
         except BrowserCallFailed as error:
@@ -333,19 +323,20 @@ class BrowserPool:
             raise BrowserCrashed(str(error)) from error
         self._launcher.worked()
         slot.has_opened_page = True
-        return ChromiumPage(slot.browser_id, leased, context, page)
+        return LeasedPage(slot.state.browser_id, leased, context, page)
 
-    async def _take_back(self, slot: BrowserSlot, leased: Chromium, task_id: str, page: ChromiumPage | None) -> None:
+    async def _take_back(self, slot: BrowserSlot, leased: Chromium, task_id: str, page: LeasedPage | None) -> None:
         await slot.assign(task_id, is_working=False)
         try:
             await leased.close_pages()
         except BrowserCallFailed as error:
             leased.end(str(error))
-        has_crashed = leased.ended.done() or (page is not None and page.has_crashed)
-        self._crash_counts[task_id] += 1
-        if not has_crashed:
+        has_crashed = page.has_crashed if page is not None else leased.ended.done()
+        if has_crashed:
+            self._crash_counts[task_id] += 1
+        else:
             del self._crash_counts[task_id]
-        if leased.ended.done() or slot.chromium is not leased:
+        if leased.ended.done():
             return  # `_run` sees to it
         slot.tasks += 1
         completed = slot.state.tasks_completed + (page is not None and not has_crashed)
@@ -356,21 +347,28 @@ class BrowserPool:
     def _release(self, slot: BrowserSlot) -> None:
         slot.is_leased = False
         self._retire_if_due(slot)
-        self._serve(slot)
+        self._serve()
 
-    def _serve(self, slot: BrowserSlot) -> None:
-        """Gives an idle browser to whoever has waited longest."""
-        while self._wait_queue and slot.is_idle:
-            waiter = self._wait_queue.popleft()
-            if not waiter.done():
-                slot.is_leased = True
-                waiter.set_result(slot)
+    def _serve(self) -> None:
+        """Gives idle browsers to those who have waited longest, and starts browsers for the others."""
+        idle = sorted((slot for slot in self._slots if slot.is_idle), key=lambda slot: slot.idle_since)
+        while self._wait_queue and idle:
+            slot = idle.pop()  # the one last used: the others may become idle enough to be stopped
+            slot.is_leased = True
+            self._wait_queue.popleft().set_result(slot)
+        if self._launcher.retry_in:
+            return
+        starting = sum(slot.is_starting for slot in self._slots)
+        for _ in range(min(len(self._wait_queue) - starting, self._limit - len(self._slots))):
+            slot = BrowserSlot(self._store, self._owner, self._clock)
+            self._slots.append(slot)
+            _spawn(self._tasks, self._run(slot))
 
     # How many browsers run, and for how long
 
     @property
     def _limit(self) -> int:
-        return min(self._options.most, self._allowed)
+        return min(self._settings.most, self._allowed)
 
     @property
     def _excess(self) -> int:
@@ -384,7 +382,7 @@ class BrowserPool:
         """How many browsers are safe now: no more are started, and those above it end when they are idle."""
         self._allowed = max(0, most)
         self._stop_idle_browsers()
-        self._start_browsers()
+        self._serve()
 
     async def stop_largest(self) -> bool:
         """Memory is out: ends the largest browser, in the middle of a task too. Returns False if there is none."""
@@ -414,42 +412,22 @@ class BrowserPool:
             browsers=len(running),
             busy=sum(slot.is_leased for slot in running),
             waiting=len(self._wait_queue),
-            restarts=self._restarts,
             pss_bytes=sum(slot.memory for slot in running),
             pss_per_browser=self._memory_per_browser,
-            problem="" if running else self._problem,
         )
 
-    @property
-    def _problem(self) -> str:
-        if not self._options.most:
-            return "browser.most is 0"
-        return self._launcher.problem if self._allowed else "there is no memory for a browser"
-
-    def _start_browsers(self) -> None:
-        """For callers in the wait queue that no starting browser is meant for."""
-        if self._launcher.retry_in:
-            return
-        starting = sum(slot.is_starting for slot in self._slots)
-        for _ in range(min(len(self._wait_queue) - starting, self._limit - len(self._slots))):
-            slot = BrowserSlot(self._store, self._owner, self._clock)
-            self._slots.append(slot)
-            _spawn(self._tasks, self._run(slot))
-
     def _stop_idle_browsers(self) -> None:
-        for slot in sorted(self._slots, key=lambda one: one.idle_since):
+        for slot in sorted(self._slots, key=lambda slot: slot.idle_since):
             self._retire_if_due(slot)
-            if slot.is_idle and self._clock.monotonic() - slot.idle_since > self._options.idle_seconds:
-                slot.is_closing = True
-                slot.retire("nobody needed it")
+            if slot.is_idle and self._clock.monotonic() - slot.idle_since > self._settings.idle_seconds:
+                slot.retire("it was idle", for_good=True)
 
     def _retire_if_due(self, slot: BrowserSlot) -> None:
         if not slot.is_idle:
             return
         if self._excess > 0:
-            slot.is_closing = True
-            slot.retire("fewer are safe now")
-        elif reason := why_retire(slot, self._options, self._clock):
+            slot.retire("memory allows fewer browsers now", for_good=True)
+        elif reason := why_retire(slot, self._settings, self._clock):
             slot.retire(reason)
 
     async def _run(self, slot: BrowserSlot) -> None:
@@ -457,12 +435,11 @@ class BrowserPool:
         try:
             while True:
                 started = await self._launcher.launch(slot)
-                self._serve(slot)
+                self._serve()
                 await asyncio.wait({started.ended})
                 await self._finish(slot, started)
                 if slot.is_closing or self._excess > 0 or self._launcher.retry_in:
                     break
-                self._restarts += 1
         except (BrowserCallFailed, StoreError, OSError) as error:
             self._fail(str(error), getattr(error, "hint", ""))
         finally:
@@ -471,12 +448,12 @@ class BrowserPool:
             self._slots.remove(slot)
         with suppress(StoreError):
             await self._store.remove(slot.state)
-        self._start_browsers()
+        self._serve()
 
     async def _finish(self, slot: BrowserSlot, ended: Chromium) -> None:
         reason, kindly = ended.ended.result(), slot.is_retiring
         event = BrowserRetired if kindly else BrowserDied
-        self._emit(event(browser_id=slot.browser_id, reason=reason, tasks=slot.tasks))
+        self._emit(event(browser_id=slot.state.browser_id, reason=reason, tasks=slot.tasks))
         await slot.record(status="restarting" if kindly else "crashed", current_task_id=None)
         await ended.close(kindly=kindly)
         slot.chromium = None
@@ -486,22 +463,24 @@ class BrowserPool:
     def _fail(self, reason: str, hint: str = "") -> None:
         self._launcher.failed(reason, hint)
         while self._wait_queue and not self._running:
-            waiter = self._wait_queue.popleft()
-            if not waiter.done():
-                waiter.set_exception(BrowserUnavailable(self._launcher.problem, self._launcher.retry_in))
+            problem = BrowserUnavailable(self._launcher.problem, self._launcher.retry_in)
+            self._wait_queue.popleft().set_exception(problem)
 
     # Health checks
 
     async def _check_health(self) -> None:
-        seconds = min(_HEALTH_SECONDS, self._options.idle_seconds / 2, self._options.max_age_seconds / 2)
-        failures = 0
+        seconds = min(_HEALTH_SECONDS, self._settings.idle_seconds / 2, self._settings.max_age_seconds / 2)
+        failures, orphans_at = 0, self._clock.monotonic()
         while True:
             await self._clock.sleep(seconds)
             try:
                 self._stop_idle_browsers()
-                self._start_browsers()
+                self._serve()
                 await self._measure()
                 await asyncio.gather(*(self._check(slot) for slot in self._slots))
+                if self._clock.monotonic() - orphans_at >= _ORPHAN_SECONDS:
+                    orphans_at = self._clock.monotonic()
+                    await processes.remove_orphans(self._store, self._clock, self._emit)
                 failures = 0
             except Exception as error:  # noqa: BLE001 - reported, and done again
                 failures += 1
@@ -511,12 +490,12 @@ class BrowserPool:
     async def _measure(self) -> None:
         for slot in self._running:
             measured = slot.chromium
-            found = await asyncio.to_thread(measured.memory) if measured is not None else 0
-            if slot.chromium is measured and found:
-                slot.memory = found
-                await slot.record(memory_mb=found // 1024**2)
-        if known := [slot.memory for slot in self._running if slot.memory]:
-            self._memory_per_browser = sum(known) // len(known)
+            size = await asyncio.to_thread(measured.memory) if measured is not None else 0
+            if slot.chromium is measured and size:
+                slot.memory = size
+                await slot.record(memory_mb=size // 1024**2)
+        if sizes := [slot.memory for slot in self._running if slot.memory]:
+            self._memory_per_browser = sum(sizes) // len(sizes)
 
     async def _check(self, slot: BrowserSlot) -> None:
         now, checked = self._clock.monotonic(), slot.chromium
@@ -531,32 +510,15 @@ class BrowserPool:
         await slot.record(last_health_check=self._clock.now())
 
 
-def why_retire(slot: BrowserSlot, options: BrowserOptions, clock: Clock) -> str:
+def why_retire(slot: BrowserSlot, settings: BrowserSettings, clock: Clock) -> str:
     """Returns which limit the slot's browser has reached, or ''."""
-    if slot.tasks >= options.tasks_per_browser:
+    if slot.tasks >= settings.tasks_per_browser:
         return f"it has done {slot.tasks} tasks"
-    if clock.monotonic() - slot.started_at > options.max_age_seconds:
-        return f"it is older than {options.max_age_seconds:g} s"
-    if slot.memory > options.max_browser_bytes:
+    if clock.monotonic() - slot.started_at > settings.max_age_seconds:
+        return f"it is older than {settings.max_age_seconds:g} s"
+    if slot.memory > settings.max_browser_bytes:
         return f"it uses {slot.memory / 1024**2:.0f} MiB of memory"
     return ""
-
-
-async def remove_orphans(store: BrowserStore, clock: Clock, emit: Emit) -> None:
-    """Ends the browsers that killed workers have left. May raise a StoreError."""
-    removed: Counter[str] = Counter()
-    for state in await store.orphans():
-        pids = processes.find_browsers(state.marker) if state.marker else []
-        count = sum(len(processes.members(pid)) for pid in pids)
-        profile = state.profile or next(map(processes.profile_of, pids), "")
-        folders = processes.profile_folders(profile)
-        for pid in pids:
-            await processes.kill_and_wait(pid, clock)
-        await asyncio.to_thread(processes.remove_folders, folders)
-        if await store.remove(state):
-            removed[state.owner] += count
-    for owner, count in removed.items():
-        emit(BrowserOrphansRemoved(owner=owner, processes=count))
 
 
 def _spawn(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

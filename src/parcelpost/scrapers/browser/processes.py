@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
 from parcelpost.clock import Clock
+from parcelpost.events import BrowserOrphansRemoved, Emit
+from parcelpost.model import BrowserState
 
 MARKER_SWITCH = "--parcelpost-browser="
 _GONE = (OSError, psutil.Error)
@@ -38,12 +43,12 @@ def is_running(pid: int) -> bool:
 
 def find_browsers(marker: str) -> list[int]:
     """Returns the main processes of the browsers whose marker starts with `marker`."""
-    return [pid for pid in psutil.pids() if _group(pid) == pid and f"{MARKER_SWITCH}{marker}" in command_line(pid)]
+    return [pid for pid in psutil.pids() if pid in _groups(pid) and f"{MARKER_SWITCH}{marker}" in command_line(pid)]
 
 
 def members(pid: int) -> list[int]:
     """Returns the running processes of a browser: of the group and the session that its main process leads or led."""
-    return [one for one in psutil.pids() if pid in (one, _group(one), _session(one)) and is_running(one)]
+    return [other for other in psutil.pids() if pid in (other, *_groups(other)) and is_running(other)]
 
 
 def memory(pids: Iterable[int]) -> int:
@@ -61,17 +66,9 @@ def kill(pid: int) -> None:
 async def kill_and_wait(pid: int, clock: Clock) -> None:
     """Kills all processes of a browser and waits until they are gone, 10 s at most."""
     give_up_at = clock.monotonic() + _KILL_SECONDS
-    while (left := members(pid)) and clock.monotonic() < give_up_at:
+    while members(pid) and clock.monotonic() < give_up_at:
         kill(pid)
-        _reap(left)
         await clock.sleep(_POLL_SECONDS)
-
-
-def _reap(pids: Iterable[int]) -> None:
-    """Process 1 of a container inherits orphans, and they stay zombies until it waits for them."""
-    for pid in pids:
-        with suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
 
 
 def profile_of(pid: int) -> str:
@@ -97,18 +94,12 @@ def remove_folders(folders: Iterable[Path]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _group(pid: int) -> int:
+def _groups(pid: int) -> tuple[int, ...]:
+    """Its process group and its session."""
     try:
-        return os.getpgid(pid)
+        return os.getpgid(pid), os.getsid(pid)
     except OSError:
-        return -1
-
-
-def _session(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return -1
+        return ()
 
 
 def _memory(pid: int) -> int:
@@ -121,3 +112,40 @@ def _memory(pid: int) -> int:
             info = process.memory_info()
             return int(info.rss - getattr(info, "shared", 0))
     return 0
+
+
+class BrowserStore(Protocol):
+    """The store's `browsers`. Every method may raise a StoreError."""
+
+    async def add(self, state: BrowserState) -> int:
+        """Returns the id that the browser was given."""
+
+    async def put(self, state: BrowserState) -> None: ...
+
+    async def all(self) -> list[BrowserState]:
+        """Returns those of all pools on the store."""
+
+    async def orphans(self) -> list[BrowserState]:
+        """Returns those of crashed processes."""
+
+    async def remove(self, state: BrowserState) -> bool:
+        """Deletes it, unless another browser has its id by now."""
+
+    async def assign(self, task_id: str, browser_id: int | None) -> None: ...
+
+
+async def remove_orphans(store: BrowserStore, clock: Clock, emit: Emit) -> None:
+    """Ends the browsers that killed workers have left. May raise a StoreError."""
+    removed: Counter[str] = Counter()
+    for state in await store.orphans():
+        pids = find_browsers(state.marker) if state.marker else []
+        count = sum(len(members(pid)) for pid in pids)
+        profile = state.profile or next(map(profile_of, pids), "")
+        folders = profile_folders(profile)
+        for pid in pids:
+            await kill_and_wait(pid, clock)
+        await asyncio.to_thread(remove_folders, folders)
+        if await store.remove(state):
+            removed[state.owner] += count
+    for owner, count in removed.items():
+        emit(BrowserOrphansRemoved(owner=owner, processes=count))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hmac
 import secrets
+import ssl
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, NamedTuple
@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import httpcore2
 import httpx2
 
+from parcelpost.files_and_sockets import tcp_server
 from parcelpost.scrapers.fetch.errors import CannotFetch, FetchFailed, RetryLater
 from parcelpost.scrapers.fetch.guard import Guard, origin_of, port_of, proxy_url
-from parcelpost.system import tcp_server
 
 _CHUNK_BYTES = 64 * 1024
 _USUAL_PORTS = {b"http": 80, b"https": 443, b"socks5": 1080, b"socks5h": 1080}
@@ -46,15 +46,20 @@ class ProxyLease:
         self._connections: set[asyncio.Task[Any] | None] = set()
 
     @property
+    def login(self) -> dict[str, str]:
+        """As Playwright takes it."""
+        return {"server": self.address, "username": self.user, "password": self.password}
+
+    @property
     def is_exhausted(self) -> bool:
         return self.bytes > self.max_bytes
 
     def count(self, size: int) -> None:
-        """Ends all connections and raises EOFError once the page has loaded too much."""
+        """Ends all connections and raises EOFError once the page has loaded too much data."""
         self.bytes += size
         if self.is_exhausted:
             self.close()
-            raise EOFError("the page has loaded too much")
+            raise EOFError("the page has loaded too much data")
 
     def refusal_of(self, url: httpx2.URL) -> FetchFailed | None:
         return self.refused.get(origin_of(url).partition("://")[2])
@@ -87,14 +92,10 @@ class _Request(NamedTuple):
         return self.method == b"CONNECT"
 
     @property
-    def login(self) -> tuple[str, str]:
-        """User name and password, empty if there are none."""
-        given = next((line for line in self.headers if _name(line) == b"proxy-authorization"), b"")
-        try:
-            user, _, password = base64.b64decode(given.rpartition(b" ")[2]).decode("ascii").partition(":")
-        except ValueError:
-            return "", ""
-        return user, password
+    def login(self) -> str:
+        """What authorizes it: `user:password` in base64; '' if nothing does."""
+        header = next((line for line in self.headers if _name(line) == b"proxy-authorization"), b"")
+        return header.rpartition(b" ")[2].decode("latin-1")
 
 
 class GuardProxy:
@@ -106,6 +107,7 @@ class GuardProxy:
         self._login = login
         self._timeout = timeout
         self._leases: dict[str, ProxyLease] = {}
+        """By what authorizes a request, which nobody can guess."""
         self._port = 0
 
     @classmethod
@@ -121,17 +123,18 @@ class GuardProxy:
     @contextmanager
     def lease(self, max_bytes: int) -> Iterator[ProxyLease]:
         lease = ProxyLease(f"http://127.0.0.1:{self._port}", max_bytes)
-        self._leases[lease.user] = lease
+        login = _encoded(f"{lease.user}:{lease.password}")
+        self._leases[login] = lease
         try:
             yield lease
         finally:
-            del self._leases[lease.user]
+            del self._leases[login]
             lease.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, EOFError, asyncio.LimitOverrunError):
             request = _parse(await reader.readuntil(b"\r\n\r\n"))
-            lease = self._authenticate(request)
+            lease = self._leases.get(request.login)
             if lease is not None:
                 with lease.connection():
                     await self._handle(request, lease, Streams(reader, writer))
@@ -139,11 +142,6 @@ class GuardProxy:
                 writer.write(_LOGIN_REQUIRED)
             writer.close()
             await writer.wait_closed()
-
-    def _authenticate(self, request: _Request) -> ProxyLease | None:
-        user, password = request.login
-        lease = self._leases.get(user)
-        return lease if lease is not None and hmac.compare_digest(password, lease.password) else None
 
     async def _handle(self, request: _Request, lease: ProxyLease, browser: Streams) -> None:
         try:
@@ -179,7 +177,7 @@ class GuardProxy:
 
     @property
     def _login_header(self) -> list[bytes]:
-        return [b"Proxy-Authorization: Basic " + base64.b64encode(self._login.encode())] if self._login else []
+        return [f"Proxy-Authorization: Basic {_encoded(self._login)}".encode()] if self._login else []
 
     async def _connect(self, host: str, port: int, *, tunnel: bool) -> Streams:
         """Raises CannotFetch and RetryLater."""
@@ -189,14 +187,14 @@ class GuardProxy:
                     return await self._connect_directly(host, port)
                 with suppress(OSError, RetryLater):  # the upstream proxy resolves names, but what we can see is checked
                     await self._guard.addresses(host, port)
-                if not self._forwards_plain_requests:
-                    return await self._connect_socks(self._upstream, host, port)
-                authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-                return await self._connect_http(self._upstream, authority if tunnel else "")
+                if tunnel or not self._forwards_plain_requests:
+                    return await self._connect_through(self._upstream, host, port)
+                where = (self._upstream.host.decode("ascii"), _port_of(self._upstream))
+                return Streams(*await asyncio.open_connection(*where, ssl=_tls(self._upstream)))
         except TimeoutError:
             problem = f"no connection within {self._timeout:g} s"
-        except (OSError, EOFError, asyncio.LimitOverrunError) as error:
-            problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        except OSError as error:
+            problem = error.strerror or str(error)
         raise RetryLater(f"{host}: {problem}"[:300])
 
     async def _connect_directly(self, host: str, port: int) -> Streams:
@@ -208,36 +206,37 @@ class GuardProxy:
                 failure = error
         raise failure
 
-    async def _connect_socks(self, upstream: httpcore2.URL, host: str, port: int) -> Streams:
-        from python_socks import ProxyError, ProxyType
+    async def _connect_through(self, upstream: httpcore2.URL, host: str, port: int) -> Streams:
+        """A tunnel through the operator's proxy, which resolves the name."""
+        from python_socks import ProxyConnectionError, ProxyError, ProxyType
         from python_socks.async_.asyncio.v2 import Proxy
 
+        kind = ProxyType.SOCKS5 if upstream.scheme.startswith(b"socks") else ProxyType.HTTP
         user, _, password = self._login.partition(":")
-        where = (upstream.host.decode("ascii"), upstream.port or _USUAL_PORTS[upstream.scheme])
-        proxy = Proxy(ProxyType.SOCKS5, *where, username=user or None, password=password or None, rdns=True)
+        proxy = Proxy(
+            *(kind, upstream.host.decode("ascii"), _port_of(upstream), user or None, password or None),
+            rdns=True,
+            proxy_ssl=_tls(upstream),
+        )
         try:
             stream = await proxy.connect(host.strip("[]"), port, timeout=self._timeout)
+        except ProxyConnectionError as error:
+            raise RetryLater(f"{host}: the proxy cannot be reached: {error}"[:300]) from None
         except ProxyError as error:
             raise RetryLater(f"{host}: the proxy refused: {error}"[:300]) from None
         return Streams(stream.reader, stream.writer)
 
-    async def _connect_http(self, upstream: httpcore2.URL, authority: str) -> Streams:
-        """`authority`: where a tunnel is to lead; '': none is needed."""
-        secure = httpx2.create_ssl_context() if upstream.scheme == b"https" else None
-        where = (upstream.host.decode("ascii"), upstream.port or _USUAL_PORTS[upstream.scheme])
-        streams = Streams(*await asyncio.open_connection(*where, ssl=secure))
-        if not authority:
-            return streams
-        try:
-            headers = [b"Host: " + authority.encode("ascii"), *self._login_header]
-            streams.writer.write(b"\r\n".join((f"CONNECT {authority} HTTP/1.1".encode("ascii"), *headers, b"", b"")))
-            status = (await streams.reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")[0].decode("latin-1")
-            if not status.partition(" ")[2].startswith("2"):
-                raise RetryLater(f"{authority}: the proxy refused: {status}"[:300])
-        except BaseException:
-            streams.writer.transport.abort()
-            raise
-        return streams
+
+def _encoded(login: str) -> str:
+    return base64.b64encode(login.encode()).decode()
+
+
+def _port_of(upstream: httpcore2.URL) -> int:
+    return upstream.port or _USUAL_PORTS[upstream.scheme]
+
+
+def _tls(upstream: httpcore2.URL) -> ssl.SSLContext | None:
+    return httpx2.create_ssl_context() if upstream.scheme == b"https" else None
 
 
 def _parse(head: bytes) -> _Request:

@@ -12,10 +12,9 @@ from msgspec import structs
 from parcelpost.clock import Clock, SystemClock
 from parcelpost.events import Emit, PageFetched, ignore
 from parcelpost.model import Page, Task
-from parcelpost.scrapers.browser.base import RenderContext, Step
-from parcelpost.scrapers.browser.page import PageLease
 from parcelpost.scrapers.browser.proxy import GuardProxy
-from parcelpost.scrapers.browser.rendering import Renderer, RenderRequest
+from parcelpost.scrapers.browser.renderer import PageLease, RenderContext, Renderer, RenderRequest
+from parcelpost.scrapers.browser.steps import Step
 from parcelpost.scrapers.fetch.cache import CachedPage, CacheStore, PageCache
 from parcelpost.scrapers.fetch.errors import (
     BrowserUnavailable,

@@ -102,7 +102,7 @@ def outcome_of_http_error(error: BaseException) -> Outcome | None:
 
 
 def _outcome_of_status(status: int, after: float | None) -> Outcome:
-    reason = f"the site answered {status}"
+    reason = f"the site returned {status}"
     match status:
         case 404 | 410:
             return NotFound(reason)

@@ -155,7 +155,7 @@ class _Unzip:
 def _decompressor(url: httpx2.URL, encoding: str) -> _Decompressor:
     wbits = _ENCODINGS.get(encoding.strip().lower())
     if wbits is None:
-        raise RetryLater(f"{_url_without_query(url)} came with the unknown content encoding {encoding!r:.40}")
+        raise RetryLater(f"{_url_without_query(url)} has an unknown content encoding: {encoding!r:.40}")
     return _Unzip(wbits) if wbits else _Identity()
 
 
@@ -194,7 +194,7 @@ def response_problem(response: Response, now: datetime) -> FetchFailed | None:
         return SiteBlocked(challenge.reason)
     if response.is_good or response.status == 304:
         return None
-    reason = f"{response.url.host} answered {response.status}"
+    reason = f"{response.url.host} returned {response.status}"
     match response.status:
         case 404 | 410:
             return PageNotFound(reason)

@@ -120,7 +120,7 @@ class Guard:
         except ValueError:
             if not _NAME.fullmatch(entry):
                 raise InvalidSettings(
-                    f"fetch.allow_private names {entry!r:.100}, which is not a network, address or host name",
+                    f"fetch.allow_private contains {entry!r:.100}, which is not a network, address or host name",
                     hint="write it as 127.0.0.1, 10.0.0.0/8 or intranet.example.org",
                 ) from None
             self._hosts.add(entry.rstrip("."))

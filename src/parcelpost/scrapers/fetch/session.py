@@ -11,12 +11,12 @@ import httpx2
 from msgspec import structs
 
 from parcelpost.model import Busy, Done, Outcome, Page, Retry, Task
-from parcelpost.scrapers.browser.base import Step
+from parcelpost.scrapers.browser.steps import Step
 from parcelpost.scrapers.fetch.cache import CachedPage
 from parcelpost.scrapers.fetch.errors import RetryLater
 
 if TYPE_CHECKING:
-    from parcelpost.scrapers.browser.page import PageLease
+    from parcelpost.scrapers.browser.renderer import PageLease
     from parcelpost.scrapers.fetch.client import PageFetcher
 
 
@@ -38,7 +38,7 @@ class Visit:
         """Its page in a browser, if it has one."""
         self.remark = ""
         """Why a rendered page may be incomplete."""
-        self.skips_cache = task is not None and task.ask_site
+        self.skips_cache = task is not None and task.skip_cache
         """Requests pages from the site even if they are cached."""
         self.to_admit = task
         """The task, until its first request."""

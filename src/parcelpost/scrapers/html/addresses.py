@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from parcelpost.scrapers.html.values import CityStateZip, city_state_zip, clean
+from parcelpost.scrapers.records.record import Record
 
 _STREET = re.compile(
     r"(P\.?\s?O\.?\s*(?:BOX|BX|DRAWER)\b|P\.?O\.?B\.?\s+\d|POST OFFICE (?:BOX|DRAWER)\b|P?BOX\s+\d|PMB\s+\d"
@@ -35,6 +36,26 @@ _COUNTRIES = frozenset(
         *("SWEDEN", "SWITZERLAND", "UK", "UNITED KINGDOM", "VENEZUELA"),
     }
 )
+_FOREIGN_PLACES = tuple(
+    re.compile(pattern, re.ASCII | re.IGNORECASE)
+    for pattern in (
+        r"(?P<city>\D+?)[,\s]+(?P<state>AB|BC|MB|NB|NL|NS|NT|NU|ON|PE|QC|SK|YT)[,\s]+(?P<zip>[A-Z]\d[A-Z]\s?\d[A-Z]\d)",
+        r"(?P<city>\D+?)[,\s]+(?P<state>NSW|VIC|QLD|WA|SA|TAS|ACT|NT)[,\s]+(?P<zip>\d{4})",
+        r"(?P<city>\D+?)[,\s]+(?P<zip>[A-Z]{1,2}\d[A-Z\d]?\s?\d[A-Z]{2})",
+        r"(?:[A-Z]{1,2}-)?(?P<zip>\d{4,6})[,\s]+(?P<city>\D{2,40})",
+        r"(?P<city>\D{2,40}?)[,\s]+(?P<zip>\d{4,6}(?:-\d{3})?)",
+    )
+)
+"""City lines of Canada, Australia, Great Britain, and countries that write the postcode first or last."""
+_CANADIAN = _FOREIGN_PLACES[0]
+_FRAGMENT = re.compile(
+    r"(?:(?:AS|CO-?|SUCCESSOR)\s?)*(?:TRUSTEES?|TTEES?)(?: OF .*)?"
+    r"|(?:(?:REVOCABLE|IRREVOCABLE|REV|LIVING|FAMILY|LAND|JOINT)\.? )+TR(?:UST)?(?: (?:DATED|U/?A/?D?|#|\d).*)?"
+    r"|TRUST(?: (?:DATED|U/?A/?D?|#|\d).*)?|DATED .*|U/?A/?D .*|OF [A-Z].*|ET ?[/.]? ?(?:UX|AL|VIR)\.?"
+    r"|\(?LIFE ESTATE\)?|H ?/ ?W|JT ?/? ?RS",
+    re.IGNORECASE,
+)
+"""The rest of the name above: `TRUSTEE`, `REVOCABLE TRUST`, `OF RAIFORD`."""
 _DOMESTIC = frozenset({"USA", "US", "U.S.A", "UNITED STATES", "UNITED STATES OF AMERICA"})
 _MIN_LINES = 3
 """Name, street and city."""
@@ -61,6 +82,8 @@ def owners_and_mailing(
 
 def _without_place(lines: list[str], *, are_names_known: bool) -> tuple[list[str], CityStateZip | None]:
     """The city may be on the last line, on the last two or three, or after the street."""
+    if (foreign := _foreign_place(lines)) is not None:
+        return foreign
     last = city_state_zip(lines[-1], is_last=_is_street(lines[-2:-1])) if lines else None
     if last is not None and last.zip is None and not are_names_known and len(lines) < _MIN_LINES:
         last = last if is_last_of_address(lines) else None
@@ -79,6 +102,39 @@ def _without_place(lines: list[str], *, are_names_known: bool) -> tuple[list[str
     if found_in and _is_street([found_in[1]]) and (found := city_state_zip(found_in[2])) is not None:
         return [*lines[:-1], found_in[1]], found
     return lines, None
+
+
+def _foreign_place(lines: list[str]) -> tuple[list[str], CityStateZip] | None:
+    """The lines above the city, and the city, of an address in another country."""
+    country = country_of(lines)
+    rest = list(lines)
+    if country is not None:
+        last = rest.pop().strip(" .")
+        without = last[: len(last) - len(country)].strip(" ,.")
+        rest += [without] if without else []
+    patterns = _FOREIGN_PLACES if country is not None else (_CANADIAN,)
+    for pattern in patterns if rest else ():
+        if match := pattern.fullmatch(rest[-1]):
+            parts = match.groupdict()
+            state = parts.get("state")
+            city = parts["city"].strip(" ,")
+            place = CityStateZip(city, state.upper() if state else None, parts["zip"].upper(), country or "CANADA")
+            return rest[:-1], place
+    return None
+
+
+def take_mailing(record: Record, lines: Sequence[str], place: CityStateZip | None) -> None:
+    """The address of the record: lines without the city, and the city."""
+    record.mailing_lines = list(lines)
+    record.mailing_country = country_of(lines)
+    if place is not None:
+        record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
+        record.mailing_country = place.country or record.mailing_country
+
+
+def is_street(line: str) -> bool:
+    """Whether the line looks like a street, a PO box or a care-of line."""
+    return _STREET.match(line) is not None or _CARE_OF.match(line) is not None
 
 
 def _is_street(lines: Sequence[str]) -> bool:
@@ -130,10 +186,10 @@ def _is_firm(line: str, after: Sequence[str]) -> bool:
 
 
 def joined_names(lines: Sequence[str]) -> list[str]:
-    """Joins names that continue on the next line, after a `&`."""
+    """Joins names that continue on the next line: after a `&`, or with a part that is no name."""
     joined: list[str] = []
     for line in lines:
-        if joined and joined[-1].upper().endswith(_OPEN_END):
+        if joined and (joined[-1].upper().endswith(_OPEN_END) or _FRAGMENT.fullmatch(line)):
             joined[-1] = f"{joined[-1]} {line}"
         else:
             joined.append(line)

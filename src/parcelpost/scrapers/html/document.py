@@ -62,6 +62,10 @@ _MAX_ANCESTORS = 4
 _MAX_LABEL_PARTS = 6
 _MAX_PARTS_AROUND = 40
 """Text parts in the element around a label that contains nothing else."""
+_END_CHARS = 1_500
+_END_SPACED_CHARS = 5 * _END_CHARS
+"""With the blanks of the markup."""
+_string = etree.XPath("string()")
 _HIDDEN = ("script", "style", "noscript", "template", "option", "textarea")
 _BLOCKS = frozenset(
     {"p", "div", "tr", "td", "th", "li", "dd", "dt", "table", "h1", "h2", "h3", "h4", "h5", "h6"},
@@ -170,6 +174,13 @@ class Document:
                 counts[name] += 1
                 found[f"{name} ({counts[name]})" if counts[name] > 1 else name] = section
         return found
+
+    @cached_property
+    def end_text(self) -> str:
+        """The last text of the page in small letters: that of its footer."""
+        body = next(self.root.iterchildren("body"), self.root)
+        text = str(_string(body))
+        return clean(text[-_END_SPACED_CHARS:])[-_END_CHARS:].lower()
 
     @cached_property
     def words(self) -> Set[str]:

@@ -9,9 +9,11 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from parcelpost.scrapers.html.document import Document, Element, Piece, label
+from parcelpost.scrapers.html.document import Document, Element, Piece, label, text_of
 from parcelpost.scrapers.html.selectors import Label, Selector
-from parcelpost.scrapers.html.tables import Columns, Row, Table, lists_nothing
+from parcelpost.scrapers.html.tables import Columns, Row, Table, is_row_of_values, lists_nothing, rows_of
+from parcelpost.scrapers.records.problems import Problems
+from parcelpost.scrapers.records.shapes import is_heading
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -25,6 +27,7 @@ _QUALIFIERS = frozenset(
         "owner owners co mailing billing previous prior old former past parent child new next alternate secondary other"
         " exempt exemption exemptions taxable assessed appraised deferred market land building buildings improvement"
         " improvements school city county state zip effective neighbor adjacent grantor grantee buyer seller"
+        " fire water sewer drainage lighting library park special"
     )
 )
 """A label with one of these words means something else than one without."""
@@ -105,9 +108,14 @@ class Extractor:
     """Extracts fields from a page; every attempt adds to `selector_results`."""
 
     def __init__(
-        self, document: Document, order: SelectorOrder = DECLARED_ORDER, selector_results: SelectorResults | None = None
+        self,
+        document: Document,
+        order: SelectorOrder = DECLARED_ORDER,
+        selector_results: SelectorResults | None = None,
+        problems: Problems | None = None,
     ) -> None:
         self.document = document
+        self.problems = Problems() if problems is None else problems
         self.selector_results = SelectorResults() if selector_results is None else selector_results
         self._order = order
         self._extracted: dict[str, tuple[Selector, ...]] = {}
@@ -141,11 +149,19 @@ class Extractor:
         return self._guess(field, find)
 
     def _first(self, field: Field[T], selector: Selector, within: Element | None) -> T | None:
+        """The first value. None if a part of the page that looks the same has another one."""
+        first: T | None = None
+        first_piece: Piece | None = None
         for piece in selector.find(self.document, within):
             value = field.convert(piece)
-            if value is not None:
-                return value
-        return None
+            if value is None or (selector.type != "css" and not isinstance(value, Table) and is_heading(piece.text)):
+                continue
+            if first_piece is None:
+                first, first_piece = value, piece
+            elif not _are_equal(first, value) and (field.name == _NEVER_GUESSED or _look_alike(first_piece, piece)):
+                self.problems.note(field.name, "two parts of the page look the same, with different values")
+                return None
+        return first
 
     def _all(self, field: Field[T], selector: Selector, within: Element | None) -> list[T]:
         pieces = selector.find(self.document, within)
@@ -153,14 +169,29 @@ class Extractor:
 
     def rows(self, part: Section, within: Element | None = None) -> list[Row] | None:
         """The rows of a section; None if it is not found. An empty list is not a failure of its selectors."""
+        name = part.field.name
         found = self.value(part.field, within)
-        if found is not None and found.rows:
-            self.selector_results.note_columns(part.field.name, part.columns.headings, found.columns)
+        if found is not None and found.dropped:
+            self.problems.note(name, f"{found.dropped} rows have another number of cells than the headings")
+        if found is not None and (found.rows or found.dropped):
+            self.selector_results.note_columns(name, part.columns.headings, found.columns)
             return found.rows
         if found is None and not (part.is_named_empty(self.document) or self._is_empty(part.field, within)):
+            self.problems.note(name, "the page has no such table")
             return None
-        self.selector_results.drop(part.field.name)
+        self.selector_results.drop(name)
         return []
+
+    def count(self, part: Section, within: Element | None = None) -> int | None:
+        """The number of rows with values in a section that not every page has; None if it is not found."""
+        table = self.value(part.field, within)
+        if table is None:
+            return 0 if part.is_named_empty(self.document) or self._is_empty(part.field, within) else None
+        if table.rows:
+            self.selector_results.note_columns(part.field.name, part.columns.headings, table.columns)
+        else:
+            self.selector_results.drop(part.field.name)
+        return None if table.dropped else sum(map(is_row_of_values, table.rows))
 
     def _is_empty(self, field: Field[Table], within: Element | None) -> bool:
         """Whether the table exists, but has no headings and no rows."""
@@ -198,6 +229,33 @@ class Extractor:
 
     def _is_owned(self, text: str) -> bool:
         return any(text in _labels(selectors) for selectors in self._extracted.values())
+
+
+def _are_equal(first: object, second: object) -> bool:
+    if isinstance(first, Table) and isinstance(second, Table):
+        return first.texts == second.texts
+    return first == second
+
+
+def _look_alike(first: Piece, second: Piece) -> bool:
+    """Whether two values are beside the same labels, or two tables have the same headings."""
+    one, other = _table_around(first), _table_around(second)
+    return one is not None and other is not None and one is not other and _outline(one) == _outline(other)
+
+
+def _table_around(piece: Piece) -> Element | None:
+    element = piece.element
+    if element is None or element.tag == "table":
+        return element
+    return next(element.iterancestors("table"), None)
+
+
+def _outline(table: Element) -> list[str]:
+    """The first cell of each row, as far as it is a text without digits."""
+    cells = [label(text_of(cells[0])) for cells in rows_of(table)]
+    heading = next(iter(rows_of(table)), [])
+    names = [text for text in (*map(text_of, heading), *cells) if text and not any(sign.isdigit() for sign in text)]
+    return [label(text) for text in names]
 
 
 def shown_fields(items: Iterable[object], names: Iterable[str]) -> set[str]:

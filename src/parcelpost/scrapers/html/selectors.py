@@ -10,7 +10,7 @@ from lxml import etree
 from lxml.cssselect import CSSSelector
 from msgspec import Struct
 
-from parcelpost.scrapers.html.document import BREAK, Document, Element, Piece, beside, is_in, text_of
+from parcelpost.scrapers.html.document import BREAK, Document, Element, Piece, beside, is_in, label, text_of
 
 IN_ONE_LINE = f"normalize-space(translate(., '{BREAK}\N{NO-BREAK SPACE}', '  '))"
 """For XPath: the text of an element with normal spaces, without the line breaks that a Document inserts."""
@@ -91,6 +91,23 @@ class Label(Struct, frozen=True):
                 yield piece  # text that ends in a colon is the next label, so the value is missing
 
 
+class Beginning(Struct, frozen=True):
+    """Elements whose own text begins with these words: `<td>updated: 8/1/2024</td>`."""
+
+    start: str
+    type = "label"
+
+    @property
+    def expression(self) -> str:
+        return f"{self.start} ..."
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        start = label(self.start)
+        for text in document.labels():
+            if text.startswith(start):
+                yield from (Piece(element) for element in document.labelled(text) if is_in(element, within))
+
+
 class Inside(Struct, frozen=True):
     """The value inside the same element as its label: `<td>Parcel: <b>1-2</b></td>`."""
 
@@ -149,6 +166,35 @@ class Titled(Struct, frozen=True):
             for title, section in known.items():
                 if name in title and not any(word in title for word in self.exclude):
                     yield section
+
+
+class AtEnd(Struct, frozen=True):
+    """One of these texts, in small letters, at the end of the page, such as in a footer."""
+
+    texts: tuple[str, ...]
+    type = "label"
+
+    @property
+    def expression(self) -> str:
+        return f"at the end {self.texts[0]}"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        end = document.end_text
+        return (Piece(None, text) for text in self.texts if text in end)
+
+
+class Says(Struct, frozen=True):
+    """A heading or label with this text, whatever is beside it."""
+
+    text: str
+    type = "label"
+
+    @property
+    def expression(self) -> str:
+        return f"says {self.text}"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        return (Piece(element) for element in document.labelled(self.text) if is_in(element, within))
 
 
 @lru_cache(maxsize=8_192)

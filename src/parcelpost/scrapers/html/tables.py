@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from lxml import etree
 from msgspec import Struct
 
 from parcelpost.scrapers.html import values
 from parcelpost.scrapers.html.document import Document, Element, Piece, is_in, label, text_of
+from parcelpost.scrapers.records.problems import Problems
 from parcelpost.scrapers.records.record import Sale
 
 _MAX_ROWS = 10_000
 _MAX_HEADING_ROWS = 5
 _MAX_COLUMNS = 200
 _CELLS = ("td", "th")
+_MULTI_PARCEL = re.compile(r"\bmulti[- ]?parcel|\b[1-9][0-9]* additional parcel", re.IGNORECASE | re.ASCII)
+_NONE = re.compile(r"\bN ?O ?N ?E\b|\bno\b|\bnot? (?:available|found)\b|\bN/A\b", re.IGNORECASE)
+_TITLES = ("h1", "h2", "h3", "h4", "h5", "h6", "legend")
 
 Row = Mapping[str, Piece]
 """Cells by column name."""
@@ -25,6 +31,19 @@ class Table(Struct, frozen=True):
     rows: list[Row]
     columns: Container[str]
     """The names of the columns that the table has."""
+    dropped: int = 0
+    """Rows with another number of cells than the headings: nobody knows which value belongs to which column."""
+
+    @property
+    def texts(self) -> list[list[str]]:
+        return [[piece.text for piece in row.values()] for row in self.rows]
+
+
+class _Line(Struct, frozen=True, gc=False):
+    """The cells of a row by the column in which they start, and how many columns it covers."""
+
+    starting: dict[int, Element]
+    width: int
 
 
 class _ParsedTable(Piece):
@@ -58,12 +77,17 @@ class Columns:
             return piece.table
         element = piece.element
         inside = element.iter("table") if element is not None else iter(())
-        found = [one for table in inside if (one := self.table(table)) is not None]
+        tables = [(table, one) for table in inside if (one := self.table(table)) is not None]
+        untitled = [one for table, one in tables if len(tables) > 1 and not _is_titled(table, element)]
+        found = untitled or [one for _, one in tables]
         if len(found) < 2 or (element is not None and element.tag == "table"):
             return found[0] if found else None
-        parts = [found[0], *(one for one in found[1:] if self._is_distinctive(one))]
+        parts = [found[0]]
+        for one in found[1:]:
+            if self._is_distinctive(one) and all(one.texts != part.texts for part in parts):
+                parts.append(one)
         names = {name for one in parts for name in self.headings if name in one.columns}
-        return Table([row for one in parts for row in one.rows], names)
+        return Table([row for one in parts for row in one.rows], names, sum(one.dropped for one in parts))
 
     def table(self, table: Element) -> Table | None:
         """Parses one table. Rows that repeat the headings, or have no cell for any, are skipped.
@@ -71,8 +95,12 @@ class Columns:
         Returns None if fewer than two columns are found (or not the only one).
         """
         rows = _grid(table)
-        columns = self._heading(rows)
-        return Table(list(self._rows_below(rows, columns)), columns) if columns else None
+        columns, width = self._heading(rows)
+        if not columns:
+            return None
+        below = list(self._rows_below(rows, columns, width))
+        found = [row for row in below if row is not None]
+        return Table(found, columns, len(below) - len(found))
 
     def headed(self, document: Document, within: Element | None = None) -> Iterator[Piece]:
         """Tables with these headings in their first rows, a distinctive one among them."""
@@ -89,12 +117,12 @@ class Columns:
     def _is_distinctive(self, table: Table) -> bool:
         return any(name in table.columns for name in self._distinctive)
 
-    def _heading(self, rows: Iterator[dict[int, Element]]) -> dict[str, int]:
-        """Column positions, from the first row that names enough of them; consumes no further row."""
-        for starting in islice(rows, _MAX_HEADING_ROWS):
-            if columns := self._columns(starting):
-                return columns
-        return {}
+    def _heading(self, rows: Iterator[_Line]) -> tuple[dict[str, int], int]:
+        """Column positions and the width of the first row that names enough of them; consumes no further row."""
+        for line in islice(rows, _MAX_HEADING_ROWS):
+            if columns := self._columns(line.starting):
+                return columns, line.width
+        return {}, 0
 
     def _columns(self, starting: Mapping[int, Element]) -> dict[str, int]:
         texts: dict[str, int] = {}
@@ -108,15 +136,32 @@ class Columns:
                     break
         return found if len(found) >= self._fewest else {}
 
-    def _rows_below(self, rows: Iterator[dict[int, Element]], columns: Mapping[str, int]) -> Iterator[Row]:
+    def _rows_below(self, rows: Iterator[_Line], columns: Mapping[str, int], width: int) -> Iterator[Row | None]:
+        """None for a row that has other cells than the headings. A single text in such a row is a note."""
         first = next(iter(columns))
         own = next(known for name, known in self._labels if name == first)
-        for starting in rows:
+        for line in rows:
+            starting = line.starting
+            if line.width != width:
+                if sum(1 for cell in starting.values() if text_of(cell)) > 1:
+                    yield None
+                continue
             found = {name: Piece(starting[at]) for name, at in columns.items() if at in starting}
             if first in found and label(found[first].text) in own and self._columns(starting) == columns:
                 continue
             if any(piece.text for piece in found.values()):
                 yield found
+
+
+def _is_titled(table: Element, within: Element | None) -> bool:
+    """Whether a title of its own is above the table: then it does not continue another one."""
+    node: Element | None = table
+    while node is not None and node is not within:
+        previous = node.getprevious()
+        if previous is not None:
+            return previous.tag in _TITLES
+        node = node.getparent()
+    return False
 
 
 class Headed:
@@ -132,8 +177,24 @@ class Headed:
         return self._columns.headed(document, within)
 
 
+class Below:
+    """Finds the cell below a heading, for tables with several heading rows."""
+
+    type = "label"
+
+    def __init__(self, heading: str) -> None:
+        self.expression = f"below {heading}"
+        self._heading = heading
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        return below(document, self._heading, within)
+
+
 class Numbered:
-    """Finds rows whose cells have numbered ids: column -> id without the number. Every row has the first column."""
+    """Finds rows whose cells have numbered ids: column -> id without the number.
+
+    They are read up to the first number that no column has.
+    """
 
     type = "css"
 
@@ -147,7 +208,7 @@ class Numbered:
         for number in range(1, _MAX_ROWS):
             cells = ((name, document.by_id(f"{ident}{number}")) for name, ident in self._ids.items())
             row = {name: Piece(cell) for name, cell in cells if cell is not None and is_in(cell, within)}
-            if self._first not in row:
+            if not row:
                 break
             rows.append(row)
         if rows:
@@ -160,8 +221,8 @@ def text(row: Row, name: str) -> str:
 
 
 def lists_nothing(piece: Piece) -> bool:
-    """`N O N E`, or nothing at all: a real row contains a digit somewhere."""
-    return not any(sign.isdigit() for sign in piece.text)
+    """`N O N E` or `No sales`, and no digit: a real row contains one somewhere. An empty frame says nothing."""
+    return _NONE.search(piece.text) is not None and not any(sign.isdigit() for sign in piece.text)
 
 
 def rows_of(table: Element) -> Iterator[list[Element]]:
@@ -187,17 +248,19 @@ def below(document: Document, text: str, within: Element | None = None) -> Itera
             starts = {one: at for at, one in _starting(row.iterchildren(*_CELLS)).items()}
             columns[row] = starts, _starting(following.iterchildren(*_CELLS))
         above, under = columns[row]
-        found = under.get(above.get(cell, -1))
+        found = under.get(above.get(cell, -1)) if set(above.values()) == set(under) else None
         if found is not None and found.tag == "td":
             yield Piece(found)
 
 
-def _grid(table: Element) -> Iterator[dict[int, Element]]:
-    """The cells of each row by the column in which they start, with row spans taken into account."""
+def _grid(table: Element) -> Iterator[_Line]:
+    """The rows of a table, with row spans taken into account."""
     occupied: dict[int, int] = {}
     for cells in rows_of(table):
         starting = _starting(cells, occupied)
-        yield starting
+        last = max(starting)
+        width = last + _span(starting[last], "colspan")
+        yield _Line(starting, max(width, max(occupied) + 1) if occupied else width)
         if occupied:
             occupied = {at: left - 1 for at, left in occupied.items() if left > 1}
         if any(cell.get("rowspan") for cell in cells):
@@ -241,17 +304,38 @@ def _own_rows(table: Element) -> Iterator[Element]:
             yield from child.iterchildren("tr")
 
 
-def read_sales(rows: Iterable[Row]) -> Iterator[Sale]:
+def is_row_of_values(row: Row) -> bool:
+    """Whether at least two of its columns have a value; otherwise it is a note, or says that there is nothing."""
+    return sum(1 for piece in row.values() if values.text_or_none(piece.text)) > 1
+
+
+_SALE_FIELDS: Mapping[str, Callable[[str], Any]] = {
+    "price": values.money,
+    "book_page": values.text_or_none,
+    "instrument": values.text_or_none,
+    "qualified": values.text_or_none,
+    "reason_code": values.short_code,
+    "vacant_improved": values.text_or_none,
+    "grantor": values.party,
+    "grantee": values.party,
+}
+
+
+def read_sales(rows: Iterable[Row], problems: Problems) -> Iterator[Sale]:
     """Sales with a date, which may follow a `+` that opens details. Columns that a site lacks are None."""
     for row in rows:
         date = values.iso_date(text(row, "date").lstrip("+ "))
         if date is None:
+            if is_row_of_values(row):
+                problems.note("sales", "a row has no date")
             continue
-        yield Sale(
-            date=date,
-            price=values.money(text(row, "price")),
-            book_page=values.text_or_none(text(row, "book_page")),
-            instrument=values.text_or_none(text(row, "instrument")),
-            qualified=values.text_or_none(text(row, "qualified")),
-            vacant_improved=values.text_or_none(text(row, "vacant_improved")),
-        )
+        fields = {name: convert(row[name].text) for name, convert in _SALE_FIELDS.items() if name in row}
+        yield Sale(date=date, multi_parcel=_multi_parcel(row), **fields)
+
+
+def _multi_parcel(row: Row) -> bool | None:
+    """Yes or no in a column of its own, or a note; without a note the page does not say."""
+    notes = [row[name].text for name in ("reason_code", "multi_parcel") if name in row]
+    if any(_MULTI_PARCEL.search(note) for note in notes):
+        return True
+    return values.yes_no(row["multi_parcel"].text) if "multi_parcel" in row else None

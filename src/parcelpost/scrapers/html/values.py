@@ -20,6 +20,8 @@ _MAX_PLACE_CHARS = 200
 _LEADING_NUMBER = re.compile(r"\s*(-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?)(?![\d/]|[.,]\d|\s+\d+/\d)", re.ASCII)
 _FRACTION = re.compile(r"(?:(\d{1,6})[\s-])?\s*(\d{1,3})/(\d{1,3})(?=$|\D)(.*)", re.ASCII)
 _ACRES = re.compile(r"\s*(?:\+\s*/?\s*-|\u00b1)?\s*(?:ac(?:re)?s?\b\.?.*|\(.*)?", re.IGNORECASE | re.ASCII)
+_SHORT_CODE = re.compile(r"(?=[A-Z]{0,2}[0-9])([0-9A-Z]{1,3})(?= \(|$)", re.ASCII)
+_MAX_MILLAGE = 500
 _ZERO_DATES = frozenset({"1899-12-30", "1899-12-31", "1900-01-01"})
 """The zero dates of databases: nobody entered a date."""
 _LAST_SHORT_YEAR = 2040
@@ -29,6 +31,13 @@ _NOTHING = frozenset(
         *("not available", "not applicable", "no data"),
     }
 )
+
+_PLACEHOLDER = re.compile(
+    r"[*?_.x]{2,}|loading\b.{0,20}|please wait.{0,20}|#(?:REF|N/A|VALUE|NAME\?|NULL|NUM|DIV/0)!?"
+    r"|undefined|nan|\[object \w+\]",
+    re.IGNORECASE,
+)
+"""What a page, a spreadsheet or a script shows in the place of a value that it does not have."""
 
 _SLASHED = re.compile(r"(\d{1,2})[/-](\d{1,2})[/-](\d{4}|\d{2})(?:[ T].*)?", re.ASCII)
 _ISO = re.compile(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:[ T].*)?", re.ASCII)
@@ -45,13 +54,17 @@ _STATES = (
     "OR PA RI SC SD TN TX UT VT VA WA WV WI WY PR VI GU AS MP AA AE AP "
 )
 _PLACE = re.compile(r"(.*?)[,\s]+([A-Za-z]{2})\.?[,\s]+(\d{5})(?:[-\s]?(\d{4}))?-?[,\s]*(?:USA?)?", re.ASCII)
+_NO_CITY = re.compile(r"\b(?:CEMETERY|LLC|INC|CORP|ASSN|ASSOCIATION|TRUSTEES?)\b|C/O", re.IGNORECASE)
 _PLACE_NO_ZIP = re.compile(r"(.*?)[,\s]+([A-Za-z]{2})\.?", re.ASCII)
 
 
 class CityStateZip(Struct, frozen=True):
     city: str
-    state: str
+    state: str | None
+    """Or the province of another country."""
     zip: str | None
+    country: str | None = None
+    """Another one than the United States, as written."""
 
 
 def clean(text: str | None) -> str:
@@ -63,9 +76,9 @@ def clean(text: str | None) -> str:
 
 
 def text_or_none(text: str | None) -> str | None:
-    """Cleaned text; None for placeholders such as '', '-' and 'N/A'."""
+    """Cleaned text; None for placeholders such as '', '-', 'N/A', '***' and 'Loading...'."""
     cleaned = clean(text)
-    return None if cleaned.lower() in _NOTHING else cleaned
+    return None if cleaned.lower() in _NOTHING or _PLACEHOLDER.fullmatch(cleaned) else cleaned
 
 
 def money(text: str | None) -> Decimal | None:
@@ -192,6 +205,26 @@ def yes_no(text: str | None) -> bool | None:
     return {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}.get(clean(text).lower())
 
 
+def party(text: str | None) -> str | None:
+    """The name of a buyer or seller, without the comma of a missing first name: `SCOTT CORP ,`."""
+    return text_or_none(clean(text).strip(" ,;"))
+
+
+def short_code(text: str | None) -> str | None:
+    """The code of up to three letters and digits that a text begins with: `05 (Multi-Parcel Sale)`.
+
+    It has a digit: a single letter is another kind of mark, such as `Q` for qualified.
+    """
+    code = _SHORT_CODE.match(clean(text))
+    return code[1] if code else None
+
+
+def millage(text: str | None) -> Decimal | None:
+    """A rate in dollars per $1,000; None for 0 and for what is too large to be one."""
+    rate = number(text)
+    return rate if rate is not None and 0 < rate < _MAX_MILLAGE else None
+
+
 def _fraction(whole_text: str | None, over: str, under: str) -> Decimal | None:
     """None if it is not a finite decimal."""
     if int(under) == 0 or 10_000 * int(over) % int(under):
@@ -215,7 +248,7 @@ def _date(year_text: str, month_text: str, day_text: str, newest: date | None) -
 
 
 def _is_city(text: str) -> bool:
-    return bool(text.strip(" ,")) and not any(sign.isdigit() for sign in text)
+    return bool(text.strip(" ,")) and not any(sign.isdigit() for sign in text) and not _NO_CITY.search(text)
 
 
 def _is_state(text: str) -> bool:
@@ -235,6 +268,15 @@ def json_at(found: Json, *path: str) -> Json:
     for name in path:
         found = found.get(name) if isinstance(found, Mapping) else None
     return found
+
+
+def has_key(found: Json, *path: str) -> bool:
+    """Whether there is something at a path of object keys, even if it is null."""
+    for name in path:
+        if not isinstance(found, Mapping) or name not in found:
+            return False
+        found = found[name]
+    return True
 
 
 def json_objects(found: Json, *path: str) -> list[Mapping[str, Json]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 
-from parcelpost.model import Broken, Signal
+from parcelpost.model import Broken, Json, Signal
 from parcelpost.scrapers.html.extract import SelectorResult
 from parcelpost.scrapers.html.selectors import Label, Selector, selector_from_name, selector_name
 from parcelpost.scrapers.learning.stats import (
@@ -23,11 +23,19 @@ _MARGIN = 0.2
 _EXPLORE_EVERY = 100
 _BREAK_PROBABILITY = 1e-5
 """A field is broken if so many consecutive pages without it are less likely than this."""
+_ALWAYS = 0.98
 _MAX_LEARNED = 8
 _MIN_FLEET_RATE = 0.8
 """A label that the fleet has learned is tried here from this success rate on."""
 _REPORT_ALL, _REPORT_EVERY = 100, 10
 """Signals are kept of the first pages of a site, then of every tenth, regardless of the result."""
+
+_MIN_ABSENT = 5
+"""So many tasks must lack a section before it counts as one that the site does not have."""
+_DISTINCT = ("owner_names", "situs_address", "legal_description", "mailing_lines", "last_sale_book_page")
+"""Fields that are seldom the same on two parcels."""
+SECTIONS = frozenset({"sales", "valuations", "buildings", "tax_bills", "land"})
+"""Lists of a page. A page that says that one is empty has no result for it."""
 
 SiteKey = tuple[str, str, str]
 """Platform, state, county."""
@@ -69,6 +77,11 @@ class _FieldState:
         """The results of the previous page, if the next one may repeat them."""
         self.run = 0
         """How often they were repeated since the stats were settled."""
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether nearly every page so far had it."""
+        return self.pages >= ENOUGH_PAGES and self.usual_rate >= _ALWAYS and not self.is_broken
 
     @property
     def broken_selectors(self) -> list[SelectorStats]:
@@ -185,6 +198,29 @@ class _FieldState:
                 stats.mark_broken(report)
 
 
+class _Repetition:
+    """How many different parcels in a row have the same value."""
+
+    __slots__ = ("count", "example", "parcel", "value")
+
+    def __init__(self) -> None:
+        self.value: Json = None
+        self.parcel = ""
+        self.example = ""
+        self.count = 0
+
+    def note(self, value: Json, parcel: str, task_id: str) -> None:
+        if not value or value != self.value:
+            self.value, self.count = value, 0
+        if value and parcel != self.parcel:
+            self.count += 1
+        self.parcel, self.example = parcel, task_id
+
+    @property
+    def is_suspect(self) -> bool:
+        return self.count >= ENOUGH_PAGES
+
+
 class Ranking:
     """The selector stats of a worker. Thread-safe."""
 
@@ -194,6 +230,10 @@ class Ranking:
         self._fleet: dict[str, dict[str, dict[tuple[str, str], float]]] = {}
         self._noted: dict[SiteKey, int] = {}
         self._pages: dict[SiteKey, int] = {}
+        self._repetitions: dict[SiteKey, dict[str, _Repetition]] = {}
+        self._absent: dict[SiteKey, dict[str, set[str]]] = {}
+        """By section: tasks whose pages lack it, while no page of the site had it."""
+        self._shown: dict[SiteKey, set[str]] = {}
 
     def order(self, site: SiteKey) -> SiteOrder:
         """Returns the order for one page."""
@@ -239,10 +279,53 @@ class Ranking:
                 if not state.repeats(field_results, task_id):
                     state.note(field_results, fleet.get(name, _NO_FLEET_STATS), task_id, at)
 
+    def note_values(self, site: SiteKey, record: Mapping[str, Json], task_id: str = "") -> None:
+        """Counts values that parcels share, of fields that are seldom the same on two parcels."""
+        parcel = str(record.get("parcel_id") or "")
+        with self._lock:
+            fields = self._repetitions.setdefault(site, {})
+            for name in _DISTINCT:
+                fields.setdefault(name, _Repetition()).note(record.get(name), parcel, task_id)
+
+    def unshown_sections(self, site: SiteKey) -> set[str]:
+        """Sections that the first pages of the site all lack: it does not show them, whatever others do."""
+        with self._lock:
+            absent = self._absent.get(site, {})
+            return {name for name, tasks in absent.items() if len(tasks) >= _MIN_ABSENT}
+
+    def note_sections(self, site: SiteKey, shown: Iterable[str], absent: Iterable[str], task_id: str) -> None:
+        """Of a page with records. A section that was shown once is expected from then on."""
+        with self._lock:
+            known, tasks = self._shown.setdefault(site, set()), self._absent.setdefault(site, {})
+            for name in shown:
+                known.add(name)
+                tasks.pop(name, None)
+            for name in absent:
+                if name not in known and len(tasks.setdefault(name, set())) < _MIN_ABSENT:
+                    tasks[name].add(task_id)
+
+    def lost_sections(self, site: SiteKey, results: Iterable[SelectorResult]) -> list[str]:
+        """Sections that nearly all pages of the site had until now, and this page lacks. Call it before `note`."""
+        by_field = _by_field(result for result in results if result.field in SECTIONS)
+        lost = [name for name, found in by_field.items() if not _has_success(found)]
+        if not lost:
+            return []
+        with self._lock:
+            states = self._sites.get(site, {})
+            for name in lost:
+                if name in states:
+                    states[name].settle()
+            return [name for name in lost if name in states and states[name].is_expected]
+
+    def broken_fields(self, site: SiteKey) -> list[str]:
+        """Fields that the site no longer shows where it used to."""
+        with self._lock:
+            return [name for name, state in self._sites.get(site, {}).items() if state.is_broken]
+
     def restore(self, reports: Iterable[Broken]) -> None:
         """Restores what was broken when the last worker stopped: signals are a sample and may not show it."""
         with self._lock:
-            for report in reports:
+            for report in (one for one in reports if not one.same_value):
                 site = (report.platform, report.state, report.county)
                 self._sites.setdefault(site, {}).setdefault(report.field, _FieldState()).restore(report)
 
@@ -254,6 +337,12 @@ class Ranking:
                 state.settle()
             reports = [
                 _broken(site, name, state) for site, name, state in fields if state.is_broken or state.broken_selectors
+            ]
+            reports += [
+                _suspect(site, name, one)
+                for site, repetitions in self._repetitions.items()
+                for name, one in repetitions.items()
+                if one.is_suspect
             ]
         yield from reports
 
@@ -295,6 +384,27 @@ def _by_field(results: Iterable[SelectorResult]) -> dict[str, Results]:
     return by_field
 
 
+def _has_success(results: Results) -> bool:
+    return any(result.success for result in (results if isinstance(results, list) else (results,)))
+
+
+def _suspect(site: SiteKey, name: str, repetition: _Repetition) -> Broken:
+    platform, state, county = site
+    value = "; ".join(map(str, repetition.value)) if isinstance(repetition.value, list) else str(repetition.value)
+    return Broken(
+        platform=platform,
+        state=state,
+        county=county,
+        field=name,
+        success_rate=1.0,
+        used_to=1.0,
+        failing=(f"same value on {repetition.count} parcels",),
+        example=repetition.example,
+        found_otherwise=True,
+        same_value=value[:_MAX_SAME_CHARS],
+    )
+
+
 def _broken(site: SiteKey, name: str, state: _FieldState) -> Broken:
     failing = [stats for stats in state.stats.values() if stats.attempts and stats.score < FAILING_RATE]
     if not state.is_broken:
@@ -314,6 +424,7 @@ def _broken(site: SiteKey, name: str, state: _FieldState) -> Broken:
     )
 
 
+_MAX_SAME_CHARS = 80
 _GUESS = " guess"
 _MAX_SELECTOR_CHARS = 500
 

@@ -8,16 +8,28 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Raw
 
-from parcelpost.model import Blocked, GiveUp, NotFound, Page, Retry, Target
+from parcelpost.model import Blocked, GiveUp, Json, NotFound, Page, Retry, Target
 from parcelpost.scrapers.counties import County, require_county, target_url
 from parcelpost.scrapers.fetch.errors import CannotFetch
 from parcelpost.scrapers.html.values import json_at, json_objects, json_text
 from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
-from parcelpost.scrapers.tabular import PAGE_ROWS, Rows, fetch_all_rows, where_clause
+from parcelpost.scrapers.records.columns import Column
+from parcelpost.scrapers.records.value_shapes import DATE, NUMBER, SYSTEM, TEXT
+from parcelpost.scrapers.tabular import PAGE_ROWS, Rows, fetch_all_rows, standard_json, where_clause
 
 _PART = ("resultoffset=", "resultrecordcount=")
 _MOST_ERROR_BYTES = 4_096
 _ROUND = 100
+_KINDS = {
+    **dict.fromkeys(
+        ("esriFieldTypeOID", "esriFieldTypeGlobalID", "esriFieldTypeGUID", "esriFieldTypeGeometry"), SYSTEM
+    ),
+    **dict.fromkeys(("esriFieldTypeBlob", "esriFieldTypeRaster", "esriFieldTypeXML"), SYSTEM),
+    **dict.fromkeys(("esriFieldTypeDate", "esriFieldTypeDateOnly", "esriFieldTypeTimestampOffset"), DATE),
+    **dict.fromkeys(("esriFieldTypeSmallInteger", "esriFieldTypeInteger", "esriFieldTypeBigInteger"), NUMBER),
+    **dict.fromkeys(("esriFieldTypeSingle", "esriFieldTypeDouble"), NUMBER),
+    "esriFieldTypeString": TEXT,
+}
 _BUSY = ("429", "500", "503", "504")
 
 
@@ -39,7 +51,21 @@ def read(reader: PageReader) -> ReadResult:
     rows = [row for row in given if isinstance(row, Mapping)]
     if not rows:
         return Retry("the features have no attributes") if features else NotFound("the layer has no such parcel")
-    return reader.records_of(rows)
+    return reader.records_of(rows, described_columns(found))
+
+
+def described_columns(found: Json) -> list[Column]:
+    """The columns as a layer, or the answer to a query, describes them."""
+    aliases = json_at(found, "fieldAliases")
+    return [
+        Column(
+            name,
+            json_text(one.get("alias")) or json_text(json_at(aliases, name)) or "",
+            _KINDS.get(str(one.get("type")), ""),
+        )
+        for one in json_objects(found, "fields")
+        if (name := json_text(one.get("name")))
+    ]
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
@@ -54,14 +80,14 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     async def ask(start: int) -> tuple[Page, Rows | None, bool]:
         paging = {"resultOffset": str(start), "resultRecordCount": str(PAGE_ROWS)}
         page = await fetcher.get(f"{query}?{urlencode(asked | paging)}")
-        if start == 0 and _cannot_page(page):
+        if start == 0 and cannot_page(page):
             return await _all_at_once(f"{query}?{urlencode(asked)}", fetcher)
         return (page, *_features(page))
 
     return await fetch_all_rows(ask, _join, distinct=True)
 
 
-def _cannot_page(page: Page) -> bool:
+def cannot_page(page: Page) -> bool:
     """Whether the layer cannot return rows page by page (it lacks `supportsPagination`)."""
     return len(page.body) < _MOST_ERROR_BYTES and b'"error"' in page.body and b"pagination" in page.body.lower()
 
@@ -71,7 +97,7 @@ async def _all_at_once(query: str, fetcher: Fetcher) -> tuple[Page, Rows | None,
     page = await fetcher.get(query)
     rows, more = _features(page)
     if rows is not None and more:
-        raise CannotFetch(f"the layer gives {len(rows):,} rows and no further pages: request fewer at once")
+        raise CannotFetch(f"the layer returns {len(rows):,} rows without further pages: request fewer at once")
     return page, rows, False
 
 
@@ -93,7 +119,7 @@ def _features(page: Page) -> tuple[Rows | None, bool]:
     Some servers never say so; a round number of rows then means that there are more.
     """
     try:
-        members = msgspec.json.decode(page.body, type=dict[str, Raw])
+        members = _members(page)
         features = msgspec.json.decode(members["features"], type=Rows)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
         return None, False
@@ -101,9 +127,15 @@ def _features(page: Page) -> tuple[Rows | None, bool]:
     return features, says_more or (len(features) > 0 and len(features) % _ROUND == 0)
 
 
+def _members(page: Page) -> dict[str, Raw]:
+    try:
+        return msgspec.json.decode(page.body, type=dict[str, Raw])
+    except msgspec.DecodeError:
+        return msgspec.json.decode(standard_json(page.body), type=dict[str, Raw])
+
+
 def _join(first: Page, features: Rows) -> bytes:
-    members: dict[str, object] = {**msgspec.json.decode(first.body, type=dict[str, Raw])}
-    return msgspec.json.encode({**members, "features": features, "exceededTransferLimit": False})
+    return msgspec.json.encode({**_members(first), "features": features, "exceededTransferLimit": False})
 
 
-PLATFORM = CountyPlatform(name="arcgis", version=3, sparse=True, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="arcgis", version=4, sparse=True, read=read, fetch=fetch)

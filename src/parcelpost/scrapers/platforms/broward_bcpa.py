@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 
 from parcelpost.model import Json, NotFound, Retry
-from parcelpost.scrapers.html.addresses import country_of, joined_names, owners_and_mailing
+from parcelpost.scrapers.html.addresses import joined_names, owners_and_mailing, take_mailing
 from parcelpost.scrapers.html.values import (
     json_at,
     json_date,
@@ -15,14 +16,25 @@ from parcelpost.scrapers.html.values import (
     json_objects,
     json_text,
     json_year,
+    millage,
 )
 from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
+from parcelpost.scrapers.records.problems import Problems
 from parcelpost.scrapers.records.record import Record, Sale, Valuation, take_last_sale
 
 _USE = re.compile(r"([0-9]{1,3}(?:-[0-9]{1,3})?)\s+(?:-\s+)?(.+)", re.ASCII)
 _FLAG = re.compile(r"\b([YN])\b", re.ASCII)
 _PARCELS = ("parcelInfok__BackingField", "parcelInfo")
+_MILLAGES = ("millageRatek__BackingField", "millageRate")
 _SALES_SHOWN = 5
+_YEARS = ("", "LastYear", "LastTwoYears")
+_SALE_KEYS = ("saleDate", "stampAmount", "bookAndPageOrCin", "deedType")
+_KEYS = (
+    *(f"{name}{number}" for name in _SALE_KEYS for number in range(1, _SALES_SHOWN + 1)),
+    *(f"{name}{year}Value" for name in ("land", "bldg", "just", "soh") for year in _YEARS),
+    *("folioNumber", "situsAddress1", "situsCity", "legal", "useCode", "ownerName1", "mailingAddress1"),
+)
+"""What every response has, with or without a value."""
 
 
 def read(reader: PageReader) -> ReadResult:
@@ -30,15 +42,23 @@ def read(reader: PageReader) -> ReadResult:
     found = json_at(found, "d") or found
     listed = [one for name in _PARCELS for one in json_objects(found, name)]
     if not listed:
-        is_answer = isinstance(found, Mapping) and any(name in found for name in _PARCELS)
+        is_answer = isinstance(found, Mapping) and any(found.get(name, 0) in ([], None) for name in _PARCELS)
+        is_answer = (
+            is_answer
+            and isinstance(found, Mapping)
+            and not any(isinstance(one, list) and one for one in found.values())
+        )
         return NotFound("the site has no such parcel") if is_answer else Retry("the response has no parcel")
     parcel = listed[0]
     folio = json_text(parcel.get("folioNumber"))
     if folio is None:
         return Retry("the response is incomplete: its folio is missing")
+    if missing := [name for name in _KEYS if name not in parcel]:
+        reader.problems.lacks(f"{len(missing)} fields ({', '.join(missing[:3])})")
     use = _USE.fullmatch(json_text(parcel.get("useCode")) or "")
     record = Record(
         parcel_id=folio,
+        ownership_type=json_text(parcel.get("ownerShipType")),
         situs_address=json_text(parcel.get("situsAddress1")),
         situs_city=json_text(parcel.get("situsCity")),
         situs_zip=json_text(parcel.get("situsZipCode")),
@@ -51,10 +71,12 @@ def read(reader: PageReader) -> ReadResult:
         bedrooms=json_nonzero(parcel.get("beds")),
         bathrooms=json_nonzero(parcel.get("baths")),
         homestead=_homestead(parcel),
-        sales=list(_sales(parcel)),
+        tax_district=json_text(parcel.get("millageCode")),
+        millage_rate=_millage(found),
+        sales=list(_sales(parcel, reader.problems)),
     )
     _take_owner(record, parcel)
-    _take_values(record, parcel)
+    _take_values(record, parcel, reader.problems)
     take_last_sale(record)
     return record
 
@@ -63,29 +85,39 @@ def _take_owner(record: Record, parcel: Mapping[str, Json]) -> None:
     """A second name that begins with `%` receives the mail."""
     names = [json_text(parcel.get(name)) for name in ("ownerName1", "ownerName2")]
     record.owner_names = joined_names([name for name in names if name and not name.startswith("%")])
+    record.owner_lines = [name for name in names if name]
     lines = [json_text(parcel.get(name)) or "" for name in ("mailingAddress1", "mailingAddress2", "mailingAddress3")]
-    _, record.mailing_lines, place = owners_and_mailing(lines, names=0)
-    record.mailing_country = country_of(record.mailing_lines)
-    if place is not None:
-        record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
+    record.owner_lines += [line for line in lines if line]
+    _, below, place = owners_and_mailing(lines, names=0)
+    take_mailing(record, below, place)
 
 
-def _take_values(record: Record, parcel: Mapping[str, Json]) -> None:
-    """`assessedLastYearValue` is last year's tax; the assessed value is `soh`."""
+def _take_values(record: Record, parcel: Mapping[str, Json], problems: Problems) -> None:
+    """`assessedLastYearValue` is last year's tax; the assessed value is `soh`. The response does not name the years."""
     record.land_value, record.building_value = json_money(parcel.get("landValue")), json_money(parcel.get("bldgValue"))
     record.market_value, record.assessed_value = json_money(parcel.get("justValue")), json_money(parcel.get("sohValue"))
     record.taxable_value = json_money(parcel.get("taxableAmountCounty"))
     record.taxable_value_school = json_money(parcel.get("taxableAmountSchoolBoard"))
+    if any(json_money(parcel.get(f"just{name}Value")) is None for name in _YEARS):
+        problems.note("valuations", "a year has no just value")
     record.valuations = [
         Valuation(
             land_value=json_money(parcel.get(f"land{year_name}Value")),
             building_value=json_money(parcel.get(f"bldg{year_name}Value")),
             market_value=json_money(parcel.get(f"just{year_name}Value")),
             assessed_value=json_money(parcel.get(f"soh{year_name}Value")),
+            tax_amount=json_money(parcel.get(f"assessed{year_name}Value")),
         )
-        for year_name in ("", "LastYear", "LastTwoYears")
+        for year_name in _YEARS
         if json_money(parcel.get(f"just{year_name}Value")) is not None
     ]
+
+
+def _millage(answer: Json) -> Decimal | None:
+    """The rate of the newest year."""
+    rates = [rate for name in _MILLAGES for rate in json_objects(answer, name)]
+    newest = max(rates, key=lambda rate: json_year(rate.get("millageYear")) or 0, default=None)
+    return millage(json_text(newest.get("millageRate"))) if newest is not None else None
 
 
 def _homestead(parcel: Mapping[str, Json]) -> bool | None:
@@ -94,10 +126,12 @@ def _homestead(parcel: Mapping[str, Json]) -> bool | None:
     return flags == {"Y"} if len(flags) == 1 else None
 
 
-def _sales(parcel: Mapping[str, Json]) -> Iterator[Sale]:
+def _sales(parcel: Mapping[str, Json], problems: Problems) -> Iterator[Sale]:
     """The parcel's own sales; `recentSales` are those of neighbors. The price is `stampAmount`."""
     for number in range(1, _SALES_SHOWN + 1):
         date = json_date(parcel.get(f"saleDate{number}"))
+        if date is None and any(json_text(parcel.get(f"{name}{number}")) for name in _SALE_KEYS):
+            problems.note("sales", "a sale has no date")
         if date is not None:
             yield Sale(
                 date=date,
@@ -108,4 +142,4 @@ def _sales(parcel: Mapping[str, Json]) -> Iterator[Sale]:
             )
 
 
-PLATFORM = CountyPlatform(name="broward_bcpa", version=3, read=read)
+PLATFORM = CountyPlatform(name="broward_bcpa", version=4, read=read)

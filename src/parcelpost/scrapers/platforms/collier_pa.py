@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
+from lxml import etree
 from msgspec import Struct
 
 from parcelpost.model import NotFound, Retry
@@ -16,14 +18,16 @@ from parcelpost.scrapers.html import tables, values
 from parcelpost.scrapers.html.addresses import owners_and_mailing
 from parcelpost.scrapers.html.document import Document, Element, Piece, label, says_no_parcel, text_of
 from parcelpost.scrapers.html.extract import Extractor, Field, section
-from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Id, Label, XPath
-from parcelpost.scrapers.html.tables import Columns, Headed, Numbered, Row
-from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
+from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Id, Label, Says, XPath
+from parcelpost.scrapers.html.tables import Below, Columns, Headed, Numbered, Row
+from parcelpost.scrapers.platform import CountyPlatform, PageReader, PageSection, ReadResult, page_end
 from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale, take_values
 
 _ROLL = re.compile(r"(\d{4})\b(.*)", re.ASCII)
 _NOT_FINAL = ("preliminary", "proposed", "trim", "tentative", "estimate", "working")
 _AMOUNT = re.compile(r"(?<![(\d-])\$[\d,]+(?:\.\d+)?(?![\d)])", re.ASCII)
+_TEXT = etree.XPath("string()")
+_NOT_ZERO = re.compile(r"\$[0,.]*[1-9]", re.ASCII)
 _MOST_YEARS = 20
 _HISTORY = {
     "land_value": "LandJustValue",
@@ -32,6 +36,7 @@ _HISTORY = {
     "assessed_value": "CountyAssessedValue",
     "taxable_value": "CountyTaxableValue",
     "taxable_value_school": "SchoolTaxableValue",
+    "tax_amount": "TotalTaxes",
 }
 
 
@@ -71,20 +76,29 @@ ASSESSED = Field("assessed_value", _row("CountyAssessedValue", "(=) Assessed"), 
 TAXABLE = Field("taxable_value", _row("CountyTaxableValue", "(=) Taxable"), amount)
 SCHOOL = Field("taxable_value_school", _row("SchoolTaxableValue", "(=) School Taxable"), amount)
 FIRST_YEAR = Id("HistoryTaxYear1")
+_CAPS = ("SohBenefit", "NonSchool10PctBenefit")
+"""Save Our Homes, and the limit of 10 % for others."""
+MILLAGE = Field("millage_rate", (Id("TdDetailTotalMillage"),), lambda piece: values.millage(piece.text))
 TAX = Field("tax_amount", _row("TotalTaxes", "(=) Total Tax"), amount)
 
 
-def valuation(extractor: Extractor, document: Document, year: int, status: str) -> Valuation:
+def valuation(
+    extractor: Extractor, document: Document, year: int, status: str, tax_amount: Decimal | None
+) -> Valuation:
+    exemptions, exemption_value = _exempt(document)
     return Valuation(
         year=year,
         status=status,
         land_value=extractor.value(LAND),
         building_value=extractor.value(BUILDING),
         market_value=extractor.value(JUST),
+        assessment_cap_value=_sum(_money(document.by_id(name)) for name in _CAPS),
         assessed_value=extractor.value(ASSESSED),
-        exemption_value=_exempt(document),
+        exemptions=exemptions,
+        exemption_value=exemption_value,
         taxable_value=extractor.value(TAXABLE),
         taxable_value_school=extractor.value(SCHOOL),
+        tax_amount=tax_amount,
     )
 
 
@@ -92,42 +106,91 @@ def history(extractor: Extractor) -> Iterator[Valuation]:
     """One per year, by numbered ids; cells without ids are assigned by position."""
     document = extractor.document
     extractor.selector_results.note("valuations", FIRST_YEAR, document.by_id(FIRST_YEAR.name) is not None)
-    for column in range(1, _MOST_YEARS):
-        heading = document.by_id(f"HistoryTaxYear{column}")
-        roll = _roll(Piece(heading)) if heading is not None else None
-        if roll is None:
+    headings = [document.by_id(f"HistoryTaxYear{number}") for number in range(1, _MOST_YEARS)]
+    years = sum(1 for heading in headings if heading is not None)
+    exemptions = _history_exemptions(document)
+    for column, heading in enumerate(headings, 1):
+        if heading is None:
             return
-        found: dict[str, Any] = {field: _of_column(document, name, column) for field, name in _HISTORY.items()}
-        yield Valuation(year=roll[0], status=roll[1], **found)
+        roll = _roll(Piece(heading))
+        if roll is None:
+            if text_of(heading):
+                extractor.problems.note("valuations", "the heading of a year cannot be read")
+            continue
+        of_column = partial(_of_column, document, column, years)
+        amounts: dict[str, Any] = {field: of_column(name) for field, name in _HISTORY.items()}
+        exempt = [(title, of_column(name)) for title, name in exemptions or ()]
+        is_readable = exemptions is not None and all(amount is not None for _, amount in exempt)
+        yield Valuation(
+            year=roll[0],
+            status=roll[1],
+            assessment_cap_value=_sum(of_column(name) for name in _CAPS),
+            exemptions=_names(title for title, amount in exempt if amount) if is_readable else None,
+            **amounts,
+        )
 
 
-def _of_column(document: Document, name: str, column: int) -> Decimal | None:
+def _history_exemptions(document: Document) -> list[tuple[str, str]] | None:
+    """The names of exemptions with an amount in some year, and the ids of their rows without `TrHistory`.
+
+    Returns None if none is listed, not even without an amount.
+    """
+    first = document.by_id("TrHistoryHmstdExemptAmount")
+    table = first.getparent() if first is not None else None
+    if table is None:
+        return None
+    named = ((row, (row.get("id") or "").removeprefix("TrHistory")) for row in table.iterchildren("tr"))
+    rows = [(row, name) for row, name in named if name.endswith("ExemptAmount")]
+    return [(_exemption_name(row), name) for row, name in rows if _NOT_ZERO.search(str(_TEXT(row)))]
+
+
+def _of_column(document: Document, column: int, years: int, name: str) -> Decimal | None:
     cell = document.by_id(f"History{name}{column}")
     if cell is None:
         row = document.by_id(f"TrHistory{name}")
         shown = [one for one in row.iterchildren("td") if "$" in text_of(one)] if row is not None else []
-        years = sum(1 for number in range(1, _MOST_YEARS) if document.by_id(f"HistoryTaxYear{number}") is not None)
         cell = shown[column - 1] if len(shown) == years else None
+    return _money(cell)
+
+
+def _money(cell: Element | None) -> Decimal | None:
     return values.money(text_of(cell)) if cell is not None else None
+
+
+def _sum(amounts: Iterable[Decimal | None]) -> Decimal | None:
+    """None if one of them is not known."""
+    known = list(amounts)
+    return sum((amount for amount in known if amount is not None), Decimal(0)) if None not in known else None
 
 
 def homestead(document: Document) -> bool | None:
     """Whether there is a homestead exemption."""
-    cell = document.by_id("HmstdExemptAmount")
-    exempt = values.money(text_of(cell)) if cell is not None else None
+    exempt = _money(document.by_id("HmstdExemptAmount"))
     return exempt > 0 if exempt is not None else None
 
 
-def _exempt(document: Document) -> Decimal | None:
-    """The exemptions that apply to the county; each has its own row."""
-    amounts = []
-    for row in _exempt_rows(document):
+def _exemption_name(row: Element) -> str:
+    return text_of(next(row.iter("td"), row)).removeprefix("(-)").strip()
+
+
+def _names(names: Iterable[str]) -> list[str]:
+    """Each once: an exemption has a row for each group of authorities that it applies to."""
+    return list(dict.fromkeys(filter(None, names)))
+
+
+def _exempt(document: Document) -> tuple[list[str] | None, Decimal | None]:
+    """The names of all exemptions with an amount, and the amount of those that apply to the county."""
+    rows = _exempt_rows(document)
+    names, amounts = [], []
+    for row in rows:
         cells = [text_of(cell) for cell in row.iter("td")]
         applies = cells[1].lower() if len(cells) > 2 else ""
         exempt = values.money(cells[-1]) if cells else None
+        if exempt:
+            names.append(_exemption_name(row))
         if exempt is not None and not applies.startswith(("school", "municipal", "other")):
             amounts.append(exempt)
-    return sum(amounts, Decimal(0)) if amounts else None
+    return _names(names) if rows else None, sum(amounts, Decimal(0)) if amounts else None
 
 
 def _exempt_rows(document: Document) -> list[Element]:
@@ -188,6 +251,8 @@ def _building(row: Row) -> Building | None:
     )
 
 
+_PERMITS = Columns({"number": ("Permit #",), "year": ("Tax Yr",), "issuer": ("Issuer",)}, "number")
+PERMITS = section("permits", _PERMITS, Headed(_PERMITS))
 _CODED = re.compile(r"([0-9A-Z]{1,8})\s*-\s*(.+)", re.ASCII)
 _SITE = re.compile(r"(.*),\s*([^,\d]+?)\s+(\d{5}(?:-\d{4})?)", re.ASCII)
 _OWNER_LINES = 5
@@ -271,6 +336,8 @@ ACRES = Field(
     ),
     _acres,
 )
+STRAP = Field("alternate_id", (Id("StrapNumber"), Below("Strap No.")), _words)
+DISTRICT = Field("tax_district", (Id("MillageArea"), Label("Millage Area")), _words)
 CITY = Field("mailing_city", (Id("OwnerCity"), Label("City")), _words)
 STATE = Field("mailing_state", (Id("OwnerState"), Label("State")), _state)
 ZIP = Field("mailing_zip", (Id("OwnerZip"), Label("Zip")), _words)
@@ -286,8 +353,10 @@ def read(reader: PageReader) -> ReadResult:
     if not names or roll is None:
         return Retry("the page is incomplete: its owner or its values are missing")
     use, subdivision = extractor.value(USE) or (None, None), extractor.value(SUBDIVISION) or (None, None)
+    tax = extractor.value(TAX)
     record = Record(
         parcel_id=parcel_id,
+        alternate_id=extractor.value(STRAP),
         legal_description=extractor.value(LEGAL),
         land_area_acres=extractor.value(ACRES),
         land_use_code=use[0],
@@ -297,17 +366,25 @@ def read(reader: PageReader) -> ReadResult:
         mailing_state=extractor.value(STATE),
         mailing_zip=extractor.value(ZIP),
         homestead=homestead(document),
+        tax_district=extractor.value(DISTRICT),
+        millage_rate=extractor.value(MILLAGE),
         tax_year=roll[0],
-        tax_amount=extractor.value(TAX),
-        valuations=[valuation(extractor, document, *roll)],
+        tax_amount=tax,
+        tax_status="proposed" if roll[1] == "preliminary" else "billed",
+        valuations=[valuation(extractor, document, *roll, tax)],
         sales=list(_sales(extractor, roll[0])),
     )
+    record.owner_lines = names
     record.owner_names, record.mailing_lines, _ = owners_and_mailing(names)
     _take_site(record, extractor.value(SITE))
     _take_country(record, document)
     take_buildings(record, extractor)
     take_values(record)
-    record.valuations += [one for one in history(extractor) if one.year != roll[0]]
+    past = list(history(extractor))
+    if not past:
+        extractor.problems.note("valuations", "the values of earlier years are missing")
+    record.valuations += [one for one in past if one.year != roll[0]]
+    record.permit_count = extractor.count(PERMITS)
     take_last_sale(record)
     return record
 
@@ -336,7 +413,10 @@ def _sales(extractor: Extractor, roll: int) -> Iterator[Sale]:
     """Years have two digits, and are at most one year after the roll."""
     for row in extractor.rows(SALES) or ():
         sold = values.iso_date(tables.text(row, "date"), newest=date(roll + 1, 12, 31))
-        if sold is not None:
+        if sold is None:
+            if tables.is_row_of_values(row):
+                extractor.problems.note("sales", "a row has no date")
+        else:
             book_page = row["book_page"].element if "book_page" in row else None
             yield Sale(
                 date=sold,
@@ -348,7 +428,11 @@ def _sales(extractor: Extractor, roll: int) -> Iterator[Sale]:
 def _book_page(cell: Element) -> str | None:
     """The second cell of a row."""
     cells = list(cell.iter("td")) if cell.tag == "tr" else [cell, cell, cell]
-    return values.text_or_none(text_of(cells[1])) if len(cells) > 2 else None
+    return values.text_or_none(text_of(cells[1])) if len(cells) == 3 else None
 
 
-PLATFORM = CountyPlatform(name="collier_pa", version=4, read=read)
+PAGE_SECTIONS = (
+    PageSection("sales", (Id("SaleDate1"), Headed(_SALES), Says("Latest Sales History"))),
+    page_end("collierappraiser"),
+)
+PLATFORM = CountyPlatform(name="collier_pa", version=6, read=read, sections=PAGE_SECTIONS)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from urllib.parse import unquote
 
+from msgspec import Struct
+
 from parcelpost.model import NotFound, Retry
 from parcelpost.scrapers.html import tables, values
-from parcelpost.scrapers.html.document import Document, Element, text_of
+from parcelpost.scrapers.html.document import Document, Element, Piece, text_of
 from parcelpost.scrapers.html.extract import shown_fields
-from parcelpost.scrapers.html.selectors import Css
+from parcelpost.scrapers.html.selectors import AtEnd, Css
 from parcelpost.scrapers.html.values import parcel_norm
-from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
+from parcelpost.scrapers.platform import FOOTER, CountyPlatform, PageReader, PageSection, ReadResult
+from parcelpost.scrapers.records.problems import Problems
 from parcelpost.scrapers.records.record import LIEN, Lien, Record
 
 _ITEM = re.compile(r"/([^/]+)/open\w*parcel/(\d+)/([^/?#]+)", re.IGNORECASE)
@@ -23,29 +27,49 @@ _SHOWN = {
     "owner_names": ("the cell behind the parcel",),
     "situs_address": ("the last cell before the auction's name",),
     "land_use_code": ("Use Code:",),
+    "tax_district": ("Tax Rate Area:",),
 }
+_TAX_AREA = re.compile(r"Tax Rate Area:\s*([0-9A-Z-]{1,12})(?=\s|$)", re.ASCII)
+_TOTAL = re.compile(r"showing (\d+) to (\d+) of (\d+) (?:entries|items|parcels)", re.ASCII)
+_NO_ITEMS = re.compile(r"\bno (?:data|matching|items|parcels|records)\b", re.IGNORECASE)
 _USE = re.compile(r"Use Code:\s*([0-9A-Z-]{1,12})\b", re.ASCII)
 
 
 def read(reader: PageReader) -> ReadResult:
     document = reader.document
-    found = [record for cells in _rows(document) if (record := _record(cells)) is not None]
+    rows = [cells for cells in _rows(document) if any(_links(cell) for cell in cells)]
+    width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
+    even = [cells for cells in rows if len(cells) == width]
+    found = [record for cells in even if (record := _record(cells)) is not None]
     reader.selector_results.note("liens", ITEM, bool(found))
     if found:
+        _check_rows(document, len(found), reader.problems)
         reader.selector_results.note_columns("liens", _SHOWN, _shown(found))
         return found
     if any(_amount(cell) is not None or _links(cell) for cells in _rows(document) for cell in cells):
         return Retry("the list is incomplete: its rows have no item or no amount")
-    if document.by_id("auctionTable") is not None:
+    if (table := document.by_id("auctionTable")) is not None and _NO_ITEMS.search(text_of(table)):
         return NotFound("the auction has no items")
     return Retry("the page has no list of auction items")
+
+
+def _check_rows(document: Document, count: int, problems: Problems) -> None:
+    """Every row with two values or more must be an item; a whole page also says how many there are."""
+    shown = sum(1 for cells in _rows(document) if sum(1 for cell in cells if text_of(cell)) > 1)
+    headings = sum(1 for row in document.root.iter("tr") if next(row.iterchildren("th"), None) is not None)
+    widths = {len(cells) for cells in _rows(document) if len(cells) > 1}
+    if count < shown - headings or len(widths) > 1:
+        problems.note("liens", "rows of the list have other cells, or cannot be read")
+    total = next((match for text in document.labels() if (match := _TOTAL.fullmatch(text))), None)
+    if total is not None and (count, total[3]) != (int(total[2]) - int(total[1]) + 1, total[2]):
+        problems.lacks(f"items of the list: it has {count} of {total[3]}")
 
 
 def _shown(found: Sequence[Record]) -> set[str]:
     bids = shown_fields((record.liens[0] for record in found), ("opening_bid",))
     return (
         bids
-        | shown_fields(found, ("land_use_code", "situs_address"))
+        | shown_fields(found, ("land_use_code", "tax_district", "situs_address"))
         | {"owner_names" for one in found if one.owner_names}
     )
 
@@ -71,8 +95,9 @@ def _record(cells: Sequence[Element]) -> Record | None:
         return None
     named = unquote(item[3])
     parcels = [number for number, cell in enumerate(following) if parcel_norm(text_of(cell)) == parcel_norm(named)]
-    details = next((text_of(cell) for cell in following if "Use Code:" in text_of(cell)), "")
-    use = _USE.search(details)
+    texts = map(text_of, following)
+    details = next((text for text in texts if "Use Code:" in text or "Tax Rate Area:" in text), "")
+    use, area = _USE.search(details), _TAX_AREA.search(details)
     lien = Lien(case_number=item[2], opening_bid=amounts.pop() if len(amounts) == 1 else None, status=None)
     return Record(
         parcel_id=values.text_or_none(text_of(following[parcels[0]])) if parcels else values.text_or_none(named),
@@ -80,6 +105,7 @@ def _record(cells: Sequence[Element]) -> Record | None:
         owner_names=_owners(following[parcels[0] + 1 :]) if parcels else [],
         situs_address=_situs(following),
         land_use_code=use[1] if use else None,
+        tax_district=area[1] if area else None,
         liens=[lien],
     )
 
@@ -102,7 +128,7 @@ def _owners(after: Sequence[Element]) -> list[str]:
     for cell in after[:1]:
         if _amount(cell) is not None:
             return []
-        spans = [one for one in cell.iter("span") if one.get("data-content")]
+        spans = [one for one in cell.iter() if one.get("data-content")]
         name = values.text_or_none(spans[0].get("data-content")) if spans else values.text_or_none(text_of(cell))
         return [name] if name else []
     return []
@@ -118,4 +144,22 @@ def _situs(cells: Sequence[Element]) -> str | None:
     return values.text_or_none(text_of(between[-1])) if between else None
 
 
-PLATFORM = CountyPlatform(name="govease", version=4, is_list=True, read=read)
+class WholeOrFragment(Struct, frozen=True):
+    """The footer of a whole page. Rows that a script inserts into a page have none."""
+
+    type = "label"
+    expression = "footer"
+
+    def find(self, document: Document, within: Element | None) -> Iterable[Piece]:
+        if next(document.root.iter("head", "header", "title", "nav"), None) is None:
+            return [Piece(document.root)]
+        return AtEnd(FOOTER).find(document, within)
+
+
+PLATFORM = CountyPlatform(
+    name="govease",
+    version=6,
+    is_list=True,
+    read=read,
+    sections=(PageSection("the end of the page", (WholeOrFragment(),)),),
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any
@@ -13,7 +13,7 @@ from parcelpost.model import NotFound, Page, Retry, Target
 from parcelpost.scrapers.counties import County, parcel_number, quote_part, require_county, target_url
 from parcelpost.scrapers.fetch.errors import CannotFetch
 from parcelpost.scrapers.html import tables, values
-from parcelpost.scrapers.html.addresses import country_of, owners_and_mailing
+from parcelpost.scrapers.html.addresses import owners_and_mailing, take_mailing
 from parcelpost.scrapers.html.document import (
     Document,
     Element,
@@ -26,15 +26,25 @@ from parcelpost.scrapers.html.document import (
     text_of,
 )
 from parcelpost.scrapers.html.extract import Extractor, Field, section, shown_fields
-from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Css, Id, Inside, Label, XPath
+from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Beginning, Css, Id, Inside, Label, Says, XPath
 from parcelpost.scrapers.html.tables import Columns, Headed, read_sales
-from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult, fetch_or_render
-from parcelpost.scrapers.records.record import Building, Record, Valuation, take_last_sale, take_values
+from parcelpost.scrapers.platform import (
+    CountyPlatform,
+    Fetcher,
+    PageReader,
+    PageSection,
+    ReadResult,
+    fetch_or_render,
+    page_end,
+)
+from parcelpost.scrapers.records.problems import VALUES, Problems
+from parcelpost.scrapers.records.record import Building, Record, Valuation, take_last_sale, take_values, total_area
 
 _TITLE = re.compile(r"\b(\d{4})\s+(Certified|Final|Working|Preliminary|Proposed|Tentative)\b", re.IGNORECASE)
 _WHOLE_TITLE = re.compile(r"\d{4}\s+\w+(?:\s+values?\b.*)?$", re.ASCII)
 """A note that mentions a year among other words is not a year."""
 _STATUSES = {"certified": "certified", "final": "certified", "working": "working"}
+_HOMESTEAD = "HX"
 _CODE = re.compile(r"[A-Z0-9]{2,3}", re.ASCII)
 _WHOSE = re.compile(
     r"(?<![a-z])(county|city|other|school)(?: taxable)?(?: value)?\s*:?\s*(\(?-?\$?\d[\d,]*(?:\.\d+)?\)?)",
@@ -47,9 +57,13 @@ _ROWS = {
     "land_value": ("mkt land", "market land", "land"),
     "building_value": ("building", "buildings", "bldg"),
     "extra_feature_value": ("xfob", "extra features", "extra feature"),
+    "classified_land_value": ("ag land", "agricultural land"),
     "market_value": ("just", "just market", "market"),
+    "classified_use_value": ("class", "classified"),
+    "assessment_cap_value": ("soh cap", "soh/10% cap", "10% cap"),
     "assessed_value": ("assessed",),
 }
+_ROW_NAMES = frozenset(name for names in _ROWS.values() for name in names)
 _EXEMPT, _TAXABLE = ("exempt",), ("total taxable", "taxable")
 _SHOWN = {**_ROWS, "exemption_value": _EXEMPT, "taxable_value": _TAXABLE}
 
@@ -62,25 +76,48 @@ def valuations(extractor: Extractor) -> list[Valuation]:
 
     If a page shows one year only, its column is split into two adjacent tables.
     """
-    found = list(_valuations(extractor.document))
+    listed = list(_valuations(extractor.document, extractor.problems))
+    found = [one for at, one in enumerate(listed) if one not in listed[:at]]
+    if len({(one.year, one.status) for one in found}) < len(found):
+        extractor.problems.note(VALUES, "a year has two different columns of values")
     extractor.selector_results.note("valuations", JUST, bool(found))
     if found:
         extractor.selector_results.note_columns("valuations", _SHOWN, shown_fields(found, _SHOWN))
     return found
 
 
-def _valuations(document: Document) -> Iterator[Valuation]:
+def _valuations(document: Document, problems: Problems) -> Iterator[Valuation]:
     assessed = {table for one in _labelled(document, "Assessed") for table in one.iterancestors("table")}
     around = (element.iterancestors("table") for element in _labelled(document, JUST.expression))
     innermost = (next((table for table in above if table in assessed), None) for above in around)
     tables_of_values = dict.fromkeys(table for table in innermost if table is not None)
     found = {table: _titles(" ".join(map(str, table.itertext()))) for table in tables_of_values}
+    if any(found.values()) and not all(found.values()):
+        problems.note(VALUES, "a column of values has no year")
     of_page = _title_of_page(document) if not any(found.values()) else [(None, None)]
     for table, own in found.items():
         titles = own or of_page
-        rows = _rows(table)
+        beside_it = next(table.iterancestors("td"), None)
+        if beside_it is not None and any(_is_unread(one, found) for one in _columns_beside(beside_it)):
+            problems.note(VALUES, "a column of values is empty, or cannot be read")
+        rows, conflicts = _rows(table)
+        if conflicts:
+            problems.note(VALUES, f"two different rows of values are called {conflicts.pop()}")
         for at, title in enumerate(titles):
             yield _valuation(document, rows, title, at, len(titles))
+
+
+def _columns_beside(cell: Element) -> Iterator[Element]:
+    yield from cell.itersiblings("td")
+    yield from cell.itersiblings("td", preceding=True)
+
+
+def _is_unread(cell: Element, tables_of_values: Container[Element]) -> bool:
+    """Whether the cell is empty, or has amounts but no table of values."""
+    texts = [text for text in cell.itertext() if text and not text.isspace()]
+    return not texts or (
+        any("$" in text for text in texts) and not any(table in tables_of_values for table in cell.iter("table"))
+    )
 
 
 def _labelled(document: Document, name: str) -> list[Element]:
@@ -97,14 +134,18 @@ def _title_of_page(document: Document) -> list[Title]:
     return [next(found, (None, None))]
 
 
-def _rows(table: Element) -> Rows:
-    """Row label -> the other cells of the row, including nested tables."""
+def _rows(table: Element) -> tuple[Rows, set[str]]:
+    """Row label -> the other cells of the row, including nested tables; and labels with different values."""
     found: Rows = {}
+    conflicts = set()
     for cells in (cells for one in table.iter("table") for cells in tables.rows_of(one)):
         name = _row_name(label(text_of(cells[0]).split("[", maxsplit=1)[0]))
+        pieces = [Piece(cell) for cell in cells[1:]]
         if name not in found:
-            found[name] = [Piece(cell) for cell in cells[1:]]
-    return found
+            found[name] = pieces
+        elif name in _ROW_NAMES and [one.text for one in found[name]] != [one.text for one in pieces]:
+            conflicts.add(name)
+    return found, conflicts
 
 
 @lru_cache(maxsize=1_024)
@@ -116,18 +157,19 @@ def _row_name(text: str) -> str:
 def _valuation(document: Document, rows: Rows, title: Title, at: int, columns: int) -> Valuation:
     def cell(names: Sequence[str]) -> Piece | None:
         cells = [one for one in next((rows[name] for name in names if name in rows), []) if one.text]
-        return cells[at] if cells and columns in (1, len(cells)) else None
+        return cells[at] if cells and columns == len(cells) else None
 
     found = ((name, cell(texts)) for name, texts in _ROWS.items())
     amounts: dict[str, Any] = {name: values.money(one.text) for name, one in found if one is not None}
     taxable = cell(_TAXABLE)
     exempt = rows.get("exempt", []) if columns == 1 else [cell(_EXEMPT)]
     words = [word for one in exempt if one is not None for word in one.text.split()]
+    codes, exemption_value = _codes(words), _last_money(words)
     return Valuation(
         year=title[0],
         status=title[1],
-        exemptions=_codes(words) if words else None,
-        exemption_value=_last_money(words),
+        exemptions=codes if codes or exemption_value == 0 else None,
+        exemption_value=exemption_value,
         taxable_value=_taxable(document, taxable, "county"),
         taxable_value_school=_taxable(document, taxable, "school"),
         **amounts,
@@ -171,23 +213,30 @@ _CITY = re.compile(r"([^\d,]{2,}?)(?:\s+FL)?(?:\s+(\d{5}(?:-\d{4})?))?", re.ASCI
 _RECORD = "#ownerDiv, table.parcelIDtable"
 _NOTE = re.compile(r"above is not\b", re.IGNORECASE)
 _NONE = re.compile(r"\bN ?O ?N ?E\b|\bNO (?:DATA|RECORDS|BUILDINGS)\b", re.IGNORECASE)
+_UPDATED = re.compile(r"updated:\s*(\d{1,2}/\d{1,2}/\d{4})", re.ASCII | re.IGNORECASE)
 _TAX_LINK = re.compile(r"linkTax/\?PIN=([^&\"'\s]{1,60})")
 
 
-def _parcel(piece: Piece) -> str | None:
+def _parcel(piece: Piece) -> tuple[str, str | None] | None:
+    """The parcel's number, and in parentheses behind it the county's running number."""
     found = _PARCEL.fullmatch(values.clean(piece.text))
-    return found[1] if found and any(sign.isdigit() for sign in found[1]) else None
+    return (found[1], found[2]) if found and any(sign.isdigit() for sign in found[1]) else None
 
 
 def _words(piece: Piece) -> str | None:
     return values.text_or_none(piece.text)
 
 
-def _owner(piece: Piece) -> tuple[list[str], int] | None:
-    """The lines of names and address, and how many are certainly names: those in bold."""
+def _owner(piece: Piece) -> tuple[list[str], int, int | None] | None:
+    """The lines of names and address, how many are certainly names, and how many are names if that is known.
+
+    The first name is in bold everywhere; where several are, a county shows all of them in bold.
+    """
     bold = next(piece.element.iter("b", "strong"), None) if piece.element is not None else None
     named = [line for line in lines_of(bold) if line.strip(".,- ")] if bold is not None else []
-    return (piece.lines, max(1, len(named))) if piece.lines else None
+    if not piece.lines:
+        return None
+    return piece.lines, max(1, len(named)), len(named) if len(named) > 1 and not named[-1].endswith("&") else None
 
 
 def _site(piece: Piece) -> str | None:
@@ -205,15 +254,18 @@ def _use(piece: Piece) -> tuple[str, str] | None:
     return (found[1], found[2]) if found else None
 
 
+def _updated(piece: Piece) -> str | None:
+    day = _UPDATED.fullmatch(piece.text)
+    return values.iso_date(day[1]) if day else None
+
+
 def _legal(piece: Piece) -> str | None:
     """Shown twice: shortened with `...more>>>` or in full, then in full with `<<<less`."""
     if _NOTE.match(piece.text):
         return None
     text = values.text_or_none(piece.text.rpartition("...more>>>")[2].replace("<<<less", ""))
     half = (text or "")[: len(text or "") // 2].strip()
-    return (
-        half if half and text == f"{half} {half}" else text or values.text_or_none(piece.text.replace("...more>>>", ""))
-    )
+    return half if half and text == f"{half} {half}" else text
 
 
 PARCEL = Field(
@@ -238,6 +290,8 @@ SITE = Field("situs_address", (Label("Site"), Label("Site Address"), Label("Loca
 LEGAL = Field("legal_description", (Id("Flegal"), Id("Blegal"), Label("Description"), Label("Legal")), _legal)
 ACRES = Field("land_area_acres", (Label("Area"), Label("Land Area"), Label("Acreage")), _acres)
 SECTION = Field("sec_twp_rng", (Label("S/T/R"), Label("Sec/Twp/Rng")), _words)
+DISTRICT = Field("tax_district", (Label("Tax District"),), _words)
+UPDATED = Field("data_date", (Beginning("updated:"),), _updated)
 USE = Field("land_use_code", (Label("Use Code"), Label("Land Use")), _use)
 
 _SALES = Columns(
@@ -248,6 +302,7 @@ _SALES = Columns(
         "instrument": ("Deed", "Instr", "Instrument"),
         "vacant_improved": ("V/I",),
         "qualified": ("Qualification (Codes)", "Qualification", "Q/U"),
+        "reason_code": ("RCode",),
     },
     *("price", "book_page"),
 )
@@ -270,34 +325,36 @@ def read(reader: PageReader) -> ReadResult:
     block = _owner_block(document)
     if document.by_id("ownerDiv") is None and not document.labelled("Owner & Property Info"):
         return _no_record(document)
-    parcel_id = extractor.value(PARCEL)
+    parcel = extractor.value(PARCEL)
     columns = valuations(extractor)
     owner = extractor.value(OWNER, block)
     sales = extractor.rows(SALES)
-    if parcel_id is None or owner is None or not columns or not _has_sales(document):
+    if parcel is None or owner is None or not columns or not _has_sales(document):
         return Retry("the page is incomplete: its number, owner, values or sales are missing")
-    names, mailing, place = owners_and_mailing(owner[0], at_least=owner[1])
+    names, mailing, place = owners_and_mailing(owner[0], owner[2], at_least=owner[1])
     use_desc, use_code = extractor.value(USE) or (None, None)
     record = Record(
-        parcel_id=parcel_id,
+        parcel_id=parcel[0],
+        alternate_id=parcel[1],
         tax_account=_tax_account(document),
+        data_date=extractor.value(UPDATED),
         owner_names=names,
-        mailing_lines=mailing,
-        mailing_city=place.city if place else None,
-        mailing_state=place.state if place else None,
-        mailing_zip=place.zip if place else None,
-        mailing_country=country_of(mailing),
+        owner_lines=owner[0],
         legal_description=extractor.value(LEGAL, block),
         land_area_acres=extractor.value(ACRES),
         sec_twp_rng=extractor.value(SECTION),
         land_use_code=use_code,
         land_use_desc=use_desc,
+        tax_district=extractor.value(DISTRICT),
         valuations=columns,
-        sales=list(read_sales(sales or ())),
+        sales=list(read_sales(sales or (), extractor.problems)),
     )
+    take_mailing(record, mailing, place)
     _situs(record, extractor.value(SITE, block))
     _take_buildings(record, extractor)
     take_values(record)
+    if record.exemptions is not None:
+        record.homestead = _HOMESTEAD in record.exemptions
     take_last_sale(record)
     return record
 
@@ -327,11 +384,9 @@ def _situs(record: Record, site: str | None) -> None:
 
 
 def _take_buildings(record: Record, extractor: Extractor) -> None:
-    record.buildings = list(_buildings(extractor.rows(BUILDINGS) or ()))
-    built = [one for one in record.buildings if one.year_built]
-    areas = [one.base_sqft for one in record.buildings if one.base_sqft is not None]
-    record.year_built = built[0].year_built if built else None
-    record.building_area_sqft = sum(areas, Decimal(0)) if areas else None
+    record.buildings = list(_buildings(extractor.rows(BUILDINGS) or (), extractor.problems))
+    record.year_built = record.buildings[0].year_built if record.buildings else None
+    record.building_area_sqft = total_area(record.buildings)
     if record.buildings or _says_none(extractor.document):
         record.building_count = len(record.buildings)
 
@@ -352,10 +407,12 @@ def _says_none(document: Document) -> bool:
     return any(_NONE.search(text_of(table)) for table in first if table is not None)
 
 
-def _buildings(rows: Iterable[tables.Row]) -> Iterator[Building]:
+def _buildings(rows: Iterable[tables.Row], problems: Problems) -> Iterator[Building]:
     for row in rows:
         year, value = values.year(tables.text(row, "year_built")), values.money(tables.text(row, "value"))
         if year is None and value is None:
+            if tables.is_row_of_values(row):
+                problems.note("buildings", "a row has neither a year nor a value")
             continue  # 'N O N E', or a note below the table
         yield Building(
             desc=values.text_or_none(tables.text(row, "desc")),
@@ -411,4 +468,10 @@ def _form(shell: Page) -> tuple[str, dict[str, str]] | None:
     return urljoin(shell.url, forms[0].get("action") or "recordSearch_2_Results/"), fields
 
 
-PLATFORM = CountyPlatform(name="grizzly_gis", version=4, read=read, fetch=fetch)
+PAGE_SECTIONS = (
+    PageSection("sales", (Id("parcelDetails_SalesTable"), Says("Sales History"))),
+    PageSection("buildings", (Id("parcelDetails_BldgTable"), Says("Building Characteristics"))),
+    PageSection("land", (Id("parcelDetails_LandTable"), Says("Land Breakdown"))),
+    page_end("grizzlylogic", "no warrant", "last updated"),
+)
+PLATFORM = CountyPlatform(name="grizzly_gis", version=6, read=read, fetch=fetch, sections=PAGE_SECTIONS)

@@ -11,13 +11,14 @@ from msgspec import Struct
 
 from parcelpost.model import NotFound, Retry
 from parcelpost.scrapers.html import tables, values
-from parcelpost.scrapers.html.addresses import country_of, owners_and_mailing
+from parcelpost.scrapers.html.addresses import owners_and_mailing, take_mailing
 from parcelpost.scrapers.html.document import Document, Element, Piece, is_in, says_no_parcel, text_of
 from parcelpost.scrapers.html.extract import Extractor, Field, section
-from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Css, Id, Label, XPath
+from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Beginning, Css, Id, Label, Says, XPath
 from parcelpost.scrapers.html.tables import Columns, Headed, read_sales
-from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
-from parcelpost.scrapers.records.record import Building, Record, Valuation, take_last_sale, take_values
+from parcelpost.scrapers.platform import CountyPlatform, PageReader, PageSection, ReadResult, page_end
+from parcelpost.scrapers.records.problems import VALUES
+from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale, take_values
 
 T = TypeVar("T")
 
@@ -25,6 +26,19 @@ _PARCEL = re.compile(r"STRAP:?\s*([0-9A-Z.-]{10,40})(?:\s+Folio ID:?\s*(\d{4,12}
 _YEAR = re.compile(r"(\d{4})\s*(?:\((.*?)\))?", re.ASCII)
 _ROLL_TITLE = re.compile(r"property details \(\d{4} tax roll\)", re.ASCII)
 _CURRENT_TITLE = "property details (current"
+_CURRENT_AS_OF = re.compile(r"Property Details \(Current as of (\d{1,2}/\d{1,2}/\d{4})\)", re.ASCII)
+_OWNERSHIP = re.compile(
+    r"Owner Of Record\s*-\s*([A-Z][a-z]+(?: (?:[A-Z][a-z]+|by|for|in|of|the)){0,5})(?: \[.*)?", re.ASCII
+)
+"""Its words are not in capitals: names are."""
+_DISTRICT = re.compile(r"[^/]{2,80} / \d{1,5}", re.ASCII)
+_PART = re.compile(r"[0-9A-Z]{1,8}", re.ASCII)
+_NO_EXEMPTIONS = "No existing exemptions found for this property."
+_NUMBERED_STREET = re.compile(
+    r"\d+\s+(?:[NSEW]{1,2}\s+)?\w+(?:\s+\w+)?\s+(?:AVE?|ST|RD|DR|LN|CT|BLVD|WAY|TER|PL|CIR|PKWY)\b"
+)
+_BOOK_PAGE = re.compile(r"\d{1,5}/\d{1,5}", re.ASCII)
+_CLERK_NUMBER = re.compile(r"\d{8,16}", re.ASCII)
 _NO_OWNER = re.compile(r"owner of record|\[.*\]$", re.IGNORECASE)
 _NOTE = re.compile(r"Do not use for legal documents!?|Site Address maintained by.*", re.IGNORECASE)
 
@@ -42,6 +56,8 @@ def _owner_lines(piece: Piece) -> list[str] | None:
     """Without the title, links, and the text after the address."""
     lines = [line for line in piece.lines if not _NO_OWNER.match(line)]
     places = [number for number, line in enumerate(lines, 1) if values.city_state_zip(line) is not None]
+    if lines and _NUMBERED_STREET.match(lines[0]):
+        return None  # the panel of the site address
     return lines[: places[0]] if places else lines or None
 
 
@@ -49,9 +65,25 @@ def _words(piece: Piece) -> str | None:
     return values.text_or_none(_NOTE.sub("", piece.text))
 
 
+def _ownership(piece: Piece) -> str | None:
+    """`Owner Of Record - Sole Owner`, before links."""
+    title = _OWNERSHIP.fullmatch(piece.text)
+    return title[1] if title else None
+
+
+def _current_as_of(piece: Piece) -> str | None:
+    title = _CURRENT_AS_OF.fullmatch(piece.text)
+    return values.iso_date(title[1]) if title else None
+
+
+def _district(piece: Piece) -> str | None:
+    """`CITY OF MARIGOLD / 057`."""
+    return piece.text if _DISTRICT.fullmatch(piece.text) else None
+
+
 def _after(title: str) -> XPath:
     """The block after one that begins with these words."""
-    return XPath(f".//div[starts-with({IN_ONE_LINE}, '{title}')]/following-sibling::div[1]")
+    return XPath(f".//div[starts-with({IN_ONE_LINE}, '{title}')]/following-sibling::*[1][self::div and not(@id)]")
 
 
 class PanelIn(Struct, frozen=True):
@@ -68,7 +100,42 @@ class PanelIn(Struct, frozen=True):
         frame = document.by_id(self.name)
         for element in frame.iter() if frame is not None else ():
             if "textPanel" in (element.get("class") or "").split() and is_in(element, within):
-                yield Piece(element)
+                title = next(element.itersiblings(preceding=True), None)
+                if title is None or "owner" in text_of(title).lower():
+                    yield Piece(element)
+
+
+class Title(Struct, frozen=True):
+    """Titles of sections that begin with these words."""
+
+    start: str
+    type = "label"
+
+    @property
+    def expression(self) -> str:
+        return f"title {self.start}"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        titles = (Piece(element) for element, kinds in document.classed if "sectionSubTitle" in kinds.split())
+        return (title for title in titles if title.text.startswith(self.start))
+
+
+class TitleAbove(Struct, frozen=True):
+    """The title before the table with this heading."""
+
+    heading: str
+    type = "label"
+
+    @property
+    def expression(self) -> str:
+        return f"above {self.heading}"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        for element in document.labelled(self.heading):
+            table = next(element.iterancestors("table"), None)
+            title = table.getprevious() if table is not None else None
+            if title is not None and is_in(title, within):
+                yield Piece(title)
 
 
 class Under(Struct, frozen=True):
@@ -87,8 +154,9 @@ class Under(Struct, frozen=True):
             if "sectionSubTitle" in kinds.split():
                 heading = element if self.title in text_of(element) else None
             elif heading is not None and "textPanel" in kinds.split() and not is_in(element, heading):
+                is_beside = element.getparent() is heading.getparent()
                 heading = None
-                if is_in(element, within):
+                if is_beside and is_in(element, within):
                     yield Piece(element)
 
 
@@ -100,6 +168,11 @@ OWNER = Field(
     (PanelIn("divDisplayParcelOwner"), Under("Owner Of Record"), _after("Owner Of Record")),
     _owner_lines,
 )
+_OF_OWNER = f"div[starts-with({IN_ONE_LINE}, 'Owner Of Record')]"
+_INNERMOST_TITLE = XPath(f".//{_OF_OWNER}[not(.//{_OF_OWNER})]")
+OWNERSHIP = Field("ownership_type", (Title("Owner Of Record"), _INNERMOST_TITLE), _ownership)
+UPDATED = Field("data_date", (Beginning("Property Details (Current as of"),), _current_as_of)
+DISTRICT = Field("tax_district", (TitleAbove("Name / Code"),), _district)
 SITE = Field("situs_address", (Under("Site Address"), _after("Site Address"), Label("Site Address")), _lines)
 LEGAL = Field(
     "legal_description",
@@ -129,15 +202,18 @@ _SALES = Columns(
     {
         "price": ("Sale Price",),
         "date": ("Date",),
-        "instrument": ("Clerk File Number",),
-        "qualified": ("Type",),
+        "document": ("Clerk File Number",),
+        "reason_code": ("Type",),
+        "multi_parcel": ("Notes",),
         "vacant_improved": ("Vacant/ Improved", "Vacant / Improved", "Vacant/Improved"),
     },
-    *("price", "instrument"),
+    *("price", "document"),
 )
 LAND = section("land", _LAND, Headed(_LAND))
-VALUES = section("valuations", _VALUES, Id("valueGrid"), Headed(_VALUES))
+GRID = section("valuations", _VALUES, Id("valueGrid"), Headed(_VALUES))
 SALES = section("sales", _SALES, Id("SalesDetails"), Headed(_SALES))
+_PERMITS = Columns({"number": ("Permit Number",), "type": ("Permit Type",), "date": ("Date",)}, "number")
+PERMITS = section("permits", _PERMITS, Headed(_PERMITS))
 YEAR_BUILT = Label("Year Built")
 
 
@@ -148,28 +224,32 @@ def read(reader: PageReader) -> ReadResult:
         return _no_record(document)
     lines = extractor.value(OWNER)
     columns = list(_valuations(extractor))
+    if (why := reader.problems.unreadable.get("valuations")) is not None:
+        reader.problems.note(VALUES, why)
     if lines is None or not columns:
         return Retry("the page is incomplete: its owner or its values are missing")
     names, mailing, place = owners_and_mailing([line.rstrip("+ ") for line in lines], at_least=_names(lines))
     record = Record(
         parcel_id=parcel[0],
         tax_account=parcel[1],
+        data_date=extractor.value(UPDATED),
         owner_names=names,
-        mailing_lines=mailing,
-        mailing_city=place.city if place else None,
-        mailing_state=place.state if place else None,
-        mailing_zip=place.zip if place else None,
-        mailing_country=country_of(mailing),
+        ownership_type=extractor.value(OWNERSHIP),
+        owner_lines=lines,
         legal_description=extractor.value(LEGAL),
+        tax_district=extractor.value(DISTRICT),
         valuations=columns,
-        sales=list(read_sales(extractor.rows(SALES) or ())),
+        sales=list(_sales(extractor)),
     )
+    take_mailing(record, mailing, place)
     _take_site(record, extractor.value(SITE) or [])
     _take_location(record, document)
     _take_land(record, extractor)
     _take_buildings(record, extractor)
     take_values(record)
+    _take_exemptions(record, document)
     take_last_sale(record)
+    record.permit_count = extractor.count(PERMITS)
     return record
 
 
@@ -177,6 +257,12 @@ def _no_record(document: Document) -> ReadResult:
     if says_no_parcel(document):
         return NotFound("the site has no such parcel")
     return Retry("the page shows no parcel: its STRAP is missing")
+
+
+def _take_exemptions(record: Record, document: Document) -> None:
+    """The page says whether there are none; how it lists them is not known."""
+    if document.labelled(_NO_EXEMPTIONS):
+        record.exemptions, record.homestead = [], False
 
 
 def _names(lines: list[str]) -> int:
@@ -192,6 +278,10 @@ def _take_site(record: Record, lines: list[str]) -> None:
 
 
 def _take_location(record: Record, document: Document) -> None:
+    record.block, record.lot = (
+        _first(piece.text if _PART.fullmatch(piece.text) else None for piece in tables.below(document, heading))
+        for heading in ("Block", "Lot")
+    )
     north = (values.number(piece.text) for piece in tables.below(document, "Latitude"))
     east = (values.number(piece.text) for piece in tables.below(document, "Longitude"))
     record.latitude = _first(one if one is not None and 0 < one <= 90 else None for one in north)
@@ -271,9 +361,12 @@ def _living_area(document: Document, roll: Element | None) -> Decimal | None:
 
 
 def _valuations(extractor: Extractor) -> Iterator[Valuation]:
-    for row in extractor.rows(VALUES) or ():
+    rows = extractor.rows(GRID) or ()
+    for row in rows:
         found = _YEAR.fullmatch(tables.text(row, "year"))
         if not found or values.year(found[1]) is None:
+            if tables.is_row_of_values(row):
+                extractor.problems.note("valuations", "a row has no year")
             continue
         yield Valuation(
             year=int(found[1]),
@@ -286,9 +379,28 @@ def _valuations(extractor: Extractor) -> Iterator[Valuation]:
         )
 
 
+def _sales(extractor: Extractor) -> Iterator[Sale]:
+    """A document has a book and page or, since 2005, a clerk's number; other text in that cell is a remark."""
+    rows = extractor.rows(SALES) or ()
+    dated = [row for row in rows if values.iso_date(tables.text(row, "date"))]
+    for row, sale in zip(dated, read_sales(rows, extractor.problems), strict=True):
+        for word in tables.text(row, "document").split():
+            if _BOOK_PAGE.fullmatch(word):
+                sale.book_page = sale.book_page or word
+            elif _CLERK_NUMBER.fullmatch(word):
+                sale.clerk_number = sale.clerk_number or word
+        yield sale
+
+
 def _status(words: str) -> str:
     lower = words.lower()
     return "preliminary" if "proposed" in lower or "preliminary" in lower or "trim" in lower else "certified"
 
 
-PLATFORM = CountyPlatform(name="leepa", version=4, read=read)
+PAGE_SECTIONS = (
+    PageSection("values", (Id("PropertyValueHistory"), Id("valueGrid"), Headed(_VALUES))),
+    PageSection("land", (Id("PropertyDetailsCurrent"), Says("Land Tracts"))),
+    PageSection("sales", (Id("SalesDetails"), Headed(_SALES))),
+    page_end("new query", "alternate address"),
+)
+PLATFORM = CountyPlatform(name="leepa", version=6, read=read, sections=PAGE_SECTIONS)

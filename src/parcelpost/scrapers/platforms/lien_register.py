@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from parcelpost.model import NotFound, Retry
 from parcelpost.scrapers.html import values
 from parcelpost.scrapers.html.encoding import decode
 from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
 from parcelpost.scrapers.records.record import LIEN, Lien, Record
-from parcelpost.scrapers.tabular import read_csv
+from parcelpost.scrapers.tabular import plain_heading, read_csv
 
 # What registers call their columns, in capitals without blanks and underscores. A lone `YEAR` is not among them: it is
 # the year of the tax in some and that of the sale in others.
@@ -30,11 +30,22 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "redemption_date": ("REDEMPTIONDATE", "REDEEMEDDATE", "DATEREDEEMED", "REDEEMDATE", "REDEEMED"),
     "tax_year": ("TAXYEAR", "YEAROFTAX"),
     "face_amount": ("PRINCIPAL", "FACEAMOUNT", "FACEVALUE", "FACE", "LIENAMOUNT", "CERTIFICATEAMOUNT", "AMOUNT"),
+    "interest_amount": ("INTEREST", "INTERESTAMOUNT", "ACCRUEDINTEREST"),
+    "fees": ("TREASURERDEEDFEE", "DEEDFEE", "FEES", "FEE", "COSTS"),
     "premium": ("PREMIUMBIDFEE", "PREMIUM", "PREMIUMBID", "PREMIUMAMOUNT"),
     "interest_rate": ("INTERESTRATE", "RATE", "BIDRATE"),
     "holder": ("HOLDER", "HOLDERNAME", "CERTIFICATEHOLDER", "BUYER", "BUYERNAME", "INVESTOR", "INVESTORNAME"),
     "status": ("STATUS", "CERTIFICATESTATUS", "LIENSTATUS"),
     "owner": ("OWNER", "OWNERNAME"),
+}
+_KINDS: Mapping[str, Callable[[str], object | None]] = {
+    "certificate_year": values.year,
+    "sale_date": values.iso_date,
+    "tax_year": values.year,
+    "face_amount": values.money,
+    "interest_amount": values.money,
+    "premium": values.money,
+    "fees": values.money,
 }
 _NEEDED = ("parcel", "certificate")
 _TOTAL = re.compile(r"(?:grand[\s-]*|sub[\s-]*)?totals?\b", re.IGNORECASE)
@@ -55,22 +66,40 @@ def read(reader: PageReader) -> ReadResult:
         return Retry("the register cannot be read: a parcel or certificate spans several lines")
     if table.is_cut_off:
         return Retry("the register is incomplete: its last line is cut off")
-    sold = _years_sold(listed)
-    found = [record for row in listed if (record := _record(row, sold)) is not None]
+    if table.dropped:
+        reader.problems.note("liens", f"{table.dropped} lines have another number of cells than the headings")
+    fitting = [row for row in listed if _fits(row)]
+    if len(fitting) < len(listed):
+        reader.problems.note("liens", f"{len(listed) - len(fitting)} lines have other values than their headings say")
+    sold = _sale_dates(fitting)
+    found = [record for row in fitting if (record := _record(row, sold)) is not None]
     return found or NotFound("the register is empty")
 
 
-def _years_sold(listed: Sequence[Row]) -> dict[tuple[str, str], int | None]:
+def _fits(row: Row) -> bool:
+    """Whether its values are of the kinds that the headings say, and it names its parcel. Totals and notes fit."""
+    if sum(1 for cell in row.values() if values.text_or_none(cell)) < 2 or _TOTAL.match(row["parcel"].strip()):
+        return True
+    parcel = values.text_or_none(row["parcel"])
+    if parcel is None or not any(sign.isdigit() for sign in parcel):
+        return plain_heading(row["parcel"]) in _COLUMNS["parcel"]
+    return all(
+        convert(row[name]) is not None or values.text_or_none(row[name]) is None
+        for name, convert in _KINDS.items()
+        if name in row
+    )
+
+
+def _sale_dates(listed: Sequence[Row]) -> dict[tuple[str, str], str | None]:
     """By certificate and parcel; None if two lines contradict each other.
 
     Subsequent taxes are listed under the certificate with their own payment date.
     """
-    found: dict[tuple[str, str], int | None] = {}
+    found: dict[tuple[str, str], str | None] = {}
     for row in listed:
         day = values.iso_date(row.get("sale_date"))
-        if day and not values.yes_no(row.get("subsequent")):
-            year = int(day[:4])
-            found[_key(row)] = year if found.get(_key(row), year) == year else None
+        if day and values.yes_no(row.get("subsequent")) is False:
+            found[_key(row)] = day if found.get(_key(row), day) == day else None
     return found
 
 
@@ -78,8 +107,8 @@ def _key(row: Row) -> tuple[str, str]:
     return values.clean(row.get("certificate")), values.clean(row.get("parcel"))
 
 
-def _record(row: Row, sold: Mapping[tuple[str, str], int | None]) -> Record | None:
-    """Each line is a separate lien. Returns None for a line without a parcel, and for totals."""
+def _record(row: Row, sold: Mapping[tuple[str, str], str | None]) -> Record | None:
+    """A lien, or a later tax that its holder paid. Returns None for a line without a parcel, and for totals."""
     parcel, number = values.text_or_none(row.get("parcel")), values.text_or_none(row.get("certificate"))
     face_amount, tax_year = values.money(row.get("face_amount")), values.year(row.get("tax_year"))
     if parcel is None or not any(sign.isdigit() for sign in parcel) or (number is None and face_amount is None):
@@ -87,14 +116,19 @@ def _record(row: Row, sold: Mapping[tuple[str, str], int | None]) -> Record | No
     if _TOTAL.match(parcel):
         return None
     owner = values.text_or_none(row.get("owner"))
+    day = sold.get(_key(row))
     lien = Lien(
         certificate_number=number,
-        certificate_year=values.year(row.get("certificate_year")) or sold.get(_key(row)),
+        certificate_year=values.year(row.get("certificate_year")) or (int(day[:4]) if day else None),
         tax_year=tax_year,
         face_amount=face_amount,
         interest_rate_pct=values.percent(row.get("interest_rate")),
         premium=values.money(row.get("premium")),
+        interest_amount=values.money(row.get("interest_amount")),
+        fees=values.money(row.get("fees")),
         sale_date=values.iso_date(row.get("sale_date")),
+        certificate_sale_date=day,
+        subsequent_tax=values.yes_no(row.get("subsequent")),
         holder_name=values.text_or_none(row.get("holder")),
         status=_status(row),
         redemption_date=values.iso_date(row.get("redemption_date")),
@@ -113,7 +147,7 @@ def _status(row: Row) -> str | None:
         return None
     if values.iso_date(redeemed) or values.yes_no(redeemed):
         return "redeemed"
-    return "outstanding" if values.text_or_none(redeemed) is None or values.yes_no(redeemed) is False else None
+    return "outstanding" if not values.clean(redeemed).strip("-") or values.yes_no(redeemed) is False else None
 
 
-PLATFORM = CountyPlatform(name="lien_register", version=4, is_list=True, read=read)
+PLATFORM = CountyPlatform(name="lien_register", version=5, is_list=True, read=read)

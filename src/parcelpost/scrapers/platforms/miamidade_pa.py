@@ -14,8 +14,11 @@ from parcelpost.scrapers.html.values import (
     json_objects,
     json_text,
     json_year,
+    party,
+    short_code,
 )
-from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
+from parcelpost.scrapers.platform import CountyPlatform, PageReader, PageSection, ReadResult
+from parcelpost.scrapers.records.problems import VALUES
 from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale, take_values
 
 _TROUBLE = ("error", "exception", "try again", "timeout", "timed out", "unavailable", "busy")
@@ -27,10 +30,14 @@ def read(reader: PageReader) -> ReadResult:
     folio = json_text(json_at(found, "PropertyInfo", "FolioNumber"))
     if folio is None:
         message = json_text(json_at(found, "Message"))
-        if json_at(found, "Completed") is True and not any(word in (message or "").lower() for word in _TROUBLE):
+        if (
+            json_at(found, "Completed") is True
+            and _is_empty(found)
+            and not any(word in (message or "").lower() for word in _TROUBLE)
+        ):
             return NotFound(f"the site has no such parcel: {message}" if message else "the site has no such parcel")
         return Retry(f"the response has no parcel: {message}" if message else "the response has no parcel")
-    columns = list(_valuations(found))
+    columns = list(_valuations(reader))
     info = json_at(found, "PropertyInfo")
     if not columns and "delet" in (json_text(json_at(info, "Status")) or "").lower():
         return NotFound("the folio was deleted")
@@ -38,7 +45,8 @@ def read(reader: PageReader) -> ReadResult:
         return Retry("the response is incomplete: its values are missing")
     record = Record(
         parcel_id=folio,
-        owner_names=[name for owner in json_objects(found, "OwnerInfos") if (name := json_text(owner.get("Name")))],
+        owner_names=_owners(reader),
+        ownership_type=_ownership(found),
         legal_description=_legal(json_at(found, "LegalDescription", "Description")),
         subdivision=json_text(json_at(info, "SubdivisionDescription")),
         land_use_code=json_text(json_at(info, "DORCode")),
@@ -49,14 +57,32 @@ def read(reader: PageReader) -> ReadResult:
         bedrooms=json_nonzero(json_at(info, "BedroomCount")),
         bathrooms=_bathrooms(info),
         valuations=columns,
-        sales=list(_sales(found)),
+        sales=_sales(reader),
     )
-    _take_buildings(record, found)
+    _take_buildings(record, reader)
     _take_addresses(record, found)
     take_values(record)
     _take_homestead(record, found)
     take_last_sale(record)
     return record
+
+
+def _ownership(answer: Json) -> str | None:
+    """How the owners hold it; a life estate comes with its remainder."""
+    named = (json_text(owner.get("Description")) for owner in json_objects(answer, "OwnerInfos"))
+    return ", ".join(dict.fromkeys(text for text in named if text)) or None
+
+
+def _is_empty(found: Json) -> bool:
+    """Whether nothing is said about an owner or a value: the answer for a folio that does not exist."""
+    return not json_at(found, "OwnerInfos") and not json_at(found, "Assessment", "AssessmentInfos")
+
+
+def _owners(reader: PageReader) -> list[str]:
+    names = [json_text(owner.get("Name")) for owner in reader.objects("owner_names", "OwnerInfos", keys=("Name",))]
+    if None in names:
+        reader.problems.note("owner_names", "an owner has no name")
+    return [name for name in names if name]
 
 
 def _legal(given: Json) -> str | None:
@@ -86,10 +112,15 @@ def _take_addresses(record: Record, found: Json) -> None:
         record.situs_city, record.situs_zip = json_text(site.get("City")), json_text(site.get("Zip"))
 
 
-def _valuations(found: Json) -> Iterator[Valuation]:
+def _valuations(reader: PageReader) -> Iterator[Valuation]:
+    found = reader.json
     taxable = {json_year(one.get("Year")): one for one in json_objects(found, "Taxable", "TaxableInfos")}
-    for one in json_objects(found, "Assessment", "AssessmentInfos"):
-        if (of_year := json_year(one.get("Year"))) is None or not _is_valued(one, found):
+    for one in reader.objects(VALUES, "Assessment", "AssessmentInfos", keys=("Year", "TotalValue")):
+        of_year, total = json_year(one.get("Year")), json_money(one.get("TotalValue"))
+        if of_year is None or total is None:
+            reader.problems.lacks("the year or value of an assessment")
+            continue
+        if not _is_valued(one, found):
             continue
         taxed: Mapping[str, Json] = taxable.get(of_year, {})
         yield Valuation(
@@ -99,8 +130,9 @@ def _valuations(found: Json) -> Iterator[Valuation]:
             building_value=json_money(one.get("BuildingOnlyValue")),
             extra_feature_value=json_money(one.get("ExtraFeatureValue")),
             market_value=json_money(one.get("TotalValue")),
+            assessment_cap_value=_cap(found, of_year),
             assessed_value=json_money(one.get("AssessedValue")),
-            exemptions=_exemptions(found, of_year),
+            exemptions=_exemptions(reader, of_year),
             exemption_value=json_money(taxed.get("CountyExemptionValue")),
             taxable_value=json_money(taxed.get("CountyTaxableValue")),
             taxable_value_school=json_money(taxed.get("SchoolTaxableValue")),
@@ -109,11 +141,10 @@ def _valuations(found: Json) -> Iterator[Valuation]:
 
 def _is_valued(one: Mapping[str, Json], found: Json) -> bool:
     """Zeros mean that the values of the year are not published yet; a note or a flag says so."""
-    total = json_money(one.get("TotalValue"))
-    if total or any(json_money(one.get(name)) for name in ("LandValue", "AssessedValue")):
-        return total is not None
+    if any(json_money(one.get(name)) for name in ("TotalValue", "LandValue", "AssessedValue")):
+        return True
     is_hidden = json_text(json_at(found, "PropertyInfo", "ShowCurrentValuesFlag")) == "N"
-    return total is not None and not is_hidden and not _notes(one, found)
+    return not is_hidden and not _notes(one, found)
 
 
 def _notes(one: Mapping[str, Json], found: Json) -> str:
@@ -126,19 +157,34 @@ def _notes(one: Mapping[str, Json], found: Json) -> str:
     return " ".join(message for note in (one, *notes) if (message := json_text(note.get("Message"))))
 
 
-def _exemptions(found: Json, of_year: int) -> list[str] | None:
-    """An assessment cap is listed as a benefit but is not an exemption. None if no benefits are listed."""
-    if not isinstance(json_at(found, "Benefit", "BenefitInfos"), list):
+def _exemptions(reader: PageReader, of_year: int) -> list[str] | None:
+    """An assessment cap is listed as a benefit but is not an exemption. None if no benefits can be read."""
+    benefits = [
+        (json_year(one.get("TaxYear")), json_text(one.get("Type")), json_text(one.get("Description")))
+        for one in reader.objects("exemptions", "Benefit", "BenefitInfos", keys=("TaxYear", "Type", "Description"))
+    ]
+    if any(None in benefit for benefit in benefits):
+        reader.problems.note("exemptions", "a benefit has no year, type or description")
+    if "exemptions" in reader.problems.unreadable:
         return None
-    benefits = (
-        one for one in json_objects(found, "Benefit", "BenefitInfos") if json_year(one.get("TaxYear")) == of_year
+    return [name for year, kind, name in benefits if year == of_year and kind and name and "exemption" in kind.lower()]
+
+
+def _cap(answer: Json, of_year: int) -> Decimal | None:
+    """What the caps of a year take off; None if none is listed."""
+    caps = (
+        json_money(benefit.get("Value"))
+        for benefit in _benefits(answer, of_year, "assessment reduction")
+        if (json_text(benefit.get("Description")) or "").lower().endswith(" cap")
     )
-    named = (
-        json_text(one.get("Description"))
-        for one in benefits
-        if "exemption" in (json_text(one.get("Type")) or "").lower()
-    )
-    return [name for name in named if name]
+    known = [amount for amount in caps if amount is not None]
+    return sum(known, Decimal(0)) if known else None
+
+
+def _benefits(answer: Json, of_year: int, kind: str) -> Iterator[Mapping[str, Json]]:
+    for benefit in json_objects(answer, "Benefit", "BenefitInfos"):
+        if json_year(benefit.get("TaxYear")) == of_year and kind in (json_text(benefit.get("Type")) or "").lower():
+            yield benefit
 
 
 def _take_homestead(record: Record, found: Json) -> None:
@@ -146,28 +192,44 @@ def _take_homestead(record: Record, found: Json) -> None:
         record.homestead = any("homestead" in name.lower() for name in record.exemptions)
 
 
-def _sales(found: Json) -> Iterator[Sale]:
+def _sales(reader: PageReader) -> list[Sale]:
     """Newest first; the site does not guarantee an order."""
-    listed = [_sale(one) for one in json_objects(found, "SalesInfos")]
-    yield from sorted((sale for sale in listed if sale.date), key=lambda sale: sale.date or "", reverse=True)
+    listed = [_sale(one) for one in reader.objects("sales", "SalesInfos", keys=("DateOfSale", "SalePrice"))]
+    if any(sale.date is None for sale in listed):
+        reader.problems.note("sales", "a sale has no date")
+    return sorted((sale for sale in listed if sale.date), key=lambda sale: sale.date or "", reverse=True)
 
 
 def _sale(one: Mapping[str, Json]) -> Sale:
     book, page = json_text(one.get("OfficialRecordBook")), json_text(one.get("OfficialRecordPage"))
+    reason = json_text(one.get("QualificationDescription"))
     return Sale(
         date=json_date(one.get("DateOfSale")),
         price=json_money(one.get("SalePrice")),
         book_page=f"{book}/{page}" if book and page else None,
         instrument=json_text(one.get("SaleInstrument")),
         qualified=json_text(one.get("QualifiedFlag")),
+        reason_code=short_code(json_text(one.get("ReasonCode"))),
+        reason_desc=reason,
+        multi_parcel=True if "more than one parcel" in (reason or "").lower() else None,
         vacant_improved=json_text(one.get("VacantFlag")),
+        grantor=_parties(one, "GrantorName1", "GrantorName2"),
+        grantee=_parties(one, "GranteeName1", "GranteeName2"),
     )
 
 
-def _take_buildings(record: Record, found: Json) -> None:
+def _parties(sale: Mapping[str, Json], *names: str) -> str | None:
+    return "; ".join(name for member in names if (name := party(json_text(sale.get(member))))) or None
+
+
+def _take_buildings(record: Record, reader: PageReader) -> None:
     """The buildings of the newest roll: each is listed again for every year, some in segments."""
-    listed = json_objects(found, "Building", "BuildingInfos")
-    newest = json_year(json_at(found, "RollYear1")) or max((one.year or 0 for one in record.valuations), default=None)
+    listed = reader.objects("buildings", "Building", "BuildingInfos", keys=("RollYear", "BuildingNo"))
+    if any(json_year(one.get("RollYear")) is None or not json_text(one.get("BuildingNo")) for one in listed):
+        reader.problems.note("buildings", "a building has no number or roll year")
+    newest = json_year(json_at(reader.json, "RollYear1")) or max(
+        (one.year or 0 for one in record.valuations), default=None
+    )
     now = [one for one in listed if json_year(one.get("RollYear")) == newest]
     record.buildings = [_building(one) for one in now]
     record.building_count = len({json_text(one.get("BuildingNo")) for one in now}) or None
@@ -183,4 +245,10 @@ def _building(one: Mapping[str, Json]) -> Building:
     )
 
 
-PLATFORM = CountyPlatform(name="miamidade_pa", version=4, read=read)
+_PARTS = (
+    *("Assessment", "Benefit", "Building", "LegalDescription", "MailingAddress", "OwnerInfos", "PropertyInfo"),
+    *("RollYear1", "SalesInfos", "SiteAddress", "Taxable"),
+)
+PLATFORM = CountyPlatform(
+    name="miamidade_pa", version=6, read=read, sections=tuple(PageSection(name, keys=(name,)) for name in _PARTS)
+)

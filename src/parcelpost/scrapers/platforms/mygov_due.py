@@ -10,6 +10,7 @@ from parcelpost.model import Json, NotFound, Page, Retry, Target
 from parcelpost.scrapers.counties import County, parcel_number, quote_part, require_county, target_url
 from parcelpost.scrapers.html import values
 from parcelpost.scrapers.html.values import (
+    has_key,
     json_at,
     json_date,
     json_money,
@@ -18,32 +19,44 @@ from parcelpost.scrapers.html.values import (
     json_text,
     json_year,
 )
-from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
+from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, PageSection, ReadResult
 from parcelpost.scrapers.records.identity import is_same_parcel
+from parcelpost.scrapers.records.problems import VALUES, Problems
 from parcelpost.scrapers.records.record import Lien, Record, TaxBill
 
 Bill = Mapping[str, Json]
 
 _SITUS = re.compile(r"(.*?),\s*([A-Z]{2})\s+(\d{5}(?:-\d{4})?)", re.ASCII)
 
+_BILL_KEYS = ("account_number", "taxYear", "amount", "due", "paid", "delinquent", "certificate")
 _LIEN_STATUSES = {True: "redeemed", False: "outstanding", None: None}
 _FLAGS = {"true": True, "1": True, "y": True, "yes": True, "false": False, "0": False, "n": False, "no": False}
 
 
 def read(reader: PageReader) -> ReadResult:
     found = reader.json
-    bills = json_objects(found, "due", "PPT", "bills")
+    bills = reader.objects("tax_bills", "due", "PPT", "bills", keys=_BILL_KEYS)
+    listed = json_at(found, "due", "PPT", "bills")
+    if isinstance(listed, list) and len(bills) < len(listed):
+        return Retry("the response is incomplete: a bill cannot be read")
+    if "tax_bills" in reader.problems.unreadable:
+        reader.problems.note("liens", reader.problems.unreadable["tax_bills"])
     if not bills:
         is_answer = json_at(found, "due") is not None and json_text(json_at(found, "status")) in (None, "0", "1")
-        if is_answer and json_at(found, "error") is None:
-            return NotFound("the site has no such account, or no bill of it")
+        part = json_at(found, "due", "PPT")
+        is_empty = not has_key(found, "due", "PPT") or part in ({}, None, []) or json_at(part, "bills") == []
+        is_empty = is_empty and (isinstance(json_at(found, "due"), Mapping) or json_at(found, "due") == [])
+        if is_answer and is_empty and json_at(found, "error") is None:
+            return NotFound("the site has no such account, or no bills for it")
         return Retry("the response has no bills")
     bills = sorted(bills, key=lambda bill: json_year(bill.get("taxYear")) or 0, reverse=True)
-    if all(json_text(bill.get("account_number")) is None for bill in bills):
+    if any(json_text(bill.get("account_number")) is None for bill in bills):
         return Retry("the response is incomplete: its account is missing")
+    if any(json_year(bill.get("taxYear")) is None for bill in bills):
+        return Retry("the response is incomplete: the year of a bill is missing")
     account = _account(bills, reader.target)
     if account is None:
-        return Retry("the response shows another account than the requested one")
+        return Retry("the response is for a different account")
     bills = [bill for bill in bills if json_text(bill.get("account_number")) == account]
     newest = next((bill for bill in bills if not _flag(bill.get("isPreliminary"))), bills[0])
     owner = json_text(newest.get("owner"))
@@ -51,10 +64,11 @@ def read(reader: PageReader) -> ReadResult:
         parcel_id=account,
         owner_names=[owner] if owner else [],
         tax_bills=[_bill(bill) for bill in bills],
-        liens=list(_liens(bills)),
+        liens=list(_liens(bills, reader.problems)),
     )
+    _check_payments(bills, reader.problems)
     _take_parcel(record, json_objects(found, "due", "PPT", "parcels"), newest)
-    _take_values(record, newest)
+    _take_values(record, newest, reader.problems)
     _take_taxes(record, bills, newest)
     return record
 
@@ -96,12 +110,15 @@ def _take_parcel(record: Record, parcels: Sequence[Bill], newest: Bill) -> None:
     record.situs_zip = found[3] if found else None
 
 
-def _take_values(record: Record, newest: Bill) -> None:
+def _take_values(record: Record, newest: Bill, problems: Problems) -> None:
     """Each taxing authority has its own line, and there is no assessment cap for schools.
 
     Exemptions differ between authorities: only a county line has those of the county.
     """
     charges = json_objects(newest, "charges", "adValorem", "charges")
+    listed = json_at(newest, "charges", "adValorem", "charges")
+    if isinstance(listed, list) and (len(listed) > len(charges) or not all(map(_description, charges))):
+        problems.note(VALUES, "a charge of the newest bill cannot be read")
     schools = [one for one in charges if "school" in _description(one)]
     others = [one for one in charges if one not in schools]
     county = next((one for one in sorted(others, key=_is_special) if "county" in _description(one)), None)
@@ -134,10 +151,13 @@ def _take_taxes(record: Record, bills: Sequence[Bill], newest: Bill) -> None:
     known = [amount for amount in of_year if amount is not None]
     record.tax_amount = sum(known, Decimal(0)) if known and len(known) == len(of_year) else None
     due = [bill.tax_due for bill in record.tax_bills if bill.tax_due is not None]
-    record.tax_due = sum(due, Decimal(0)) if due else None
+    record.tax_due = sum(due, Decimal(0)) if due and len(due) == len(record.tax_bills) else None
     late = [bill for bill in record.tax_bills if bill.delinquent]
-    record.delinquent = bool(late) if any(bill.delinquent is not None for bill in record.tax_bills) else None
-    record.delinquent_years = sorted({bill.tax_year for bill in late if bill.tax_year}) if late else []
+    if any(bill.delinquent is None for bill in record.tax_bills):
+        record.delinquent, record.delinquent_years = True if late else None, None
+    else:
+        record.delinquent = bool(late)
+        record.delinquent_years = sorted({bill.tax_year for bill in late if bill.tax_year})
 
 
 def _bill(bill: Bill) -> TaxBill:
@@ -152,7 +172,13 @@ def _bill(bill: Bill) -> TaxBill:
         delinquent=_flag(bill.get("delinquent")),
         paid_date=max((date for date, _ in paid), default=None),
         paid_amount=sum((amount for _, amount in paid), Decimal(0)) if paid else None,
+        flags=_flags(bill.get("flags")),
     )
+
+
+def _flags(given: Json) -> list[str] | None:
+    """`LITIGATION`, `WARN LETTER(DEL)`; None if the response has no list of them."""
+    return [text for flag in given if (text := json_text(flag))] if isinstance(given, list) else None
 
 
 def _status(bill: Bill) -> str | None:
@@ -173,12 +199,28 @@ def _payments(bill: Bill) -> list[tuple[str, Decimal]]:
     return found
 
 
-def _liens(bills: Sequence[Bill]) -> Iterator[Lien]:
+def _check_payments(bills: Sequence[Bill], problems: Problems) -> None:
+    """A payment that cannot be read would make the sum of the others wrong."""
+    for bill in bills:
+        payments = bill.get("payments")
+        items = payments if isinstance(payments, list) else []
+        are_known = all(
+            json_date(json_at(one, "date")) and json_money(json_at(one, "amount")) is not None for one in items
+        )
+        if not are_known or not (payments is None or isinstance(payments, list)):
+            problems.note("tax_bills", "a payment cannot be read")
+            problems.note("liens", "a payment cannot be read")
+
+
+def _liens(bills: Sequence[Bill], problems: Problems) -> Iterator[Lien]:
     """A certificate is sold for one bill, the year after; it is redeemed when that bill is paid."""
     for bill in bills:
-        info = json_at(bill, "certificate", "info")
+        certificate = bill.get("certificate")
+        info = json_at(certificate, "info")
         number = json_text(json_at(info, "number"))
         if number is None:
+            if certificate not in (None, {}, []) or "certificate" not in bill:
+                problems.note("liens", "a certificate has no number")
             continue
         paid = _payments(bill)
         is_paid = _flag(bill.get("paid"))
@@ -214,4 +256,5 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return await fetcher.get(url, headers={"Authorization": f"Basic {token}"} if token else {})
 
 
-PLATFORM = CountyPlatform(name="mygov_due", version=4, read=read, fetch=fetch)
+PAGE_SECTIONS = tuple(PageSection(name, keys=("due", "PPT", name)) for name in ("parcels", "accounts"))
+PLATFORM = CountyPlatform(name="mygov_due", version=6, read=read, fetch=fetch, sections=PAGE_SECTIONS)

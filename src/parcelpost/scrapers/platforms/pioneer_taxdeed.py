@@ -11,7 +11,8 @@ from parcelpost.model import NotFound, Retry
 from parcelpost.scrapers.html import values
 from parcelpost.scrapers.html.document import Document, Element, text_of
 from parcelpost.scrapers.html.selectors import Css
-from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
+from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult, page_end
+from parcelpost.scrapers.records.problems import Problems
 from parcelpost.scrapers.records.record import LIEN, Lien, Record
 
 _CERTIFICATE = re.compile(r"([0-9A-Z]+)[-/]([0-9A-Z]+)", re.ASCII | re.IGNORECASE)
@@ -24,10 +25,14 @@ _COLUMNS = {
     "certificate": ("certificatenumber", "certificateno", "certificate"),
     "sale_date": ("saledate", "auctiondate"),
     "opening_bid": ("openingbid", "minimumbid", "basebid"),
+    "high_bid": ("highbid", "winningbid"),
+    "surplus": ("surplus", "surplusamount"),
     "status": ("status", "casestatus"),
     "applicant": ("applicant", "applicantname", "certificateholder"),
     "owners": ("propertyowners", "propertyowner", "owners", "owner"),
 }
+_TOTAL = re.compile(r"view\s+([\d, ]+?)\s*-\s*([\d, ]+?)\s+of\s+([\d, ]+)", re.ASCII)
+_EMPTY = re.compile(r"no (?:records|cases|results|rows|data)\b")
 _STATUSES = {"lands available": "lands_available", "lands available for taxes": "lands_available"}
 
 
@@ -39,11 +44,25 @@ def read(reader: PageReader) -> ReadResult:
     reader.selector_results.note("liens", CELLS, bool(found))
     if found:
         reader.selector_results.note_columns("liens", _COLUMNS, set().union(*rows))
+        _compare_with_total(document, len(found), reader.problems)
         return found
     if any("aria-describedby" in element.attrib for element in document.root.iter("td")) or records:
         return Retry("the list is incomplete: its rows have no case and no parcel")
-    is_grid = any(document.by_id_end(name) for name in (*_COLUMNS["case"], *_COLUMNS["parcel"]))
-    return NotFound("the list is empty") if is_grid else Retry("the page has no list of cases")
+    is_empty = any(_EMPTY.search(text) for text in document.labels())
+    return NotFound("the list is empty") if is_empty else Retry("the page has no list of cases")
+
+
+def _compare_with_total(document: Document, count: int, problems: Problems) -> None:
+    """`View 1 - 50 of 112` below the grid."""
+    shown = next((match for text in document.labels() if (match := _TOTAL.fullmatch(text))), None)
+    if shown is None:
+        problems.lacks("the number of cases below the list")
+        return
+    first, last, total = (int(number.replace(",", "").replace(" ", "")) for number in shown.groups())
+    if count != last - first + 1:
+        problems.lacks(f"the cases of the list: {count} instead of {last - first + 1}")
+    if first != 1 or last != total:
+        problems.lacks(f"other pages of the list: it shows {first} to {last} of {total}")
 
 
 def _rows(document: Document) -> Iterator[dict[str, str]]:
@@ -77,6 +96,8 @@ def _record(cells: dict[str, str]) -> Record | None:
         case_number=case,
         auction_date=values.iso_date(cells.get("sale_date")),
         opening_bid=values.money(cells.get("opening_bid")),
+        high_bid=values.money(cells.get("high_bid")),
+        surplus=values.money(cells.get("surplus")),
         status=status,
         is_otc=status == "lands_available" if status else None,
         holder_name=values.text_or_none(cells.get("applicant")),
@@ -100,4 +121,4 @@ def _owners(text: str | None) -> list[str]:
     return list(dict.fromkeys(name for name in names if name))
 
 
-PLATFORM = CountyPlatform(name="pioneer_taxdeed", version=3, is_list=True, read=read)
+PLATFORM = CountyPlatform(name="pioneer_taxdeed", version=5, is_list=True, read=read, sections=(page_end(),))

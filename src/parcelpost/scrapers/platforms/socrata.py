@@ -14,7 +14,7 @@ from parcelpost.scrapers.counties import County, quote_part, require_county, req
 from parcelpost.scrapers.html.encoding import decode
 from parcelpost.scrapers.html.values import json_at, json_text
 from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
-from parcelpost.scrapers.tabular import PAGE_ROWS, Rows, csv_lines, fetch_all_rows, where_clause
+from parcelpost.scrapers.tabular import PAGE_ROWS, Rows, csv_lines, fetch_all_rows, standard_json, where_clause
 
 _BUSY = ("throttl", "too many requests", "try again", "timeout", "timed out", "internal error")
 
@@ -46,6 +46,13 @@ def _rows(reader: PageReader) -> list[Mapping[str, Json]] | Retry | GiveUp:
     )
 
 
+def _rows_of(page: Page) -> Rows:
+    try:
+        return msgspec.json.decode(page.body, type=Rows)
+    except msgspec.DecodeError:
+        return msgspec.json.decode(standard_json(page.body), type=Rows)
+
+
 def _csv(text: str) -> list[Mapping[str, Json]] | Retry:
     try:
         names, *lines = csv_lines(text) if text.strip() else [[]]
@@ -68,7 +75,7 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
         asked = {"$where": where, "$limit": str(PAGE_ROWS), "$offset": str(start), "$order": ":id"}
         page = await fetcher.get(f"{table}?{urlencode(asked)}", headers=headers)
         try:
-            rows = msgspec.json.decode(page.body, type=Rows)
+            rows = _rows_of(page)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return page, None, False
         return page, rows, len(rows) >= PAGE_ROWS
@@ -76,4 +83,4 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return await fetch_all_rows(ask, lambda _, rows: msgspec.json.encode(rows), distinct=False)
 
 
-PLATFORM = CountyPlatform(name="socrata", version=4, sparse=True, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="socrata", version=5, sparse=True, read=read, fetch=fetch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 
 from msgspec import Struct
@@ -11,14 +11,16 @@ from msgspec import Struct
 from parcelpost.model import NotFound, Page, Retry, Target
 from parcelpost.scrapers.counties import County, parcel_number, quote_part, require_county, target_url
 from parcelpost.scrapers.html import tables, values
-from parcelpost.scrapers.html.addresses import country_of, owners_and_mailing
+from parcelpost.scrapers.html.addresses import joined_names, owners_and_mailing, take_mailing
 from parcelpost.scrapers.html.document import Document, Element, Piece, label, says_no_parcel, text_of
 from parcelpost.scrapers.html.extract import Extractor, Field, section
-from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Captioned, Css, Id, IdEnd, Label, XPath
+from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Captioned, Css, Id, IdEnd, Label, Says, XPath
 from parcelpost.scrapers.html.tables import Columns, Headed, Row, Table
-from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
-from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale
+from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, PageSection, ReadResult, page_end
+from parcelpost.scrapers.records.problems import Problems
+from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale, total_area
 
+_NUMBER = re.compile(r"building (\d{1,3})\b", re.ASCII | re.IGNORECASE)
 _MOST_NOTICE_CHARS = 1_000
 _ROOMS = re.compile(r"(\d{1,3}(?:\.\d)?)(?: [A-Za-z ]+)?", re.ASCII)
 _TOWN = re.compile(r"(?:(?:town|city) of )?([A-Za-z .'-]{2,40}?),\s*([A-Z]{2})", re.IGNORECASE | re.ASCII)
@@ -88,6 +90,7 @@ PID = Field("parcel_id", (Id("MainContent_lblPid"), IdEnd("lblPid"), Label("PID"
 ACCOUNT = Field(
     "tax_account", (Id("MainContent_lblAcctNum"), IdEnd("lblAcctNum"), Label("Acct#"), Label("Acct")), _words
 )
+MBLU = Field("map_block_lot", (Id("MainContent_lblMblu"), IdEnd("lblMblu"), Label("Mblu")), _digits)
 LOCATION = Field("situs_address", (Id("MainContent_lblLocation"), IdEnd("lblTab1Title"), Label("Location")), _words)
 TOWN = Field(
     "situs_city",
@@ -155,10 +158,16 @@ def read(reader: PageReader) -> ReadResult:
     appraised, assessed = list(_value_rows(extractor, APPRAISED)), list(_value_rows(extractor, ASSESSED))
     if owner is None or not (appraised or assessed):
         return Retry("the page is incomplete: its owner or its values are missing")
+    co_owner = extractor.value(CO_OWNER)
+    if co_owner is None and _hides_co_owner(document):
+        reader.problems.note("owner_names", "the co-owner cannot be read")
+    names = [name for name in (owner, co_owner) if name]
     record = Record(
         parcel_id=pid,
         tax_account=extractor.value(ACCOUNT),
-        owner_names=[name for name in (owner, extractor.value(CO_OWNER)) if name],
+        map_block_lot=extractor.value(MBLU),
+        owner_names=joined_names(names),
+        owner_lines=names,
         situs_address=extractor.value(LOCATION),
         situs_city=extractor.value(TOWN),
         building_count=extractor.value(BUILDINGS),
@@ -168,12 +177,20 @@ def read(reader: PageReader) -> ReadResult:
         land_area_acres=extractor.value(ACRES),
         sales=_sales(extractor),
     )
+    if not document.by_id_end("lblOwner") and not document.by_id_end("lblCoOwner"):
+        reader.problems.note("owner_names", "the owner of record is missing: there may be a co-owner")
     _take_mailing(record, extractor.value(ADDRESS) or [])
     _take_current(record, extractor, appraised, assessed)
     _take_buildings(record, extractor)
-    _take_rooms(record, document)
+    _take_rooms(record, document, extractor.problems)
     take_last_sale(record)
     return record
+
+
+def _hides_co_owner(document: Document) -> bool:
+    """Whether there is a label without a cell for the name, or a text that is no name."""
+    shown = document.by_id_end("lblCoOwner")
+    return any(text_of(one) for one in shown) or (bool(document.labelled("Co-Owner")) and not shown)
 
 
 def _no_record(document: Document) -> ReadResult:
@@ -185,21 +202,26 @@ def _no_record(document: Document) -> ReadResult:
 
 
 def _take_mailing(record: Record, lines: list[str]) -> None:
-    _, record.mailing_lines, place = owners_and_mailing(lines, names=0)
-    record.mailing_country = country_of(record.mailing_lines)
-    if place is not None:
-        record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
+    _, below, place = owners_and_mailing(lines, names=0)
+    take_mailing(record, below, place)
+    record.owner_lines += lines
 
 
-def _value_rows(extractor: Extractor, kind: Field[tuple[Element, Table]]) -> Iterator[tuple[bool, Row]]:
-    """The rows of all tables of that kind, each with whether it is current or history."""
+def _value_rows(extractor: Extractor, kind: Field[tuple[Element, Table]]) -> Iterator[tuple[bool | None, Row]]:
+    """The rows of all tables of that kind, each with whether it is current or history; None if that is unknown."""
     found = _grids(extractor, kind)
     if found:
         columns = {name for table in found.values() for name in _VALUES.headings if name in table.columns}
         extractor.selector_results.note_columns(kind.name, _VALUES.headings, columns)
     for element, table in found.items():
-        is_current = "current" in (element.get("id") or "").lower() or _is_under(element, "current value")
-        yield from ((is_current, row) for row in table.rows if values.year(tables.text(row, "year")) is not None)
+        name = (element.get("id") or "").lower()
+        is_current = True if "current" in name or _is_under(element, "current value") else None
+        if is_current is None and ("history" in name or _is_under(element, "valuation history")):
+            is_current = False
+        rows = [row for row in table.rows if values.year(tables.text(row, "year")) is not None]
+        if table.dropped or any(row not in rows and tables.is_row_of_values(row) for row in table.rows):
+            extractor.problems.note("valuations", "a row of values cannot be read")
+        yield from ((is_current, row) for row in rows)
 
 
 def _grids(extractor: Extractor, kind: Field[tuple[Element, Table]]) -> dict[Element, Table]:
@@ -209,9 +231,21 @@ def _grids(extractor: Extractor, kind: Field[tuple[Element, Table]]) -> dict[Ele
     for piece in (piece for selector in kind.selectors if found for piece in selector.find(extractor.document, None)):
         if piece.element not in found and (other := kind.convert(piece)) is not None:
             found[other[0]] = other[1]
-    if len(found) == count:
-        return found
-    return {one: found[one] for one in extractor.document.root.iter("table") if one in found}
+    if len(found) != count:
+        found = {one: found[one] for one in extractor.document.root.iter("table") if one in found}
+    return _without_repeated_ids(found)
+
+
+def _without_repeated_ids(grids: dict[Element, Table]) -> dict[Element, Table]:
+    """An id belongs to one element: a second table with it is a copy."""
+    names: set[str] = set()
+    found = {}
+    for element, table in grids.items():
+        name = element.get("id") or ""
+        if name not in names:
+            found[element] = table
+        names |= {name} - {""}
+    return found
 
 
 def _is_under(table: Element, words: str) -> bool:
@@ -224,16 +258,22 @@ def _is_under(table: Element, words: str) -> bool:
 def _take_current(
     record: Record,
     extractor: Extractor,
-    appraised: list[tuple[bool, Row]],
-    assessed: list[tuple[bool, Row]],
+    appraised: list[tuple[bool | None, Row]],
+    assessed: list[tuple[bool | None, Row]],
 ) -> None:
     """The appraisal is the market value, the assessment the taxed value; both have current and historic rows."""
     newest = max(
-        (row for _, row in appraised), key=lambda row: values.year(tables.text(row, "year")) or 0, default=None
+        (row for current, row in appraised if current is None),
+        key=lambda row: values.year(tables.text(row, "year")) or 0,
+        default=None,
     )
-    now = next((row for current, row in appraised if current), newest)
+    is_marked = any(current for current, _ in (*appraised, *assessed))
+    now = next((row for current, row in appraised if current), None if is_marked else newest)
     past = [_valuation(row, "market_value") for current, row in appraised if not current]
-    past += [_valuation(row, "assessed_value") for current, row in assessed if not current]
+    taxed_past = [_valuation(row, "assessed_value") for current, row in assessed if not current]
+    if not past or not taxed_past or now is None:
+        extractor.problems.note("valuations", "the current values or a part of the history are missing")
+    past += taxed_past
     shown_now = [_valuation(row, "market_value") for _, row in appraised]
     record.valuations = past or shown_now + [_valuation(row, "assessed_value") for _, row in assessed]
     record.value_status = "current"
@@ -263,7 +303,8 @@ def _valuation(row: Row, total: str) -> Valuation:
 def _sales(extractor: Extractor) -> list[Sale]:
     """The sales history; if a town shows none, the last sale."""
     history = extractor.rows(SALES) or ()
-    return list(_sold(history)) or [sale for sale in _sold([_last_sale(extractor.document)]) if sale.date]
+    last = [_last_sale(extractor.document)]
+    return list(_sold(history, extractor.problems)) or [sale for sale in _sold(last, Problems()) if sale.date]
 
 
 def _last_sale(document: Document) -> dict[str, Piece]:
@@ -271,16 +312,21 @@ def _last_sale(document: Document) -> dict[str, Piece]:
     return {name: Piece(elements[0]) for name, elements in found if elements}
 
 
-def _sold(rows: Iterable[Row]) -> Iterator[Sale]:
+def _sold(rows: Iterable[Row], problems: Problems) -> Iterator[Sale]:
     for row in rows:
         date, price = values.iso_date(tables.text(row, "date")), values.money(tables.text(row, "price"))
+        if date is None and any(sign.isalpha() for sign in tables.text(row, "date")):
+            problems.note("sales", "a row has no readable date")
         if date is None and price is None:
+            if tables.is_row_of_values(row):
+                problems.note("sales", "a row has neither a date nor a price")
             continue  # 'No Data for Ownership History'
         yield Sale(
             date=date,
             price=price,
             book_page=values.text_or_none(tables.text(row, "book_page")),
             instrument=values.text_or_none(tables.text(row, "instrument")),
+            grantee=values.party(tables.text(row, "owner")),
         )
 
 
@@ -295,6 +341,14 @@ def _buildings(document: Document, sections: Iterable[Element]) -> Iterator[Buil
         )
         if found.year_built or found.base_sqft or found.value:
             yield found
+
+
+def _numbers(buildings: Iterable[Building]) -> set[int]:
+    """Of the headings `Building 2 : Section 1`; buildings without a number are counted."""
+    listed = list(buildings)
+    found = [_NUMBER.match(one.desc or "") for one in listed]
+    numbers = [int(match[1]) for match in found if match]
+    return set(numbers) if len(numbers) == len(listed) else set(range(1, len(listed) + 1))
 
 
 def _heading(table: Element) -> str | None:
@@ -312,26 +366,43 @@ def _take_buildings(record: Record, extractor: Extractor) -> None:
     record.buildings = list(_buildings(extractor.document, extractor.values(SECTIONS)))
     if record.building_count == 0:
         extractor.selector_results.drop(SECTIONS.name)
-    areas = [one.base_sqft for one in record.buildings if one.base_sqft is not None]
-    record.building_area_sqft = sum(areas, Decimal(0)) if areas else None
-    record.year_built = next((one.year_built for one in record.buildings if one.year_built), None)
+    elif _numbers(record.buildings) != set(range(1, (record.building_count or 0) + 1)):
+        extractor.problems.note("buildings", "not every building that the page counts has a section")
+    record.building_area_sqft = total_area(record.buildings)
+    record.year_built = record.buildings[0].year_built if record.buildings else None
 
 
-def _take_rooms(record: Record, document: Document) -> None:
+_BEDROOMS = ("Total Bedrooms",)
+_BATHROOMS = ("Total Bthrms", "Total Baths", "Full Bathrooms")
+_HALF_BATHROOMS = ("Total Half Baths", "Half Bathrooms")
+
+
+def _take_rooms(record: Record, document: Document, problems: Problems) -> None:
     """Over all buildings; a half bathroom has no bath."""
-    record.bedrooms = _rooms(document, "Total Bedrooms")
-    record.bathrooms = _rooms(document, "Total Bthrms", "Total Baths", "Full Bathrooms")
-    half = _rooms(document, "Total Half Baths", "Half Bathrooms")
-    if record.bathrooms is not None and half is not None:
+    record.bedrooms = _rooms(document, _BEDROOMS)
+    record.bathrooms = _rooms(document, _BATHROOMS)
+    half = _rooms(document, _HALF_BATHROOMS)
+    details = len([one for one in document.labelled("Style") if one.tag in ("td", "th")])
+    shown = {len(_room_texts(document, names)) for names in (_BEDROOMS, _BATHROOMS, _HALF_BATHROOMS)}
+    if details and (details != len(record.buildings) or not shown <= {0, details}):
+        problems.note("bedrooms", "not every building has its details once")
+        problems.note("bathrooms", "not every building has its details once")
+        record.bedrooms = record.bathrooms = None
+    elif record.bathrooms is not None and half is not None:
         record.bathrooms += half / 2
 
 
-def _rooms(document: Document, *names: str) -> Decimal | None:
-    """`7 Bedrooms` or `5`, summed under the first matching name; None if a building has another kind of value."""
+def _room_texts(document: Document, names: Sequence[str]) -> list[str]:
+    """Beside the first of these labels that the page has."""
     by_name = (
         [piece.text for piece in Label(name).find(document, None) if values.text_or_none(piece.text)] for name in names
     )
-    texts = next((texts for texts in by_name if texts), [])
+    return next((texts for texts in by_name if texts), [])
+
+
+def _rooms(document: Document, names: Sequence[str]) -> Decimal | None:
+    """`7 Bedrooms` or `5`, summed under the first matching name; None if a building has another kind of value."""
+    texts = _room_texts(document, names)
     found = [_ROOMS.fullmatch(values.clean(text)) for text in texts]
     return sum((Decimal(one[1]) for one in found if one), Decimal(0)) if texts and all(found) else None
 
@@ -345,4 +416,9 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return await fetcher.get(url)
 
 
-PLATFORM = CountyPlatform(name="vgsi", version=4, read=read, fetch=fetch)
+PAGE_SECTIONS = (
+    PageSection("ownership history", (IdEnd("grdSales"), Says("Ownership History"))),
+    PageSection("land", (IdEnd("tblLand"), IdEnd("tblLandUse"), Says("Land"))),
+    page_end("vision government solutions, inc", "vision appraisal tech"),
+)
+PLATFORM = CountyPlatform(name="vgsi", version=6, read=read, fetch=fetch, sections=PAGE_SECTIONS)

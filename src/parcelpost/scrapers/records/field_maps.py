@@ -23,13 +23,18 @@ from parcelpost.model import GiveUp, Json, Retry, Target
 from parcelpost.scrapers.counties import Counties
 from parcelpost.scrapers.html import values
 from parcelpost.scrapers.html.addresses import owners_and_mailing
+from parcelpost.scrapers.records.columns import Column, described
+from parcelpost.scrapers.records.proposal import propose
 from parcelpost.scrapers.records.record import LIEN, Lien, Record, Sale
-from parcelpost.scrapers.tabular import plain_heading
+from parcelpost.scrapers.tabular import column_name
 
 Row = Mapping[str, Json]
 """Values by normalized column name (`column_name`)."""
 
 _MAX_ROWS_SAMPLED = 1_000
+_MIN_EPOCH_MS = 10**9
+PROPOSED = "proposed"
+"""The name of a field map that was proposed for a table and that nobody has confirmed."""
 _BOROUGHS = {"1": "NEW YORK", "2": "BRONX", "3": "BROOKLYN", "4": "QUEENS", "5": "STATEN ISLAND"}
 
 
@@ -57,7 +62,7 @@ class FieldMap(Struct, frozen=True, kw_only=True):
         mailing = found.pop("mailing", None)
         if found["parcel_id"] is None:
             return None
-        record = Record(**{name: value for name, value in found.items() if value is not None})
+        record = Record(field_map=self.name, **{name: value for name, value in found.items() if value is not None})
         if mailing:
             _take_mailing(record, mailing)
         if record.last_sale_date or record.last_sale_price is not None:
@@ -80,10 +85,6 @@ def plain_row(row: Mapping[str, Json]) -> Row:
         known = found.get(column)
         found[column] = value if known in (None, "", value) else known if value in (None, "") else None
     return found
-
-
-def column_name(given: str) -> str:
-    return plain_heading(given.rpartition(".")[2])
 
 
 def columns_of(rows: Sequence[Row]) -> set[str]:
@@ -110,6 +111,19 @@ def _texts(given: list[Json]) -> list[str]:
 
 def _joined(given: list[Json]) -> str | None:
     return values.text_or_none(" ".join(_texts(given)))
+
+
+def _line(given: list[Json]) -> list[str]:
+    joined = _joined(given)
+    return [joined] if joined is not None else []
+
+
+def _day(given: Json) -> str | None:
+    """A small number is no moment: it is a year or a date of an unknown form."""
+    number = None if isinstance(given, str) else values.json_money(given)
+    if number is not None and abs(number) < _MIN_EPOCH_MS:
+        return values.iso_date(values.json_text(given))
+    return values.json_date(given)
 
 
 def _bbl(given: list[Json]) -> str | None:
@@ -145,11 +159,12 @@ CONVERSIONS: Mapping[str, Conversion] = {
     "text": Conversion(_first(values.json_text), str),
     "texts": Conversion(_texts, list[str]),
     "lines": Conversion(_texts, list[str]),
+    "line": Conversion(_line, list[str]),
     "joined": Conversion(_joined, str),
     "money": Conversion(_first(values.json_money), Decimal),
     "some": Conversion(_first(values.json_nonzero), Decimal),
     "year": Conversion(_first(values.json_year), int),
-    "day": Conversion(_first(values.json_date), str),
+    "day": Conversion(_first(_day), str),
     "whole": Conversion(_first(lambda one: values.whole_number(values.json_text(one))), int),
     "flag": Conversion(_first(lambda one: values.yes_no(values.json_text(one))), bool),
     "zip": Conversion(_first(_zip), str),
@@ -165,7 +180,10 @@ _MAX_FILE_BYTES = 1024**2
 _KEYS = ("has", "kind", "fields", "lien")
 _KINDS = ("parcel", LIEN)
 _SET_BY_PLATFORM = frozenset(
-    ("parcel_id_norm", "platform", "source_url", "scraped_at", "raw_html_hash", "parser_version", "record_kind")
+    (
+        *("parcel_id_norm", "platform", "source_url", "scraped_at", "raw_html_hash", "parser_version", "field_map"),
+        "record_kind",
+    )
 )
 
 
@@ -198,6 +216,8 @@ def parse_field_map(name: str, text: str, where: str) -> FieldMap:
 
 def build_field_map(name: str, given: Mapping[str, Any], where: str) -> FieldMap:
     """`where`: its file or setting. Raises InvalidSettings with the first problem."""
+    if name == PROPOSED and where != PROPOSED:
+        raise InvalidSettings(f"{where}: a field map cannot be named {PROPOSED}", hint="give it another name")
     if problem := _problem(given):
         raise InvalidSettings(f"{where}: the field map {name} {problem}", hint=_HINT)
     return FieldMap(
@@ -214,9 +234,9 @@ def _problem(given: Mapping[str, Any]) -> str:
     if unknown := sorted(given.keys() - set(_KEYS)):
         return f"has the unknown key {unknown[0]!r:.60}; allowed are {', '.join(_KEYS)}"
     if not _are_columns(given.get("has", ["any"])):
-        return 'needs a list of columns as has, for example has = ["PIN", "OWNER"]'
+        return 'needs a list of columns in has, for example has = ["PIN", "OWNER"]'
     if given.get("kind", "parcel") not in _KINDS:
-        return f"needs kind parcel or {LIEN}, not {given['kind']!r:.60}"
+        return f"needs kind to be parcel or {LIEN}, not {given['kind']!r:.60}"
     fields, lien = given.get("fields"), given.get("lien", {})
     if not isinstance(fields, Mapping) or not isinstance(lien, Mapping) or "parcel_id" not in fields:
         return "needs [fields] with a parcel_id"
@@ -280,7 +300,7 @@ def _conversions_to(wanted: Any) -> list[str]:
 
 def _nearest(field: str, types: Iterable[str]) -> str:
     close = difflib.get_close_matches(field, list(types), n=1)
-    return f"; the nearest is {close[0]}" if close else ""
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def _file_text(path: Path) -> str:
@@ -321,24 +341,42 @@ class FieldMaps:
         named = [(county.name, county.field_map) for county in self._counties if county.field_map]
         return hashlib.sha256(msgspec.json.encode((self._own, named), order="deterministic")).hexdigest()
 
-    def read(self, platform: str, target: Target, rows: Rows) -> list[Record] | Retry | GiveUp:
-        """Converts the rows of a table, which must not be empty, into records."""
+    def read(
+        self, platform: str, target: Target, rows: Rows, columns: Sequence[Column] = ()
+    ) -> list[Record] | Retry | GiveUp:
+        """Converts the rows of a table, which must not be empty, into records.
+
+        `columns`: the table's description of its columns, if it has one. Where no field map fits, the one that is
+        proposed for the table is used, with those of its columns that are certain.
+        """
         county = self._counties.find(platform, target.state, target.county)
         named = self._named(county.field_map) if county is not None and county.field_map else None
         given = [plain_row(row) for row in rows]
-        columns = columns_of(given)
-        field_map = named or _fitting(self._own.values(), columns) or _fitting(shipped_field_maps(), columns)
-        if field_map is None:
-            return GiveUp(
-                f"no field map matches these columns: add one to fetch.field_maps_folder (examples: {EXAMPLES})"
-            )
+        field_map = named or self.matching(given) or _proposed(given, columns or described(rows), target.parcel_id)
+        if isinstance(field_map, GiveUp):
+            return field_map
         needed = field_map.fields["parcel_id"].columns
-        if not columns & set(needed):
+        if not columns_of(given) & set(needed):
             return GiveUp(f"the field map {field_map.name} needs the column {' or '.join(needed)}, which is missing")
         return map_rows(field_map, given) or Retry("the rows have no parcel number")
 
+    def matching(self, rows: Sequence[Row]) -> FieldMap | None:
+        """The map whose `has` columns the rows have; None if there is none."""
+        columns = columns_of(rows)
+        return _fitting(self._own.values(), columns) or _fitting(shipped_field_maps(), columns)
+
     def _named(self, name: str) -> FieldMap | None:
         return self._own.get(name) or next((one for one in shipped_field_maps() if one.name == name), None)
+
+
+def _proposed(rows: Sequence[Row], columns: Sequence[Column], asked: str) -> FieldMap | GiveUp:
+    proposal = propose(columns, rows, asked)
+    if missing := proposal.missing():
+        return GiveUp(
+            f"no field map matches these columns, and it is not certain which of them are {'; '.join(missing)}: "
+            "make a field map with 'parcelpost platforms map', giving the URL of the table"
+        )
+    return build_field_map(PROPOSED, proposal.field_map(), PROPOSED)
 
 
 def _fitting(maps: Iterable[FieldMap], columns: set[str]) -> FieldMap | None:

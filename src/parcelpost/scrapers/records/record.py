@@ -1,7 +1,8 @@
-"""The record of one parcel, with the same fields for every platform. See docs/export.md."""
+"""The record of one parcel, with the same fields for every platform. See docs/record.md."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +12,7 @@ from msgspec import Struct
 from parcelpost.model import Json
 
 LIEN = "lien"
+COMPLETE = "complete"
 
 
 class Valuation(Struct, kw_only=True):
@@ -20,21 +22,36 @@ class Valuation(Struct, kw_only=True):
     land_value: Decimal | None = None
     building_value: Decimal | None = None
     extra_feature_value: Decimal | None = None
+    classified_land_value: Decimal | None = None
+    """Of the land that is assessed by its use (agriculture, forest), by that use."""
     market_value: Decimal | None = None
+    classified_use_value: Decimal | None = None
+    """Of the whole parcel, with such land valued by its use."""
+    assessment_cap_value: Decimal | None = None
+    """What a limit on yearly increases takes off."""
     assessed_value: Decimal | None = None
     exemptions: list[str] | None = None
     exemption_value: Decimal | None = None
     taxable_value: Decimal | None = None
     taxable_value_school: Decimal | None = None
+    tax_amount: Decimal | None = None
+    """The tax of that year; proposed, if the values are preliminary."""
 
 
 class Sale(Struct, kw_only=True):
     date: str | None = None
     price: Decimal | None = None
     book_page: str | None = None
+    clerk_number: str | None = None
+    """The number of the recorded document, where a county no longer counts books and pages."""
     instrument: str | None = None
     qualified: str | None = None
+    reason_code: str | None = None
+    reason_desc: str | None = None
+    multi_parcel: bool | None = None
     vacant_improved: str | None = None
+    grantor: str | None = None
+    grantee: str | None = None
 
 
 class TaxBill(Struct, kw_only=True):
@@ -47,6 +64,8 @@ class TaxBill(Struct, kw_only=True):
     delinquent: bool | None = None
     paid_date: str | None = None
     paid_amount: Decimal | None = None
+    flags: list[str] | None = None
+    """What the collector marks the bill with: litigation, bankruptcy, warrant."""
 
 
 class Building(Struct, kw_only=True):
@@ -64,7 +83,13 @@ class Lien(Struct, kw_only=True):
     face_amount: Decimal | None = None
     interest_rate_pct: Decimal | None = None
     premium: Decimal | None = None
+    interest_amount: Decimal | None = None
+    fees: Decimal | None = None
     sale_date: str | None = None
+    """Of a subsequent tax, the day on which it was added to the certificate."""
+    certificate_sale_date: str | None = None
+    subsequent_tax: bool | None = None
+    """A later tax that the holder paid on a certificate: not a lien of its own."""
     holder_name: str | None = None
     holder_type: str | None = None
     status: str | None = None
@@ -74,6 +99,8 @@ class Lien(Struct, kw_only=True):
     case_number: str | None = None
     auction_date: str | None = None
     opening_bid: Decimal | None = None
+    high_bid: Decimal | None = None
+    surplus: Decimal | None = None
     is_otc: bool | None = None
 
 
@@ -87,6 +114,9 @@ class Record(Struct, kw_only=True):
     """None if the list has only a case number."""
     parcel_id_norm: str = ""
     tax_account: str | None = None
+    alternate_id: str | None = None
+    """Another number of the parcel in its county, beside `parcel_id`."""
+    map_block_lot: str | None = None
     state: str = ""
     county: str = ""
     county_fips: str | None = None
@@ -95,9 +125,20 @@ class Record(Struct, kw_only=True):
     scraped_at: str | None = None
     raw_html_hash: str | None = None
     parser_version: str | None = None
+    field_map: str | None = None
+    """The field map that read the row of a table; `proposed` if there was none that fits."""
+    data_date: str | None = None
+    """The day as of which the site has its data."""
     record_kind: str = "parcel"
+    completeness: str = COMPLETE
+    """Otherwise `missing: ` and the sections that the page lacks: what they show is not known."""
+    unreadable: list[str] = []
+    """Fields that could not be read, although such a page shows them: null and an empty list do not mean `none`."""
 
     owner_names: list[str] = []
+    owner_lines: list[str] = []
+    """Owners and mailing address as the page shows them, line by line."""
+    ownership_type: str | None = None
     mailing_lines: list[str] = []
     mailing_city: str | None = None
     mailing_state: str | None = None
@@ -112,23 +153,30 @@ class Record(Struct, kw_only=True):
 
     legal_description: str | None = None
     subdivision: str | None = None
+    block: str | None = None
+    lot: str | None = None
     sec_twp_rng: str | None = None
     land_use_code: str | None = None
     land_use_desc: str | None = None
     zoning: str | None = None
+    flood_zone: str | None = None
     land_area_acres: Decimal | None = None
     building_area_sqft: Decimal | None = None
     year_built: int | None = None
     building_count: int | None = None
     bedrooms: Decimal | None = None
     bathrooms: Decimal | None = None
+    permit_count: int | None = None
 
     value_year: int | None = None
     value_status: str | None = None
     land_value: Decimal | None = None
     building_value: Decimal | None = None
     extra_feature_value: Decimal | None = None
+    classified_land_value: Decimal | None = None
     market_value: Decimal | None = None
+    classified_use_value: Decimal | None = None
+    assessment_cap_value: Decimal | None = None
     assessed_value: Decimal | None = None
     exemptions: list[str] | None = None
     exemption_value: Decimal | None = None
@@ -141,8 +189,12 @@ class Record(Struct, kw_only=True):
     last_sale_instrument: str | None = None
     last_sale_book_page: str | None = None
 
+    tax_district: str | None = None
+    millage_rate: Decimal | None = None
     tax_year: int | None = None
     tax_amount: Decimal | None = None
+    tax_status: str | None = None
+    """proposed or billed; None if the page does not say."""
     tax_due: Decimal | None = None
     delinquent: bool | None = None
     delinquent_years: list[int] | None = None
@@ -161,7 +213,7 @@ class Record(Struct, kw_only=True):
         return {name: one if one is None or type(one) is str else _plain(one) for name, one in plain.items()}
 
 
-_VALUES = tuple(name for name in Valuation.__struct_fields__ if name not in ("year", "status"))
+_VALUES = tuple(name for name in Valuation.__struct_fields__ if name not in ("year", "status", "tax_amount"))
 _FINAL = ("certified", "billed", "current")
 
 
@@ -175,6 +227,12 @@ def take_values(record: Record) -> None:
     record.value_year, record.value_status = newest.year, newest.status
     for name in _VALUES:
         setattr(record, name, getattr(newest, name))
+
+
+def total_area(buildings: Sequence[Building]) -> Decimal | None:
+    """The living area of all buildings; None if that of one is not known."""
+    areas = [one.base_sqft for one in buildings if one.base_sqft is not None]
+    return sum(areas, Decimal(0)) if areas and len(areas) == len(buildings) else None
 
 
 def take_last_sale(record: Record) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from parcelpost.simulator.parcels import Parcel, World
-from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, dollars, json_response, us_date
+from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, cents, dollars, json_response, us_date
 
 _SALES = 5
 _YEARS = ("", "LastYear", "LastTwoYears")
@@ -24,7 +24,13 @@ def respond(request: Request, world: World, looks: Layout) -> Response:
     is_folio = len(given) == 12 and given.isascii() and given.isdecimal()
     found = world.number(int(given[2:])) if is_folio else None
     listed = [_parcel(found)] if found else []
-    return json_response({"d": {"__type": "PropertyGeneralInfo", "parcelInfok__BackingField": listed}})
+    rates = [{"millageRate": "18.8172", "millageYear": "2023"}] if found else []
+    envelope = {
+        "__type": "PropertyGeneralInfo",
+        "millageRatek__BackingField": rates,
+        "parcelInfok__BackingField": listed,
+    }
+    return json_response({"d": envelope})
 
 
 def _folio(request: Request) -> str:
@@ -50,8 +56,11 @@ def _parcel(parcel: Parcel) -> dict[str, Any]:
         "homesteadFlag": ", Y" if parcel.exempt else ", N",
         "landCalcZoning": "M-3 - COUNTY",
         "legal": f"{parcel.legal}    ",
+        "assessedLastTwoYearsValue": cents(parcel.tax_cents),
+        "assessedLastYearValue": cents(parcel.tax_cents),
         "mailingAddress1": parcel.street,
         "mailingAddress2": f"{parcel.city}, {parcel.state} {parcel.zip_code}",
+        "millageCode": "0312",
         "ownerName1": parcel.owners[0],
         "ownerName2": parcel.owners[1] if len(parcel.owners) > 1 else "",
         "situsAddress1": parcel.situs,

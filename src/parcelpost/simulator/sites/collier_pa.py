@@ -9,6 +9,7 @@ from parcelpost.simulator.parcels import Parcel, World
 from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, cents, dollars, html_page
 
 _FIRST_FOLIO = 15_955_000_000
+YEARS = 3
 _NAMED = re.compile(r'(id|class)="(\w+)"')
 
 
@@ -26,14 +27,17 @@ def respond(request: Request, world: World, looks: Layout) -> Response:
 
 
 def _record(parcel: Parcel, looks: Layout) -> str:
-    blocks = [_head(parcel), _legal(parcel), _sales(parcel), _values(parcel), _buildings(parcel)]
+    blocks = [
+        *(_head(parcel), _legal(parcel), _sales(parcel), _values(parcel), _permits(parcel)),
+        *(_buildings(parcel), _history(parcel)),
+    ]
     return _frame(_NAMED.sub(lambda found: f'{found[1]}="{looks.name(found[2])}"', looks.order(blocks)))
 
 
 def _frame(content: str) -> str:
     return f"""<!DOCTYPE html><html><head><title>Property Summary</title></head><body><div id="tabs"><ul><li>
-<a id="ui-id-1">Property Summary</a></li></ul><div id="Tab1"><div id="PropSum">{content}</div></div></div></body>
-</html>"""
+<a id="ui-id-1">Property Summary</a></li></ul><div id="Tab1"><div id="PropSum">{content}</div></div></div>
+<div id="pagefooter">Copyright &copy; Invented County Property Appraiser. All rights reserved.</div></body></html>"""
 
 
 def _head(parcel: Parcel) -> str:
@@ -90,16 +94,39 @@ def _values(parcel: Parcel) -> str:
 <tr id="TrAssessedValues2"><td class="clsLabel">Assessed Values</td><td></td><td></td></tr>
 <tr id="TrCountyAssessedValue"><td colspan="2">(=) Assessed</td><td class="clsFieldR">{dollars(parcel.assessed)}</td>
 </tr>
+{_row("SohBenefit", "(-) Save our Homes", "All", parcel.cap)}
+{_row("NonSchool10PctBenefit", "(-) Non-Homestead 10%", "Non-School", 0)}
 {_row("SchoolAssessedValue", "(=) School Assessed", "", parcel.assessed)}
 <tr id="TrExemptions2"><td class="clsLabel">Exemptions</td><td class="clsLabel">Applies To</td><td></td></tr>
 {_row("HmstdExemptAmount", "(-) Homestead", "All", half)}
 {_row("NonSchoolAddHmstdExemptAmount", "(-) Additional Homestead", "Non-School", parcel.exempt - half)}
 {_row("SchoolWhollyExemptAmount", "(-) Wholly Exempt", "School", 0)}
 <tr id="TrTaxableValues2"><td class="clsLabel">Taxable Values</td><td></td><td></td></tr>
-<tr id="TrCountyTaxableValue"><td colspan="2">(=) Taxable</td><td class="clsFieldR">{dollars(parcel.taxable)}</td></tr>
+<tr id="TrCountyTaxableValue"><td>(=) Taxable</td><td id="TdDetailTotalMillage">18.5000</td>
+<td class="clsFieldR">{dollars(parcel.taxable)}</td></tr>
 {_row("SchoolTaxableValue", "(=) School Taxable", "", parcel.taxable_school)}
 <tr id="TrTotalTaxes"><td colspan="2">(=) Total Tax</td>
 <td><span id="TotalTaxes">{cents(parcel.tax_cents)}</span></td></tr></table>"""
+
+
+def _history(parcel: Parcel) -> str:
+    years = range(parcel.year, parcel.year - YEARS, -1)
+    heads = "".join(f'<td id="HistoryTaxYear{at}">{year} Certified</td>' for at, year in enumerate(years, 1))
+    amounts = {
+        "LandJustValue": parcel.land,
+        "ImprovementsJustValue": parcel.improved,
+        "TotalJustValue": parcel.market,
+        "CountyAssessedValue": parcel.assessed,
+        "CountyTaxableValue": parcel.taxable,
+        "SchoolTaxableValue": parcel.taxable_school,
+    }
+    rows = "".join(
+        f'<tr id="TrHistory{name}"><td>{name}</td>'
+        + "".join(f'<td id="History{name}{at}">{dollars(amount)}</td>' for at, _ in enumerate(years, 1))
+        + "</tr>"
+        for name, amount in amounts.items()
+    )
+    return f'<table id="HistoryPropertyTaxTable"><tr><td></td>{heads}</tr>{rows}</table>'
 
 
 def _buildings(parcel: Parcel) -> str:
@@ -121,6 +148,17 @@ def _buildings(parcel: Parcel) -> str:
     return f"""<table class="clsWide"><tbody><tr><td colspan="5" class="clsHeading2">Building/Extra Features</td></tr>
 <tr><td>#</td><td>Year Built</td><td>Description</td><td>Area</td><td>Adj Area</td></tr></tbody>
 <tfoot id="BuildingAdditional">{rows}</tfoot></table>"""
+
+
+def _permits(parcel: Parcel) -> str:
+    """One for each building."""
+    rows = "".join(
+        f"""<tr id="TrPermit{at}"><td><span id="taxyear{at}">{one.year}</span></td>
+<td><span id="issuer{at}">MARIGOLD</span></td><td><span id="permitno{at}">{one.year}-{at}</span></td></tr>"""
+        for at, one in enumerate(parcel.buildings, 1)
+    )
+    return f"""<table class="clsWide"><tbody><tr><td colspan="3" class="clsHeading2">Permits</td></tr>
+<tr><td>Tax Yr</td><td>Issuer</td><td>Permit #</td></tr></tbody><tfoot id="PermitAdditional">{rows}</tfoot></table>"""
 
 
 def _row(ident: str, name: str, applies: str, amount: int) -> str:

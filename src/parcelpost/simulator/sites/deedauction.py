@@ -25,7 +25,7 @@ def respond(request: Request, world: World, looks: Layout) -> Response:
 <div class="items_container"><table class="basic" id="{looks.name("results")}"><thead><tr class="title">
 <th colspan="100"><div>Bidding starts at: {day} 9:00 AM EDT</div><div id="clock"></div></th></tr>
 <tr class="title"><td>&nbsp;</td>{heads}<td>Status</td></tr></thead><tbody>{rows}</tbody></table></div></div></td></tr>
-</table></body></html>""")
+</table><div id="footer">Copyright \u00a9 2026. All rights reserved.</div></body></html>""")
 
 
 def _item(case: AuctionCase) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from parcelpost.simulator.parcels import Parcel, World
+from parcelpost.simulator.parcels import Parcel, Sale, World
 from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, html_page
 
 _RESULTS = "/gis/recordSearch_2_Results/"
@@ -38,7 +38,7 @@ def _record(parcel: Parcel, looks: Layout) -> str:
 <table class="mainTitleTable"><tr><td>Invented County Property Appraiser</td>
 <td><u>{parcel.year} Working Values</u></td>
 <td class="dbEffDate">updated: 7/25/{parcel.year}</td></tr></table>
-{looks.order(blocks)}</body></html>"""
+{looks.order(blocks)}<div>This website was last updated: 1/2/2026. by: GrizzlyLogic.com</div></body></html>"""
 
 
 def _owner(parcel: Parcel, looks: Layout) -> str:
@@ -93,7 +93,8 @@ def _column(parcel: Parcel, year: int, kind: str) -> str:
 def _sales(parcel: Parcel, looks: Layout) -> str:
     rows = "".join(
         f"<tr><td>{sale.on.month}/{sale.on.day}/{sale.on.year}</td><td>${sale.price:,}</td>"
-        f'<td><a href="#">{sale.book} / {sale.page}</a></td><td>{sale.deed}</td><td>V</td><td>Q</td><td>01</td></tr>'
+        f'<td><a href="#">{sale.book} / {sale.page}</a></td><td>{sale.deed}</td><td>V</td><td>Q</td>'
+        f"<td>{_reason(sale)}</td></tr>"
         for sale in parcel.sales
     )
     none = '<tr><td colspan="7">N O N E</td></tr>'
@@ -101,6 +102,10 @@ def _sales(parcel: Parcel, looks: Layout) -> str:
 <div id="{looks.name("parcelDetails_SalesTable")}"><table>
 <tr><td>Sale Date</td><td>Sale Price</td><td>Book/Page</td><td>Deed</td><td>V/I</td>
 <td>Qualification <a href="#"><font>(Codes)</font></a></td><td>RCode</td></tr>{rows or none}</table></div>"""
+
+
+def _reason(sale: Sale) -> str:
+    return '05 (Multi-Parcel Sale) - <a href="#">show</a>' if sale.is_of_several else "01"
 
 
 def _buildings(parcel: Parcel, looks: Layout) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html import escape
 
-from parcelpost.simulator.parcels import Parcel, World
+from parcelpost.simulator.parcels import Parcel, Sale, World
 from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, html_page, us_date
 
 YEARS = 4
@@ -40,7 +40,10 @@ def _find(given: str, strap: str, world: World) -> Parcel | None:
 
 
 def _record(parcel: Parcel, looks: Layout) -> str:
-    blocks = [_owner(parcel), _values(parcel), _buildings(parcel), _land(parcel), _sales(parcel)]
+    blocks = [
+        *(_owner(parcel), _values(parcel), _buildings(parcel), _land(parcel)),
+        *(_authorities(), _sales(parcel), _permits(parcel)),
+    ]
     content = f"""<div class="box"><div class="sectionTitle">Property Data</div><div class="sectionTitleSmaller">
 <span id="parcelLabel">STRAP: {parcel_id(parcel.number)} Folio ID: {folio(parcel.number)}</span>
 <span id="deletedLabel" class="lightRed"></span></div>{looks.order(blocks)}</div>"""
@@ -51,7 +54,8 @@ def _frame(content: str) -> str:
     return f"""<!DOCTYPE html><html><head><title>Parcel</title></head><body><div id="header"><div id="headerLogo">
 Invented County Property Appraiser</div><div id="headerTaxYear">Tax Year <select id="selectTaxYear">
 <option>2024</option>
-</select></div></div><form id="Form1" method="post"><div id="content">{content}</div></form></body></html>"""
+</select></div></div><form id="Form1" method="post"><div id="content">{content}</div></form>
+<div id="footer"><a>New Query</a> <a>Search Results</a> <a>Home</a></div></body></html>"""
 
 
 def _owner(parcel: Parcel) -> str:
@@ -94,7 +98,8 @@ def _values(parcel: Parcel) -> str:
         f'<tr><td><a href="#">{year}</a></td><td>{year} (Final Value)</td>{cells}</tr>'
         for year in range(parcel.year, parcel.year - YEARS, -1)
     )
-    return f"""<div id="PropertyValues"><table id="valueGrid"><tr><th scope="col"><font>TRIM Notices</font></th>
+    none = "" if parcel.exempt else '<div id="noExemptionNotice">No existing exemptions found for this property.</div>'
+    return f"""<div id="PropertyValues">{none}<table id="valueGrid"><tr><th scope="col"><font>TRIM Notices</font></th>
 <th scope="col"><font><a href="#"><font>Tax Year</font></a></font></th>{heads}</tr>{rows}</table></div>"""
 
 
@@ -124,8 +129,29 @@ def _land(parcel: Parcel) -> str:
 def _sales(parcel: Parcel) -> str:
     rows = "".join(
         f"""<tr class="even"><td>{sale.price:,}.00</td><td>{us_date(sale.on, zeros=True)}</td><td><div>
-<a href="#">{sale.book}/{sale.page}</a></div></td><td><a href="#">06</a></td><td></td><td>V</td></tr>"""
+<a href="#">{sale.book}/{sale.page}</a></div></td><td><a href="#">06</a></td><td>{_note(sale)}</td><td>V</td></tr>"""
         for sale in parcel.sales
     )
     return f"""<div id="SalesDetails"><table class="detailsTable"><tr><th>Sale Price</th><th>Date</th>
 <th>Clerk<br>File Number</th><th>Type</th><th>Notes</th><th>Vacant/<br>Improved</th></tr>{rows}</table></div>"""
+
+
+def _note(sale: Sale) -> str:
+    return "<div>There are 37 additional parcel(s) with this document ...</div>" if sale.is_of_several else ""
+
+
+def _authorities() -> str:
+    return """<div class="box"><div class="sectionTitle">Taxing Authorities</div><div class="overFlowDiv">
+<div class="sectionSubTitle">CITY OF MARIGOLD / 057</div><table class="detailsTable"><tr><th>Name / Code</th>
+<th>Category</th><th>Mailing Address</th></tr><tr class="even"><td>INVENTED CO GENERAL REVENUE / 044</td><td>County</td>
+<td>PO BOX 1</td></tr></table></div></div>"""
+
+
+def _permits(parcel: Parcel) -> str:
+    """One for each building."""
+    rows = "".join(
+        f"<tr><td>{one.year}-{number}</td><td>Residence</td><td>1/2/{one.year}</td></tr>"
+        for number, one in enumerate(parcel.buildings, 1)
+    )
+    return f"""<div class="box" id="PermitDetails"><table class="detailsTable"><tr><th>Permit Number</th>
+<th>Permit Type</th><th>Date</th></tr>{rows}</table></div>"""

@@ -47,6 +47,7 @@ def _bill(parcel: Parcel, year: int) -> dict[str, Any]:
         "owner": parcel.owners[0],
         "paid": is_paid,
         "delinquent": not is_paid,
+        "flags": [] if is_paid else ["LITIGATION"],
         "hasInstallments": False,
         "certificate": _certificate(sold) if sold else {},
         "amount": amount,

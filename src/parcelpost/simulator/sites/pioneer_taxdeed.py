@@ -23,14 +23,17 @@ COLUMNS = (
 
 def respond(request: Request, world: World, looks: Layout) -> Response:
     grid = looks.name("TaxDeed")
-    rows = "".join(_row(one, grid) for one in auction_cases(world, page_number(request.query.get("page", "1"))))
+    cases = list(auction_cases(world, page_number(request.query.get("page", "1"))))
+    rows = "".join(_row(one, grid) for one in cases)
+    shown = f"View 1 - {len(cases)} of {len(cases)}" if cases else "No records to view"
     heads = "".join(f'<th id="{grid}_{name}" role="columnheader"><div>{name}</div></th>' for name in COLUMNS)
     return html_page(f"""<!DOCTYPE html><html><head><title>Tax Deeds</title></head><body><header><p>Clerk</p></header>
 <div id="body"><section class="content-wrapper"><form action="/" method="post"><div id="tabs"><div id="tabs-2">
 <label for="Search_For:">Search For:</label><input id="SearchForCase" name="SearchForCase"></div></div></form>
 <div class="ui-jqgrid" id="gbox_{grid}"><table class="ui-jqgrid-htable"><thead><tr>{heads}</tr></thead></table>
 <table id="{grid}" class="ui-jqgrid-btable"><tbody><tr class="jqgfirstrow">{"<td></td>" * len(COLUMNS)}</tr>{rows}
-</tbody></table></div></section></div></body></html>""")
+</tbody></table><div class="ui-paging-info">{shown}</div></div></section></div>
+<footer>Invented Clerk. All Rights Reserved.</footer></body></html>""")
 
 
 def _row(case: AuctionCase, grid: str) -> str:
@@ -42,8 +45,8 @@ def _row(case: AuctionCase, grid: str) -> str:
         us_date(AUCTION_DAY),
         "LANDS AVAILABLE",
         cents(case.opening_cents),
-        "$0.00",
-        "$0.00",
+        cents(case.high_cents),
+        cents(case.high_cents - case.opening_cents),
         "".join(f"~{name}~~{name}" for name in case.parcel.owners),
     )
     cells = "".join(

@@ -9,6 +9,7 @@ from parcelpost.simulator.parcels import Parcel, World
 from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, dollars, html_page, us_date
 
 YEARS = 3
+GRANTOR = "TWO OAKS TRUST"
 
 
 def respond(request: Request, world: World, looks: Layout) -> Response:
@@ -28,9 +29,10 @@ def _record(parcel: Parcel, world: World, looks: Layout) -> str:
         *([("Building Information", _buildings(parcel))] if parcel.buildings else []),
         ("Land", _land(parcel)),
         *([("Sales", _sales(parcel))] if parcel.sales else []),
+        *([("Permits", _permits(parcel))] if parcel.buildings else []),
     ]
     blocks = [_module(first + at, title, content, looks) for at, (title, content) in enumerate(modules)]
-    missing = "" if parcel.buildings else "Building Information, "
+    missing = "" if parcel.buildings else "Building Information, Permits, "
     return _frame(
         looks.order(blocks)
         + f"""<div id="ctlBodyPane_noDataList_pnlNoDataForModules" class="nodata-modulelist">
@@ -45,7 +47,8 @@ def _frame(content: str) -> str:
 <div class="col-md-2 page-right-pane"><section><header class="module-header"><a class="toggle-collapse">
 <div class="title">Contact Information</div></a></header><div class="right-pane-block">
 <span id="InfoPane2_txtLine1">Invented County</span><span id="InfoPane2_txtLine3">Marigold, FL 32099</span>
-</div></section></div></div></div></form></body></html>"""
+</div></section></div></div></div><a id="hlkLastUpdated" href="#">Last Data Upload: 8/7/2024, 7:32:05 AM</a></form>
+<footer><a>Contact Us</a></footer></body></html>"""
 
 
 def _module(number: int, title: str, content: str, looks: Layout) -> str:
@@ -66,6 +69,7 @@ def _summary(parcel: Parcel, looks: Layout) -> str:
         ("Legal Description", "lblLegalDescription", parcel.legal),
         ("Acres", "lblGrossAcres", parcel.acres),
         ("Land Use", "lblLandUse", parcel.use),
+        ("Millage Group", "lblDistrict", "UNINCORPORATED (01)"),
         ("Millage Rate", "lblMillageRate", "19.2923"),
         ("Homestead", "lblHomestead", "Y" if parcel.exemptions else "N"),
     ]
@@ -94,6 +98,7 @@ def _valuation(parcel: Parcel) -> str:
         ("Agricultural Credit", 0),
         ("Total Just or Market Value", parcel.market),
         ("Classified Use or Assessed Value", parcel.assessed),
+        ("Capped Differential", parcel.cap),
         ("Exempt Value", parcel.exempt),
         ("Total Non School Taxable Value", parcel.taxable),
         ("School Taxable Value", parcel.taxable_school),
@@ -128,9 +133,20 @@ def _land(parcel: Parcel) -> str:
 def _sales(parcel: Parcel) -> str:
     rows = "".join(
         f"""<tr><th><a class="footable-toggle"></a>{us_date(sale.on)}</th><td>{dollars(sale.price)}.00</td>
-<td><span>{sale.book}/{sale.page}</span></td><td><span>UNKNOWN</span></td><td></td><td>{sale.deed}</td><td>01</td></tr>"""
+<td><span>{sale.book}/{sale.page}</span></td><td><span>{GRANTOR} ,</span></td><td></td>
+<td>{sale.deed}</td><td>01</td></tr>"""
         for sale in parcel.sales
     )
     heads = ("Sale Date", "Sale Price", "Legal Reference", "Grantor", "LUC at Sale", "Deed Type", "N.A.L. Code")
     return f"""<table class="tabular-data footable" id="ctlModule_gvwSales"><caption class="sr-only">Sales</caption>
 <thead><tr>{"".join(f"<th>{one}</th>" for one in heads)}</tr></thead><tbody>{rows}</tbody></table>"""
+
+
+def _permits(parcel: Parcel) -> str:
+    """One for each building."""
+    rows = "".join(
+        f"<tr><th>{one.year}-{number}</th><td>1/2/{one.year}</td><td>Residence</td></tr>"
+        for number, one in enumerate(parcel.buildings, 1)
+    )
+    return f"""<table class="tabular-data footable" id="ctlModule_grdPermits"><thead><tr><th>Permit Number</th>
+<th>Permit Date</th><th>Type</th></tr></thead><tbody>{rows}</tbody></table>"""

@@ -34,7 +34,7 @@ def _frame(content: str) -> str:
 <form id="form1" method="post"><div class="inner-page"><div class="header-images hideMeInPrint">
 <table><tr><td><span class="myoutercontainer"><span id="lblTownName" class="myinnercontainer">{TOWN},NH</span></span>
 </td></tr></table></div><div class="page clientservices-appraisal"><div class="main-content">{content}</div></div>
-</div></form></body></html>"""
+</div></form><div id="footer">(c) Vision Government Solutions, Inc. All rights reserved.</div></body></html>"""
 
 
 def _general(parcel: Parcel) -> str:

@@ -31,8 +31,8 @@ CREATE TABLE tasks (
     error            TEXT,
     ended_by         TEXT CHECK (ended_by = 'operator'),  -- NULL: not ended, or by the worker
     parent_id        TEXT,                          -- the task on whose page this record was; NULL: not a child
-    ask_site         INTEGER NOT NULL DEFAULT 0 CHECK (ask_site = 0 OR ask_site = 1),  -- 1: skip the page cache
-    answer_due_at    TEXT,                          -- the upstream leased it again after its end was delivered
+    skip_cache       INTEGER NOT NULL DEFAULT 0 CHECK (skip_cache = 0 OR skip_cache = 1),  -- 1: skip the page cache
+    report_due_at    TEXT,                          -- the upstream leased it again after its end was delivered
     -- Only a processing task is claimed (I4, I9), only an ended one has completed_at.
     CHECK (CASE status
         WHEN 'processing' THEN claim_token IS NOT NULL AND claimed_by IS NOT NULL AND completed_at IS NULL
@@ -54,7 +54,7 @@ CREATE INDEX tasks_sites ON tasks (platform, state, county, priority, seq)
     WHERE status = 'pending' AND available_at IS NULL;
 CREATE INDEX tasks_named_leases ON tasks (lease_expires_at) WHERE lease_id IS NOT NULL;
 CREATE INDEX tasks_children ON tasks (parent_id, platform) WHERE parent_id IS NOT NULL;
-CREATE INDEX tasks_to_answer ON tasks (answer_due_at) WHERE answer_due_at IS NOT NULL;
+CREATE INDEX tasks_to_report_again ON tasks (report_due_at) WHERE report_due_at IS NOT NULL;
 CREATE INDEX tasks_ended ON tasks (completed_at, status, platform) WHERE completed_at IS NOT NULL;
 
 -- The outbox: records (success 1) and reports of failed and expired tasks (success 0) (I1, I3). A page with many parcels
@@ -139,8 +139,6 @@ CREATE TABLE learning_signals (
 
 CREATE INDEX signals_unsynced ON learning_signals (seq) WHERE synced = 0;
 CREATE INDEX signals_created ON learning_signals (created_at);
-CREATE INDEX signals_by_selector
-    ON learning_signals (platform, field, selector, selector_type, created_at, success, execution_time_ms);
 
 CREATE TABLE browser_pool_state (
     browser_id        INTEGER PRIMARY KEY,

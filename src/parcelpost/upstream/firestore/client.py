@@ -21,16 +21,16 @@ from google.oauth2 import service_account
 
 from parcelpost.errors import InvalidSettings
 from parcelpost.model import Lease, OutboxEntry, Signal
-from parcelpost.raw_store import RawStore, open_any_raw_store
+from parcelpost.object_store import RawStore, open_any_raw_store
 from parcelpost.settings.schema import FirestoreSettings
 from parcelpost.upstream.base import Heartbeat, HeartbeatReply, MetricsSample, RankedSelector, Submitted, Work
 from parcelpost.upstream.firestore.calls import Calls, Time
+from parcelpost.upstream.firestore.claims import Tasks
 from parcelpost.upstream.firestore.encoding import Layout
 from parcelpost.upstream.firestore.errors import NOT_ACCEPTED, NOT_RENEWED
 from parcelpost.upstream.firestore.fleet import Fleet, SelectorStats
 from parcelpost.upstream.firestore.leases import Leases
 from parcelpost.upstream.firestore.results import RawFiles, Results
-from parcelpost.upstream.firestore.tasks import Tasks
 
 KEY_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 
@@ -41,7 +41,7 @@ _OF_ACCOUNT = "service_account"
 FAULTS = (GoogleAuthError, UnsupportedAlgorithm, ValueError, TypeError, AttributeError, LookupError, OSError)
 """What the library raises for an invalid file or answer. Its messages may hold secrets: never log them."""
 _CREDENTIALS_HINT = (
-    f"name a service account's key with {_SETTING} or {KEY_VARIABLE}, or run 'gcloud auth application-default login'"
+    f"set {_SETTING} or {KEY_VARIABLE} to a service account's key file, or run 'gcloud auth application-default login'"
 )
 
 

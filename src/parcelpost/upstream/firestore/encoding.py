@@ -102,13 +102,13 @@ def checked_size(plain: Json, depth: int = 0) -> int:
 def _name_size(name: str) -> int:
     size = len(name.encode())
     if not 0 < size <= _MAX_NAME_BYTES or _RESERVED.fullmatch(name):
-        raise NotStorable(f"Firestore does not take {name[:60]!a} as a field's name")
+        raise NotStorable(f"Firestore does not accept {name[:60]!a} as a field name")
     return size
 
 
 def _list_size(plain: Sequence[Json], depth: int) -> int:
     if any(isinstance(item, list | tuple) for item in plain):
-        raise NotStorable("a list holds another list")
+        raise NotStorable("a list contains another list")
     return sum(checked_size(item, depth + 1) for item in plain)
 
 

@@ -30,18 +30,18 @@ NOT_ACCEPTED = "the credentials are not accepted"
 
 _ACCESS_HINT = (
     "check firestore.project, firestore.database and the credentials: their account needs the role 'Cloud Datastore "
-    "User' (roles/datastore.user); everything is stored here until then"
+    "User' (roles/datastore.user); everything is stored locally until then"
 )
 _INDEX_HINT = (
     "deploy the indexes that 'parcelpost firestore show indexes' prints, and wait until they "
-    "are built; everything is stored here until then"
+    "are built; everything is stored locally until then"
 )
 _MODE_HINT = (
     "check that firestore.database is in native mode, not in Datastore mode, and is neither disabled nor being "
-    "restored; everything is stored here until then"
+    "restored; everything is stored locally until then"
 )
-_WAIT_HINT = "nothing to do: everything is stored here and sent when Firestore is back"
-_QUOTA_HINT = "check the project's quota and billing; everything is stored here and sent later"
+_WAIT_HINT = "no action needed: everything is stored locally and sent when Firestore is back"
+_QUOTA_HINT = "check the project's quota and billing; everything is stored locally and sent later"
 _REJECTED_HINT = "see 'parcelpost results list --delivery rejected'; rejected results are kept and can be sent again"
 
 _Code = grpc.StatusCode

@@ -31,8 +31,8 @@ _MAX_LOST = 100
 """Lost claims that are remembered; the leases of older ones end by themselves."""
 _MAX_ERROR_CHARS = 4_000
 _BY_END = ("lease_expires_at",)
-_ENDED_SILENTLY = "its lease ended without a report"
-_NEVER_ARRIVED = "it was claimed, and the answer was lost"
+_ENDED_SILENTLY = "its lease expired without a report"
+_NEVER_ARRIVED = "it was claimed, but the response was lost"
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 Fields = Mapping[str, Plain]

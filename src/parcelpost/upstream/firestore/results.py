@@ -26,15 +26,15 @@ from parcelpost.errors import (
     Unavailable,
 )
 from parcelpost.model import Json, OutboxEntry
+from parcelpost.object_store import RawStore, page_path
 from parcelpost.protocol import payloads
-from parcelpost.raw_store import RawStore, page_path
 from parcelpost.upstream.base import Receipt, Submitted
 from parcelpost.upstream.firestore.calls import MAX_COMMIT_BYTES, MAX_WRITES, Calls, Document, change, put
 from parcelpost.upstream.firestore.encoding import MAX_DOCUMENT_BYTES, Layout, Message, NotStorable, Plain, checked_size
 from parcelpost.upstream.firestore.leases import DONE, Fields, ended, time_of
 
-_ACCESS_HINT = "check firestore.raw and its permissions; everything is stored here until then"
-_WAIT_HINT = "check firestore.raw and its free space; everything is stored here and tried again"
+_ACCESS_HINT = "check firestore.raw and its permissions; everything is stored locally until then"
+_WAIT_HINT = "check firestore.raw and its free space; everything is stored locally and retried"
 
 
 class RawFiles:

@@ -10,7 +10,7 @@ from parcelpost.scrapers.html.document import Document, Element, Piece, text_of
 from parcelpost.scrapers.html.extract import Extractor, shown_fields
 from parcelpost.scrapers.html.selectors import Label, Titled
 from parcelpost.scrapers.html.tables import Columns
-from parcelpost.scrapers.records.record import Building, Record
+from parcelpost.scrapers.records.record import Building, Record, total_area
 
 _WORDS = ("building", "residential", "commercial", "dwelling", "mobile home", "manufactured home", "improvement info")
 _OTHER = (
@@ -65,14 +65,14 @@ def take_buildings(record: Record, extractor: Extractor) -> None:
         if not of_buildings and says_none(document, _LISTED):
             record.building_count = 0
         else:
+            extractor.problems.note("buildings", "the page has no readable building")
             extractor.selector_results.note("buildings", MODULES, success=False)
         return
     extractor.selector_results.note("buildings", MODULES, success=True)
     extractor.selector_results.note_columns("buildings", _SHOWN, shown_fields(found, _SHOWN))
-    areas = [one.base_sqft for one in found if one.base_sqft is not None]
     record.buildings, record.building_count = found, len(found)
     record.year_built = next((one.year_built for one in found if one.year_built), None)
-    record.building_area_sqft = sum(areas, Decimal(0)) if areas else None
+    record.building_area_sqft = total_area(found)
 
 
 def _is_of_buildings(title: str) -> bool:

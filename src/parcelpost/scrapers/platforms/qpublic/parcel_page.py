@@ -6,19 +6,28 @@ import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import partial
+from itertools import zip_longest
 
 from parcelpost.model import NotFound, Page, Retry, Target
 from parcelpost.scrapers.counties import County, parcel_number, quote_part, require_county, required_id, target_url
 from parcelpost.scrapers.html import values
-from parcelpost.scrapers.html.addresses import country_of, is_last_of_address, owners_and_mailing
+from parcelpost.scrapers.html.addresses import is_last_of_address, is_street, owners_and_mailing, take_mailing
 from parcelpost.scrapers.html.document import Document, Element, Piece, label, lines_of, says_no_parcel, text_of
 from parcelpost.scrapers.html.extract import Field, section
-from parcelpost.scrapers.html.selectors import IdEnd, Label, Titled
+from parcelpost.scrapers.html.selectors import Beginning, IdEnd, Label, Titled
 from parcelpost.scrapers.html.tables import Columns, read_sales
-from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult, fetch_or_render
+from parcelpost.scrapers.platform import (
+    CountyPlatform,
+    Fetcher,
+    PageReader,
+    ReadResult,
+    fetch_or_render,
+    page_end,
+)
 from parcelpost.scrapers.platforms.qpublic.buildings import says_none, take_buildings
 from parcelpost.scrapers.platforms.qpublic.tax_bills import bills, take_taxes
 from parcelpost.scrapers.platforms.qpublic.valuations import valuations
+from parcelpost.scrapers.records.problems import Problems
 from parcelpost.scrapers.records.record import Record, take_last_sale, take_values
 
 _HEADINGS = frozenset(
@@ -49,33 +58,47 @@ _HEADINGS = frozenset(
 )
 _MAIL_ONLY = frozenset({"mailing address", "mailing name & address", "mail to", "taxpayer", "tax payer"})
 """Headings of the mailing address; the owner is under another one."""
+_SUB_HEADING = re.compile(
+    r"(?:(?:current|primary|secondary|other|legal|joint|deed|contract|title|property|record|mailing|tax|fee|first|second)"
+    r"[ -])?(?:co-?)?(?:owners?|holders?|taxpayers?|buyers?|titleholders?)(?: of record| names?| information| address)?"
+    r"(?: ?#?\d)?"
+)
+_UNKNOWN = "?"
+"""A line in the markup of a heading, with a name below it."""
 _MOST_LINES = 60
 _Block = tuple[str, list[str], tuple[list[str], list[str], values.CityStateZip | None]]
 """A heading, the lines below it, and their meaning."""
 _NOBODY: _Block = ("", [], ([], [], None))
 
 
-def take_owner(record: Record, module: Element) -> None:
+def take_owner(record: Record, module: Element, problems: Problems) -> None:
     """All names, and the mailing address, else the first owner's address."""
-    blocks = [(heading, lines, owners_and_mailing(lines)) for heading, lines in _blocks(module) if lines]
+    listed = list(_blocks(module))
+    if any(heading == _UNKNOWN for heading, _ in listed):
+        problems.note("owner_names", "a heading above the names is not known")
+    blocks = [(heading, lines, owners_and_mailing(lines)) for heading, lines in listed if lines]
     names = [name for heading, _, read in blocks if heading not in _MAIL_ONLY for name in read[0]]
     record.owner_names = list(dict.fromkeys(names)) or [name for _, _, read in blocks for name in read[0]][:1]
     mail = next((block for block in blocks if block[0] in _MAIL_ONLY and block[2][2]), None)
-    _, lines, (_, record.mailing_lines, place) = mail or (blocks[0] if blocks else _NOBODY)
-    record.mailing_country = country_of(lines)
-    if place is not None:
-        record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
+    _, _, (_, below, place) = mail or (blocks[0] if blocks else _NOBODY)
+    take_mailing(record, below, place)
+    record.owner_lines = [line for _, lines in listed for line in lines]
 
 
 def _blocks(module: Element) -> Iterator[tuple[str, list[str]]]:
     """Splits the lines at each line with city and state, and adds the heading above."""
     content = next((one for one in module.iter("div") if "module-content" in (one.get("class") or "")), module)
+    set_off = {text_of(one) for one in content.iter("b", "strong", "th", "h3", "h4", "label")}
     heading = ""
     lines: list[str] = []
-    for line in lines_of(content)[:_MOST_LINES]:
-        if label(line) in _HEADINGS:
+    shown = lines_of(content)[:_MOST_LINES]
+    for line, following in zip_longest(shown, shown[1:], fillvalue=""):
+        if label(line) in _HEADINGS or _SUB_HEADING.fullmatch(label(line)):
             yield heading, lines
             heading, lines = label(line), []
+        elif line in set_off and following and following not in set_off and not is_street(following):
+            yield heading, lines
+            heading, lines = _UNKNOWN, []
         else:
             lines.append(line)
             if is_last_of_address(lines):
@@ -86,6 +109,10 @@ def _blocks(module: Element) -> Iterator[tuple[str, list[str]]]:
 
 _USE = re.compile(r"(.{0,200}?)\s*\((?=[^)]{0,8}\d)([0-9A-Z-]{1,8})\)\s*", re.ASCII)
 _CODE_FIRST = re.compile(r"(\d{2,6})\s*-\s*(\D.*)", re.ASCII)
+_FLOOD_ZONE = re.compile(r"[ABCDVX]|[AV][EHOR]|[AV]\d{1,2}|X500", re.ASCII)
+_UPLOADED = re.compile(r"Last Data Upload:\s*(\d{1,2}/\d{1,2}/\d{4})\b.*", re.ASCII)
+_ONLY_CODE = re.compile(r"[A-Z]\d{0,3}\.?|\d{1,5}", re.ASCII)
+"""`H.`, `R3` or `510`."""
 _NOTE = re.compile(
     r"\s*\((?:note|not)\b[^()]{0,300}\)|\s*\*?\s*(?:note:|the (?:brief |tax |legal )*description (?:above|shown)\b).*$",
     re.IGNORECASE,
@@ -118,11 +145,23 @@ def _flag(piece: Piece) -> bool | None:
     return values.yes_no(piece.text.split("(")[0])
 
 
+def _flood_zone(piece: Piece) -> str | None:
+    """A zone of the federal flood maps: `AE`, `X`, `A13`."""
+    return piece.text if _FLOOD_ZONE.fullmatch(piece.text) else None
+
+
+def _uploaded(piece: Piece) -> str | None:
+    """`Last Data Upload: 8/7/2024, 7:32:05 AM`."""
+    day = _UPLOADED.fullmatch(piece.text)
+    return values.iso_date(day[1]) if day else None
+
+
 def _parcel(piece: Piece) -> str | None:
     text = _words(piece)
     return text if text and len(text) <= 60 and any(sign.isdigit() for sign in text) else None
 
 
+UPLOADED = Field("data_date", (Beginning("Last Data Upload"),), _uploaded)
 PARCEL = Field(
     "parcel_id",
     (
@@ -223,6 +262,11 @@ OWNER = Field(
     ),
     _element,
 )
+DISTRICT = Field("tax_district", (Label("Millage Group"), Label("Tax District"), Label("Taxing District")), _words)
+MILLAGE = Field(
+    "millage_rate", (IdEnd("lblMillageRate"), Label("Millage Rate")), lambda piece: values.millage(piece.text)
+)
+FLOOD_ZONE = Field("flood_zone", (Label("Flood Zone"), Label("FEMA Flood Zone")), _flood_zone)
 ZONING = Field("zoning", (Label("Zoning"),), _words)
 SUBDIVISION = Field("subdivision", (Label("Subdivision"), Label("Subdivision Name")), _words)
 HOMESTEAD = Field("homestead", (Label("Homestead"), Label("Homestead Exemption"), Label("Homesteaded")), _flag)
@@ -243,7 +287,11 @@ _SALES = Columns(
             "Sale Condition - NUTC",
             "Reason",
         ),
+        "reason_code": ("N.A.L. Code", "NAL Code", "Reason Code"),
+        "multi_parcel": ("Multi Parcel", "Multi-Parcel", "Multiple Parcels"),
         "vacant_improved": ("Vacant/Improved", "Vacant or Improved"),
+        "grantor": ("Grantor", "Seller"),
+        "grantee": ("Grantee", "Buyer"),
     }
 )
 SALES = section(
@@ -251,6 +299,20 @@ SALES = section(
     _SALES,
     Titled(("sales", "sale information", "sales history", "recent sales"), exclude=_OTHERS),
     is_named_empty=partial(says_none, words=("sale",)),
+)
+_PERMITS = Columns(
+    {
+        "number": ("Permit Number", "Permit #", "Permit No", "Permit"),
+        "date": ("Permit Date", "Date", "Issue Date", "Issued"),
+        "type": ("Permit Type", "Type", "Description", "Permit Description"),
+    },
+    "number",
+)
+PERMITS = section(
+    "permits",
+    _PERMITS,
+    Titled(("permits", "permit", "building permits", "permit information")),
+    is_named_empty=partial(says_none, words=("permit",)),
 )
 
 
@@ -267,27 +329,32 @@ def read(reader: PageReader) -> ReadResult:
     record = Record(
         parcel_id=parcel_id,
         tax_account=extractor.value(ACCOUNT, summary),
+        data_date=extractor.value(UPLOADED),
         situs_city=extractor.value(CITY, summary),
         legal_description=extractor.value(LEGAL, summary),
         land_area_acres=extractor.value(ACRES, summary),
         sec_twp_rng=extractor.value(SECTION, summary),
         land_use_desc=extractor.value(USE, summary),
         zoning=extractor.value(ZONING, summary),
+        flood_zone=extractor.value(FLOOD_ZONE, summary),
+        tax_district=extractor.value(DISTRICT, summary),
+        millage_rate=extractor.value(MILLAGE, summary),
         subdivision=extractor.value(SUBDIVISION, summary),
         homestead=extractor.value(HOMESTEAD, summary),
         valuations=valuations(extractor),
-        sales=list(read_sales(extractor.rows(SALES) or ())),
+        sales=list(read_sales(extractor.rows(SALES) or (), extractor.problems)),
         tax_bills=bills(extractor),
     )
     _split_use(record, modules)
     _take_situs(record, extractor.value(SITUS, summary) or [])
     owners = extractor.value(OWNER, summary)
     if owners is not None:
-        take_owner(record, owners)
+        take_owner(record, owners, reader.problems)
     take_buildings(record, extractor)
     take_values(record)
     take_last_sale(record)
     take_taxes(record)
+    record.permit_count = extractor.count(PERMITS)
     if not record.owner_names and record.market_value is None and record.assessed_value is None:
         return Retry("the page is incomplete: its owner and its values are missing")
     return record
@@ -337,6 +404,9 @@ def _split_use(record: Record, modules: Mapping[str, Element]) -> None:
     if found := _CODE_FIRST.fullmatch(record.land_use_desc or ""):
         record.land_use_code, record.land_use_desc = found[1], values.text_or_none(found[2])
         return
+    if _ONLY_CODE.fullmatch(record.land_use_desc or ""):
+        record.land_use_code, record.land_use_desc = record.land_use_desc, None
+        return
     land = _module(modules, "land", "land information")
     for cell in land.iter("td", "th") if land is not None and record.land_use_desc else ():
         found = _USE.fullmatch(text_of(cell))
@@ -356,5 +426,6 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return await fetch_or_render(fetcher, url, county=county, until=_MODULES)
 
 
-PLATFORM = CountyPlatform(name="qpublic", version=4, read=read, fetch=fetch)
-BEACON = CountyPlatform(name="beacon", version=4, read=read, fetch=fetch)
+PAGE_SECTIONS = (page_end("last data upload", "schneider", "developed by"),)
+PLATFORM = CountyPlatform(name="qpublic", version=6, read=read, fetch=fetch, sections=PAGE_SECTIONS)
+BEACON = CountyPlatform(name="beacon", version=6, read=read, fetch=fetch, sections=PAGE_SECTIONS)

@@ -68,6 +68,8 @@ def bills(extractor: Extractor) -> list[TaxBill]:
         extractor.selector_results.note_columns("tax_bills", _BILLS.headings, columns)
     elif not says_none(extractor.document, ("tax",)) and not any(lists_nothing(Piece(one)) for one in modules):
         extractor.selector_results.note("tax_bills", MODULES, success=False)
+        if modules:
+            extractor.problems.note("tax_bills", "the tax history cannot be read")
     return found
 
 

@@ -12,6 +12,8 @@ from parcelpost.scrapers.html.document import Element, label, text_of
 from parcelpost.scrapers.html.extract import Extractor, shown_fields
 from parcelpost.scrapers.html.selectors import Titled
 from parcelpost.scrapers.html.tables import Columns
+from parcelpost.scrapers.platforms.qpublic.buildings import says_none
+from parcelpost.scrapers.records.problems import VALUES
 from parcelpost.scrapers.records.record import Valuation
 
 _HEADING = re.compile(
@@ -94,6 +96,8 @@ _ROWS: dict[str, tuple[str, ...]] = {
         "total value",
         "total",
     ),
+    "classified_use_value": ("classified use value", "classified value", "current use value"),
+    "assessment_cap_value": ("capped differential", "cap differential", "assessment cap", "save our homes cap"),
     "assessed_value": (
         "classified use or assessed value",
         "total assessed value",
@@ -139,9 +143,17 @@ def valuations(extractor: Extractor) -> list[Valuation]:
     wholes = dict.fromkeys(module for title, module in (*exact, *others) if not _PART.search(title))
     found = _with_assessed(_first(wholes), _first(parts))
     extractor.selector_results.note("valuations", MODULES, bool(found))
+    if any(_is_placeholder(text_of(one)) for module in (*wholes, *parts) for one in module.iter("th", "td")):
+        extractor.problems.note(VALUES, "a part of the values was not loaded")
+    if not found and not says_none(extractor.document, ("valu", "assessment")):
+        extractor.problems.note("valuations", "the page has no readable values")
     if found:
         extractor.selector_results.note_columns("valuations", _ROWS, shown_fields(found, _ROWS))
     return found
+
+
+def _is_placeholder(text: str) -> bool:
+    return text[:1].isalpha() and values.text_or_none(text) is None and text.lower().startswith(("loading", "please"))
 
 
 def _first(modules: Iterable[Element]) -> list[Valuation]:

@@ -40,9 +40,29 @@ CREATE INDEX leases_expiring ON leases (expires_at) WHERE ended_at IS NULL;
 
 CREATE TABLE parcels (
     parcel_no     BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    platform      TEXT COLLATE "C" NOT NULL,
     state         TEXT COLLATE "C" NOT NULL,
     county        TEXT COLLATE "C" NOT NULL,
+    parcel_norm   TEXT COLLATE "C" NOT NULL, -- the number's letters and digits; without a number: =platform:case
+    parcel_id     TEXT COLLATE "C" NOT NULL, -- as its newest source writes it; what follows is merged from all its sources
+    owner         TEXT NOT NULL,
+    situs         TEXT NOT NULL,
+    delinquent    BOOLEAN,
+    tax_due_cents BIGINT,
+    lien_count    INTEGER NOT NULL CHECK (lien_count >= 0),
+    scraped_at    TIMESTAMPTZ NOT NULL,
+    received_at   TIMESTAMPTZ NOT NULL,
+    first_seen_at TIMESTAMPTZ NOT NULL,
+    UNIQUE (state, county, parcel_norm)
+);
+
+CREATE INDEX parcels_latest ON parcels (received_at, parcel_no);
+CREATE INDEX parcels_with_liens ON parcels (received_at, parcel_no) WHERE lien_count > 0; -- the latest liens, however few parcels have any
+
+-- A parcel as one platform shows it.
+CREATE TABLE sources (
+    source_no     BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    parcel_no     BIGINT NOT NULL,
+    platform      TEXT COLLATE "C" NOT NULL,
     parcel_id     TEXT COLLATE "C" NOT NULL,
     task_id       TEXT COLLATE "C" NOT NULL, -- of its newest scrape, as all that follows
     scraped_at    TIMESTAMPTZ NOT NULL,
@@ -52,16 +72,12 @@ CREATE TABLE parcels (
     situs         TEXT NOT NULL,
     delinquent    BOOLEAN,
     tax_due_cents BIGINT,
-    lien_count    INTEGER NOT NULL CHECK (lien_count >= 0),
     search        TEXT COLLATE "C" NOT NULL, -- number, owner and address, a line each, in lower case
-    UNIQUE (platform, state, county, parcel_id)
+    UNIQUE (parcel_no, platform, parcel_id)
 );
 
-CREATE INDEX parcels_latest ON parcels (received_at, parcel_no);
-CREATE INDEX parcels_with_liens ON parcels (received_at, parcel_no) WHERE lien_count > 0; -- the latest liens, however few parcels have any
-
 CREATE TABLE results (
-    parcel_no         BIGINT NOT NULL,
+    source_no         BIGINT NOT NULL,
     task_id           TEXT COLLATE "C" NOT NULL, -- perhaps of a task that is not known here
     worker_id         TEXT NOT NULL,
     scraped_at        TIMESTAMPTZ NOT NULL,
@@ -72,12 +88,28 @@ CREATE TABLE results (
     raw_sha256        TEXT,
     raw_file          TEXT,
     data              TEXT NOT NULL, -- JSON, as sent: JSONB would refuse what JSON allows
-    PRIMARY KEY (parcel_no, task_id)
+    PRIMARY KEY (source_no, task_id)
 );
 
 CREATE TABLE liens (
+    lien_no            BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     parcel_no          BIGINT NOT NULL,
-    position           INTEGER NOT NULL CHECK (position >= 0),
+    lien_key           TEXT COLLATE "C" NOT NULL, -- year and certificate, or case; else =source:position, which no other source shares
+    certificate_number TEXT,
+    certificate_year   INTEGER,
+    tax_year           INTEGER,
+    status             TEXT COLLATE "C",
+    holder_name        TEXT,
+    amount_cents       BIGINT,
+    sale_date          TEXT,
+    UNIQUE (parcel_no, lien_key)
+);
+
+-- A lien as one source shows it.
+CREATE TABLE lien_sources (
+    lien_no            BIGINT NOT NULL,
+    source_no          BIGINT NOT NULL,
+    position           INTEGER NOT NULL CHECK (position >= 0), -- in the source's record
     certificate_number TEXT,
     certificate_year   INTEGER,
     tax_year           INTEGER,
@@ -86,8 +118,52 @@ CREATE TABLE liens (
     amount_cents       BIGINT,
     sale_date          TEXT,
     json               TEXT NOT NULL,
-    PRIMARY KEY (parcel_no, position)
+    PRIMARY KEY (lien_no, source_no)
 );
+
+-- What a parcel is according to its sources: each field of the newest source that has a value for it.
+CREATE VIEW merged_parcels AS
+SELECT p.parcel_no,
+       (SELECT s.parcel_id FROM sources s WHERE s.parcel_no = p.parcel_no
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS parcel_id,
+       coalesce((SELECT s.owner FROM sources s WHERE s.parcel_no = p.parcel_no AND s.owner <> ''
+                 ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1), '') AS owner,
+       coalesce((SELECT s.situs FROM sources s WHERE s.parcel_no = p.parcel_no AND s.situs <> ''
+                 ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1), '') AS situs,
+       (SELECT s.delinquent FROM sources s WHERE s.parcel_no = p.parcel_no AND s.delinquent IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS delinquent,
+       (SELECT s.tax_due_cents FROM sources s WHERE s.parcel_no = p.parcel_no AND s.tax_due_cents IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS tax_due_cents,
+       (SELECT count(*) FROM liens l WHERE l.parcel_no = p.parcel_no) AS lien_count,
+       (SELECT max(s.scraped_at) FROM sources s WHERE s.parcel_no = p.parcel_no) AS scraped_at,
+       (SELECT max(s.received_at) FROM sources s WHERE s.parcel_no = p.parcel_no) AS received_at
+FROM parcels p;
+
+-- Likewise a lien: each field of the newest source that has a value for it.
+CREATE VIEW merged_liens AS
+SELECT l.lien_no, l.parcel_no,
+       (SELECT ls.certificate_number FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        WHERE ls.lien_no = l.lien_no AND ls.certificate_number IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS certificate_number,
+       (SELECT ls.certificate_year FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        WHERE ls.lien_no = l.lien_no AND ls.certificate_year IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS certificate_year,
+       (SELECT ls.tax_year FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        WHERE ls.lien_no = l.lien_no AND ls.tax_year IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS tax_year,
+       (SELECT ls.status FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        WHERE ls.lien_no = l.lien_no AND ls.status IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS status,
+       (SELECT ls.holder_name FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        WHERE ls.lien_no = l.lien_no AND ls.holder_name IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS holder_name,
+       (SELECT ls.amount_cents FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        WHERE ls.lien_no = l.lien_no AND ls.amount_cents IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS amount_cents,
+       (SELECT ls.sale_date FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        WHERE ls.lien_no = l.lien_no AND ls.sale_date IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS sale_date
+FROM liens l;
 
 CREATE TABLE workers (
     worker_id     TEXT COLLATE "C" PRIMARY KEY,
@@ -197,25 +273,28 @@ END
 $$;
 
 -- A batch in one round trip. Each statement in here sees what the others of its kind had committed when it got its
--- locks, which the parts of one statement would not. Rows are locked in one order: tasks, leases, parcels, results.
--- `e_` are the entries, sorted by parcel and task, one for each; `l_` are the liens of those that are their parcel's
--- newest of this batch (e_newest), by the entry's number.
+-- locks, which the parts of one statement would not. Rows are locked in one order: tasks, leases, parcels, and whoever
+-- has locked a parcel may change its sources, results and liens.
+-- `e_` are the entries, sorted by source and task, one for each; e_leading is the newest of its parcel and e_newest that
+-- of its source in this batch; `l_` are the liens of those that are newest, by the entry's number.
 CREATE FUNCTION store_results(
     worker TEXT, now_at TIMESTAMPTZ,
-    e_platform TEXT[], e_state TEXT[], e_county TEXT[], e_parcel TEXT[], e_task TEXT[], e_newest BOOLEAN[],
-    e_scraped TIMESTAMPTZ[], e_late BOOLEAN[], e_ms BIGINT[], e_key TEXT[], e_sha256 TEXT[], e_file TEXT[],
-    e_data TEXT[], e_owner TEXT[], e_situs TEXT[], e_delinquent BOOLEAN[], e_due BIGINT[], e_liens INTEGER[],
-    e_search TEXT[],
-    l_entry INTEGER[], l_position INTEGER[], l_number TEXT[], l_year INTEGER[], l_tax_year INTEGER[],
+    e_state TEXT[], e_county TEXT[], e_norm TEXT[], e_platform TEXT[], e_parcel TEXT[], e_task TEXT[],
+    e_leading BOOLEAN[], e_newest BOOLEAN[], e_scraped TIMESTAMPTZ[], e_late BOOLEAN[], e_ms BIGINT[], e_key TEXT[],
+    e_sha256 TEXT[], e_file TEXT[], e_data TEXT[], e_owner TEXT[], e_situs TEXT[], e_delinquent BOOLEAN[],
+    e_due BIGINT[], e_liens INTEGER[], e_search TEXT[],
+    l_entry INTEGER[], l_position INTEGER[], l_key TEXT[], l_number TEXT[], l_year INTEGER[], l_tax_year INTEGER[],
     l_status TEXT[], l_holder TEXT[], l_amount BIGINT[], l_sale_date TEXT[], l_json TEXT[]
 ) RETURNS TABLE (answer TEXT) LANGUAGE plpgsql
 SET enable_seqscan = off AS $$ -- by keys, also while the tables grow faster than their statistics
 DECLARE
+    e_parcel_no BIGINT[];
     e_no   BIGINT[];
     won_no BIGINT[];
     won_is_new BOOLEAN[];
     kept_no   BIGINT[];
     kept_task TEXT[];
+    merged_no BIGINT[];
 BEGIN
     UPDATE tasks t SET state = 'done', ended_at = now_at, error = NULL
     WHERE t.task_id = ANY (e_task) AND t.state <> 'done';
@@ -223,88 +302,142 @@ BEGIN
     UPDATE leases l SET ended_at = now_at, ended_as = CASE WHEN l.worker_id = worker THEN 'done' ELSE 'superseded' END
     WHERE l.task_id = ANY (e_task) AND l.ended_at IS NULL;
 
-    WITH upserted AS (
-        INSERT INTO parcels AS p (
-            platform, state, county, parcel_id, task_id, scraped_at, received_at, first_seen_at,
-            owner, situs, delinquent, tax_due_cents, lien_count, search
-        )
-        SELECT e.platform, e.state, e.county, e.parcel, e.task, e.scraped, now_at, now_at,
-               e.owner, e.situs, e.delinquent, e.due, e.liens, e.search
-        FROM unnest(e_platform, e_state, e_county, e_parcel, e_task, e_newest, e_scraped,
-                    e_owner, e_situs, e_delinquent, e_due, e_liens, e_search)
-             AS e (platform, state, county, parcel, task, newest, scraped,
-                   owner, situs, delinquent, due, liens, search)
-        WHERE e.newest
-        ON CONFLICT (platform, state, county, parcel_id) DO UPDATE
-        SET task_id = excluded.task_id, scraped_at = excluded.scraped_at, received_at = excluded.received_at,
-            owner = excluded.owner, situs = excluded.situs, delinquent = excluded.delinquent,
-            tax_due_cents = excluded.tax_due_cents, lien_count = excluded.lien_count, search = excluded.search
-        WHERE (excluded.scraped_at, excluded.task_id) > (p.scraped_at, p.task_id)
-        RETURNING p.parcel_no, p.xmax = 0 AS is_new -- a row that was there has been locked by the upsert
+    INSERT INTO parcels AS p (
+        state, county, parcel_norm, parcel_id, owner, situs, delinquent, tax_due_cents, lien_count, scraped_at,
+        received_at, first_seen_at
     )
-    SELECT array_agg(u.parcel_no), array_agg(u.is_new) INTO won_no, won_is_new FROM upserted u;
+    SELECT e.state, e.county, e.norm, e.parcel, e.owner, e.situs, e.delinquent, e.due, e.liens, e.scraped,
+           now_at, now_at
+    FROM unnest(e_state, e_county, e_norm, e_parcel, e_leading, e_scraped, e_owner, e_situs, e_delinquent, e_due,
+                e_liens)
+         AS e (state, county, norm, parcel, leads, scraped, owner, situs, delinquent, due, liens)
+    WHERE e.leads
+    ON CONFLICT (state, county, parcel_norm) DO UPDATE SET state = p.state WHERE FALSE; -- locks it, and changes nothing
 
     SELECT array_agg(
-        (SELECT p.parcel_no FROM parcels p
-         WHERE (p.platform, p.state, p.county, p.parcel_id) = (e.platform, e.state, e.county, e.parcel))
+        (SELECT p.parcel_no FROM parcels p WHERE (p.state, p.county, p.parcel_norm) = (e.state, e.county, e.norm))
+        ORDER BY e.place
+    ) INTO e_parcel_no
+    FROM unnest(e_state, e_county, e_norm) WITH ORDINALITY AS e (state, county, norm, place);
+
+    WITH upserted AS (
+        INSERT INTO sources AS s (
+            parcel_no, platform, parcel_id, task_id, scraped_at, received_at, first_seen_at, owner, situs, delinquent,
+            tax_due_cents, search
+        )
+        SELECT e.parcel_no, e.platform, e.parcel, e.task, e.scraped, now_at, now_at, e.owner, e.situs, e.delinquent,
+               e.due, e.search
+        FROM unnest(e_parcel_no, e_platform, e_parcel, e_task, e_newest, e_scraped, e_owner, e_situs, e_delinquent,
+                    e_due, e_search)
+             AS e (parcel_no, platform, parcel, task, newest, scraped, owner, situs, delinquent, due, search)
+        WHERE e.newest
+        ON CONFLICT (parcel_no, platform, parcel_id) DO UPDATE
+        SET task_id = excluded.task_id, scraped_at = excluded.scraped_at, received_at = excluded.received_at,
+            owner = excluded.owner, situs = excluded.situs, delinquent = excluded.delinquent,
+            tax_due_cents = excluded.tax_due_cents, search = excluded.search
+        WHERE (excluded.scraped_at, excluded.task_id) > (s.scraped_at, s.task_id)
+        RETURNING s.source_no, s.xmax = 0 AS is_new -- a row that was there has been locked by the upsert
+    )
+    SELECT array_agg(u.source_no), array_agg(u.is_new) INTO won_no, won_is_new FROM upserted u;
+
+    SELECT array_agg(
+        (SELECT s.source_no FROM sources s
+         WHERE (s.parcel_no, s.platform, s.parcel_id) = (e.parcel_no, e.platform, e.parcel))
         ORDER BY e.place
     ) INTO e_no
-    FROM unnest(e_platform, e_state, e_county, e_parcel) WITH ORDINALITY AS e (platform, state, county, parcel, place);
+    FROM unnest(e_parcel_no, e_platform, e_parcel) WITH ORDINALITY AS e (parcel_no, platform, parcel, place);
 
     WITH upserted AS (
         INSERT INTO results AS r (
-            parcel_no, task_id, worker_id, scraped_at, received_at, late, parse_duration_ms, idempotency_key,
+            source_no, task_id, worker_id, scraped_at, received_at, late, parse_duration_ms, idempotency_key,
             raw_sha256, raw_file, data
         )
         SELECT e.no, e.task, worker, e.scraped, now_at, e.late, e.ms, e.key, e.sha256, e.file, e.data
         FROM unnest(e_no, e_task, e_scraped, e_late, e_ms, e_key, e_sha256, e_file, e_data)
              AS e (no, task, scraped, late, ms, key, sha256, file, data)
-        ON CONFLICT (parcel_no, task_id) DO UPDATE
+        ON CONFLICT (source_no, task_id) DO UPDATE
         SET worker_id = excluded.worker_id, scraped_at = excluded.scraped_at, received_at = excluded.received_at,
             late = excluded.late, parse_duration_ms = excluded.parse_duration_ms,
             idempotency_key = excluded.idempotency_key, raw_sha256 = excluded.raw_sha256,
             raw_file = excluded.raw_file, data = excluded.data
         WHERE excluded.scraped_at > r.scraped_at
            OR (excluded.scraped_at = r.scraped_at AND excluded.idempotency_key <> r.idempotency_key)
-        RETURNING r.parcel_no, r.task_id
+        RETURNING r.source_no, r.task_id
     )
-    SELECT array_agg(u.parcel_no), array_agg(u.task_id) INTO kept_no, kept_task FROM upserted u;
+    SELECT array_agg(u.source_no), array_agg(u.task_id) INTO kept_no, kept_task FROM upserted u;
 
-    -- A page that was read again: its parcel is of the same task and moment still, and locked since the upsert above.
+    -- A page that was read again: its source is of the same task and moment still.
     IF cardinality(kept_no) > coalesce(cardinality(won_no), 0) THEN
         WITH again AS (
-            UPDATE parcels p
+            UPDATE sources s
             SET received_at = now_at, owner = e.owner, situs = e.situs, delinquent = e.delinquent,
-                tax_due_cents = e.due, lien_count = e.liens, search = e.search
-            FROM unnest(e_no, e_task, e_newest, e_scraped, e_owner, e_situs, e_delinquent, e_due, e_liens, e_search)
-                 AS e (no, task, newest, scraped, owner, situs, delinquent, due, liens, search)
+                tax_due_cents = e.due, search = e.search
+            FROM unnest(e_no, e_task, e_newest, e_scraped, e_owner, e_situs, e_delinquent, e_due, e_search)
+                 AS e (no, task, newest, scraped, owner, situs, delinquent, due, search)
             JOIN unnest(kept_no, kept_task) AS k (no, task) ON k.no = e.no AND k.task = e.task
-            WHERE e.newest AND p.parcel_no = e.no AND p.task_id = e.task AND p.scraped_at = e.scraped
+            WHERE e.newest AND s.source_no = e.no AND s.task_id = e.task AND s.scraped_at = e.scraped
               AND (won_no IS NULL OR e.no <> ALL (won_no))
-            RETURNING p.parcel_no
+            RETURNING s.source_no
         )
-        SELECT won_no || array_agg(a.parcel_no), won_is_new || array_agg(FALSE) INTO won_no, won_is_new FROM again a;
+        SELECT won_no || array_agg(a.source_no), won_is_new || array_agg(FALSE) INTO won_no, won_is_new FROM again a;
     END IF;
 
-    IF won_no IS NOT NULL THEN
-        IF cardinality(l_entry) > 0 THEN
-            INSERT INTO liens (
-                parcel_no, position, certificate_number, certificate_year, tax_year, status, holder_name,
-                amount_cents, sale_date, json
-            )
-            SELECT e_no[l.entry], l.position, l.number, l.year, l.tax_year, l.status, l.holder,
-                   l.amount, l.sale_date, l.json
-            FROM unnest(l_entry, l_position, l_number, l_year, l_tax_year, l_status, l_holder, l_amount,
-                        l_sale_date, l_json)
-                 AS l (entry, position, number, year, tax_year, status, holder, amount, sale_date, json)
-            WHERE e_no[l.entry] = ANY (won_no)
-            ON CONFLICT (parcel_no, position) DO UPDATE
-            SET certificate_number = excluded.certificate_number, certificate_year = excluded.certificate_year,
-                tax_year = excluded.tax_year, status = excluded.status, holder_name = excluded.holder_name,
-                amount_cents = excluded.amount_cents, sale_date = excluded.sale_date, json = excluded.json;
-        END IF;
-        DELETE FROM liens l USING parcels p
-        WHERE p.parcel_no = ANY (won_no) AND l.parcel_no = p.parcel_no AND l.position >= p.lien_count;
+    -- A new parcel with one source has been written as that source shows it. All others are merged.
+    SELECT array_agg(DISTINCT s.parcel_no) INTO merged_no
+    FROM unnest(won_no, won_is_new) AS w (no, is_new) JOIN sources s ON s.source_no = w.no
+    WHERE NOT w.is_new OR EXISTS (
+        SELECT 1 FROM sources other WHERE other.parcel_no = s.parcel_no AND other.source_no <> s.source_no
+    );
+
+    IF merged_no IS NOT NULL THEN
+        DELETE FROM lien_sources ls USING liens l
+        WHERE l.parcel_no = ANY (merged_no) AND ls.lien_no = l.lien_no AND ls.source_no = ANY (won_no);
+    END IF;
+
+    IF cardinality(l_entry) > 0 AND won_no IS NOT NULL THEN
+        SELECT array_agg(coalesce(l.key, '=' || e_no[l.entry] || ':' || lpad(l.position::text, 3, '0')) ORDER BY l.place)
+        INTO l_key
+        FROM unnest(l_entry, l_position, l_key) WITH ORDINALITY AS l (entry, position, key, place);
+
+        INSERT INTO liens (
+            parcel_no, lien_key, certificate_number, certificate_year, tax_year, status, holder_name, amount_cents,
+            sale_date
+        )
+        SELECT e_parcel_no[l.entry], l.key, l.number, l.year, l.tax_year, l.status, l.holder, l.amount, l.sale_date
+        FROM unnest(l_entry, l_key, l_number, l_year, l_tax_year, l_status, l_holder, l_amount, l_sale_date)
+             AS l (entry, key, number, year, tax_year, status, holder, amount, sale_date)
+        WHERE e_no[l.entry] = ANY (won_no)
+        ON CONFLICT (parcel_no, lien_key) DO NOTHING;
+
+        INSERT INTO lien_sources (
+            lien_no, source_no, position, certificate_number, certificate_year, tax_year, status, holder_name,
+            amount_cents, sale_date, json
+        )
+        SELECT (SELECT known.lien_no FROM liens known
+                WHERE known.parcel_no = e_parcel_no[l.entry] AND known.lien_key = l.key),
+               e_no[l.entry], l.position, l.number, l.year, l.tax_year, l.status, l.holder, l.amount, l.sale_date,
+               l.json
+        FROM unnest(l_entry, l_position, l_key, l_number, l_year, l_tax_year, l_status, l_holder, l_amount,
+                    l_sale_date, l_json)
+             AS l (entry, position, key, number, year, tax_year, status, holder, amount, sale_date, json)
+        WHERE e_no[l.entry] = ANY (won_no);
+    END IF;
+
+    IF merged_no IS NOT NULL THEN
+        DELETE FROM liens l
+        WHERE l.parcel_no = ANY (merged_no)
+          AND NOT EXISTS (SELECT 1 FROM lien_sources ls WHERE ls.lien_no = l.lien_no);
+
+        UPDATE liens l
+        SET certificate_number = m.certificate_number, certificate_year = m.certificate_year, tax_year = m.tax_year,
+            status = m.status, holder_name = m.holder_name, amount_cents = m.amount_cents, sale_date = m.sale_date
+        FROM merged_liens m WHERE m.lien_no = l.lien_no AND l.parcel_no = ANY (merged_no);
+
+        UPDATE parcels p
+        SET parcel_id = m.parcel_id, owner = m.owner, situs = m.situs, delinquent = m.delinquent,
+            tax_due_cents = m.tax_due_cents, lien_count = m.lien_count, scraped_at = m.scraped_at,
+            received_at = m.received_at
+        FROM merged_parcels m WHERE m.parcel_no = p.parcel_no AND p.parcel_no = ANY (merged_no);
     END IF;
 
     RETURN QUERY

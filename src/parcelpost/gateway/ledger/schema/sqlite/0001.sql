@@ -39,9 +39,29 @@ CREATE INDEX leases_expiring ON leases (expires_at) WHERE ended_at IS NULL;
 
 CREATE TABLE parcels (
     parcel_no     INTEGER PRIMARY KEY,
-    platform      TEXT NOT NULL,
     state         TEXT NOT NULL,
     county        TEXT NOT NULL,
+    parcel_norm   TEXT NOT NULL, -- the number's letters and digits; without a number: =platform:case
+    parcel_id     TEXT NOT NULL, -- as its newest source writes it; what follows is merged from all its sources
+    owner         TEXT NOT NULL,
+    situs         TEXT NOT NULL,
+    delinquent    INTEGER CHECK (delinquent IN (0, 1)),
+    tax_due_cents INTEGER,
+    lien_count    INTEGER NOT NULL CHECK (lien_count >= 0),
+    scraped_at    TEXT NOT NULL,
+    received_at   TEXT NOT NULL,
+    first_seen_at TEXT NOT NULL,
+    UNIQUE (state, county, parcel_norm)
+) STRICT;
+
+CREATE INDEX parcels_latest ON parcels (received_at);
+CREATE INDEX parcels_with_liens ON parcels (received_at) WHERE lien_count > 0; -- the latest liens, however few parcels have any
+
+-- A parcel as one platform shows it.
+CREATE TABLE sources (
+    source_no     INTEGER PRIMARY KEY,
+    parcel_no     INTEGER NOT NULL REFERENCES parcels (parcel_no),
+    platform      TEXT NOT NULL,
     parcel_id     TEXT NOT NULL,
     task_id       TEXT NOT NULL, -- of its newest scrape, as all that follows
     scraped_at    TEXT NOT NULL,
@@ -51,17 +71,13 @@ CREATE TABLE parcels (
     situs         TEXT NOT NULL,
     delinquent    INTEGER CHECK (delinquent IN (0, 1)),
     tax_due_cents INTEGER,
-    lien_count    INTEGER NOT NULL CHECK (lien_count >= 0),
     search        TEXT NOT NULL, -- number, owner and address, a line each, in lower case
-    UNIQUE (platform, state, county, parcel_id)
+    UNIQUE (parcel_no, platform, parcel_id)
 ) STRICT;
-
-CREATE INDEX parcels_latest ON parcels (received_at);
-CREATE INDEX parcels_with_liens ON parcels (received_at) WHERE lien_count > 0; -- the latest liens, however few parcels have any
 
 CREATE TABLE results (
     result_no         INTEGER PRIMARY KEY,
-    parcel_no         INTEGER NOT NULL REFERENCES parcels (parcel_no),
+    source_no         INTEGER NOT NULL REFERENCES sources (source_no),
     task_id           TEXT NOT NULL, -- perhaps of a task that is not known here
     worker_id         TEXT NOT NULL,
     scraped_at        TEXT NOT NULL,
@@ -72,13 +88,28 @@ CREATE TABLE results (
     raw_sha256        TEXT,
     raw_file          TEXT,
     data              TEXT NOT NULL, -- JSON, as sent
-    UNIQUE (parcel_no, task_id)
+    UNIQUE (source_no, task_id)
 ) STRICT;
 
 CREATE TABLE liens (
     lien_no            INTEGER PRIMARY KEY,
     parcel_no          INTEGER NOT NULL REFERENCES parcels (parcel_no),
-    position           INTEGER NOT NULL CHECK (position >= 0),
+    lien_key           TEXT NOT NULL, -- year and certificate, or case; else =source:position, which no other source shares
+    certificate_number TEXT,
+    certificate_year   INTEGER,
+    tax_year           INTEGER,
+    status             TEXT,
+    holder_name        TEXT,
+    amount_cents       INTEGER,
+    sale_date          TEXT,
+    UNIQUE (parcel_no, lien_key)
+) STRICT;
+
+-- A lien as one source shows it.
+CREATE TABLE lien_sources (
+    lien_no            INTEGER NOT NULL REFERENCES liens (lien_no),
+    source_no          INTEGER NOT NULL REFERENCES sources (source_no),
+    position           INTEGER NOT NULL CHECK (position >= 0), -- in the source's record
     certificate_number TEXT,
     certificate_year   INTEGER,
     tax_year           INTEGER,
@@ -87,8 +118,52 @@ CREATE TABLE liens (
     amount_cents       INTEGER,
     sale_date          TEXT,
     json               TEXT NOT NULL,
-    UNIQUE (parcel_no, position)
-) STRICT;
+    PRIMARY KEY (lien_no, source_no)
+) STRICT, WITHOUT ROWID;
+
+-- What a parcel is according to its sources: each field of the newest source that has a value for it.
+CREATE VIEW merged_parcels AS
+SELECT p.parcel_no,
+       (SELECT s.parcel_id FROM sources s WHERE s.parcel_no = p.parcel_no
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS parcel_id,
+       coalesce((SELECT s.owner FROM sources s WHERE s.parcel_no = p.parcel_no AND s.owner <> ''
+                 ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1), '') AS owner,
+       coalesce((SELECT s.situs FROM sources s WHERE s.parcel_no = p.parcel_no AND s.situs <> ''
+                 ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1), '') AS situs,
+       (SELECT s.delinquent FROM sources s WHERE s.parcel_no = p.parcel_no AND s.delinquent IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS delinquent,
+       (SELECT s.tax_due_cents FROM sources s WHERE s.parcel_no = p.parcel_no AND s.tax_due_cents IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS tax_due_cents,
+       (SELECT count(*) FROM liens l WHERE l.parcel_no = p.parcel_no) AS lien_count,
+       (SELECT max(s.scraped_at) FROM sources s WHERE s.parcel_no = p.parcel_no) AS scraped_at,
+       (SELECT max(s.received_at) FROM sources s WHERE s.parcel_no = p.parcel_no) AS received_at
+FROM parcels p;
+
+-- Likewise a lien: each field of the newest source that has a value for it.
+CREATE VIEW merged_liens AS
+SELECT l.lien_no, l.parcel_no,
+       (SELECT ls.certificate_number FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        WHERE ls.lien_no = l.lien_no AND ls.certificate_number IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS certificate_number,
+       (SELECT ls.certificate_year FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        WHERE ls.lien_no = l.lien_no AND ls.certificate_year IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS certificate_year,
+       (SELECT ls.tax_year FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        WHERE ls.lien_no = l.lien_no AND ls.tax_year IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS tax_year,
+       (SELECT ls.status FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        WHERE ls.lien_no = l.lien_no AND ls.status IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS status,
+       (SELECT ls.holder_name FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        WHERE ls.lien_no = l.lien_no AND ls.holder_name IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS holder_name,
+       (SELECT ls.amount_cents FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        WHERE ls.lien_no = l.lien_no AND ls.amount_cents IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS amount_cents,
+       (SELECT ls.sale_date FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        WHERE ls.lien_no = l.lien_no AND ls.sale_date IS NOT NULL
+        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS sale_date
+FROM liens l;
 
 CREATE TABLE workers (
     worker_id     TEXT PRIMARY KEY,

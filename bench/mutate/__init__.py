@@ -1,0 +1,1 @@
+"""Mutated pages: whether a parser notices what it can no longer read."""

@@ -1,0 +1,425 @@
+"""Mutations of JSON responses and CSV files. Each returns the mutated page, or None if it does not apply."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from io import StringIO
+from random import Random
+from typing import Any
+
+_RENAMED = "zorblatt"
+Container = dict[str, Any] | list[Any]
+Place = tuple[Container, Any]
+"""A container, and a key or an index in it."""
+
+
+def _places(value: Any) -> Iterator[Place]:
+    keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in list(keys):
+        yield value, key
+        yield from _places(value[key])
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    inside = [around[key] for around, key in _places(value)]
+    return [one for one in (value, *inside) if isinstance(one, dict) and one]
+
+
+def _lists(value: Any) -> list[Place]:
+    return [(around, key) for around, key in _places(value) if isinstance(around[key], list) and around[key]]
+
+
+class Response:
+    """A decoded response, with the choice of its parts: mostly those with a text of the record."""
+
+    def __init__(self, body: bytes, texts: Sequence[str], chance: Random) -> None:
+        self.value: Any = json.loads(body)
+        self.chance = chance
+        self._texts = {text.replace(",", "") for text in texts}
+
+    def pick(self, places: Sequence[Place]) -> Place | None:
+        if not places:
+            return None
+        relevant = [place for place in places if self._is_relevant(place[0][place[1]])]
+        return self.chance.choice(relevant if relevant and self.chance.random() < 0.8 else places)
+
+    def _is_relevant(self, value: Any) -> bool:
+        if isinstance(value, dict | list):
+            inside = value.values() if isinstance(value, dict) else value
+            return any(self._is_relevant(one) for one in inside)
+        return str(value).strip() in self._texts
+
+    def scalars(self) -> list[Place]:
+        return [(around, key) for around, key in _places(self.value) if not isinstance(around[key], dict | list | None)]
+
+    def named(self) -> list[Place]:
+        return [(around, key) for around, key in _places(self.value) if isinstance(around, dict)]
+
+    def items(self) -> list[Place]:
+        return [(around, key) for around, key in _places(self.value) if isinstance(around, list)]
+
+    def changed(self, place: Place | None, change: Callable[[Container, Any], None]) -> bytes | None:
+        if place is None:
+            return None
+        change(*place)
+        return self.bytes()
+
+    def bytes(self) -> bytes:
+        return json.dumps(self.value).encode()
+
+
+def cut(body: bytes, response: Response) -> bytes | None:
+    return body[: int(len(body) * response.chance.uniform(0.05, 0.98))]
+
+
+def cut_and_closed(body: bytes, response: Response) -> bytes | None:
+    """As some clients repair a response: what is open is closed."""
+    text = body[: int(len(body) * response.chance.uniform(0.05, 0.98))].decode(errors="ignore")
+    for end in range(len(text), 0, -1):
+        try:
+            return json.dumps(json.loads(text[:end].rstrip().rstrip(",") + _closing(text[:end]))).encode()
+        except ValueError:
+            continue
+    return None
+
+
+def _closing(text: str) -> str:
+    is_text, is_escaped, opened = False, False, []
+    for sign in text:
+        if is_escaped:
+            is_escaped = False
+        elif sign == "\\":
+            is_escaped = is_text
+        elif sign == '"':
+            is_text = not is_text
+        elif not is_text and sign in "{[":
+            opened.append("}" if sign == "{" else "]")
+        elif not is_text and sign in "}]" and opened:
+            opened.pop()
+    return ('"' if is_text else "") + "".join(reversed(opened))
+
+
+def key_dropped(body: bytes, response: Response) -> bytes | None:
+    return response.changed(response.pick(response.named()), lambda around, key: around.pop(key))
+
+
+def key_renamed(body: bytes, response: Response) -> bytes | None:
+    def rename(around: Any, key: str) -> None:
+        around[_RENAMED] = around.pop(key)
+
+    return response.changed(response.pick(response.named()), rename)
+
+
+def keys_renamed(body: bytes, response: Response) -> bytes | None:
+    """One name, wherever it occurs."""
+    place = response.pick(response.named())
+    if place is None:
+        return None
+    for one in _objects(response.value):
+        if place[1] in one:
+            one[_RENAMED] = one.pop(place[1])
+    return response.bytes()
+
+
+def keys_in_other_case(body: bytes, response: Response) -> bytes | None:
+    for one in _objects(response.value):
+        for key in list(one):
+            one[key.swapcase()] = one.pop(key)
+    return response.bytes()
+
+
+def _set(value: Any) -> Callable[[Any, Any], None]:
+    def change(around: Any, key: Any) -> None:
+        around[key] = value
+
+    return change
+
+
+def value_null(body: bytes, response: Response) -> bytes | None:
+    return response.changed(response.pick(response.scalars()), _set(None))
+
+
+def value_emptied(body: bytes, response: Response) -> bytes | None:
+    return response.changed(response.pick(response.scalars()), _set(""))
+
+
+def value_not_available(body: bytes, response: Response) -> bytes | None:
+    return response.changed(response.pick(response.scalars()), _set("N/A"))
+
+
+def value_masked(body: bytes, response: Response) -> bytes | None:
+    return response.changed(response.pick(response.scalars()), _set("*****"))
+
+
+def value_is_loading(body: bytes, response: Response) -> bytes | None:
+    return response.changed(response.pick(response.scalars()), _set("Loading..."))
+
+
+def value_is_object(body: bytes, response: Response) -> bytes | None:
+    def wrap(around: Any, key: Any) -> None:
+        around[key] = {"value": around[key]}
+
+    return response.changed(response.pick(response.scalars()), wrap)
+
+
+def numbers_are_texts(body: bytes, response: Response) -> bytes | None:
+    for around, key in response.scalars():
+        if isinstance(around[key], int | float) and not isinstance(around[key], bool):
+            around[key] = str(around[key])
+    return response.bytes()
+
+
+def item_dropped(body: bytes, response: Response) -> bytes | None:
+    return response.changed(response.pick(response.items()), lambda around, key: around.pop(key))
+
+
+def item_null(body: bytes, response: Response) -> bytes | None:
+    return response.changed(response.pick(response.items()), _set(None))
+
+
+def item_emptied(body: bytes, response: Response) -> bytes | None:
+    return response.changed(response.pick(response.items()), _set({}))
+
+
+def item_is_list(body: bytes, response: Response) -> bytes | None:
+    def wrap(around: Any, key: Any) -> None:
+        around[key] = [around[key]]
+
+    return response.changed(response.pick(response.items()), wrap)
+
+
+def list_emptied(body: bytes, response: Response) -> bytes | None:
+    return response.changed(response.pick(_lists(response.value)), _set([]))
+
+
+def list_null(body: bytes, response: Response) -> bytes | None:
+    return response.changed(response.pick(_lists(response.value)), _set(None))
+
+
+def list_is_object(body: bytes, response: Response) -> bytes | None:
+    def wrap(around: Any, key: Any) -> None:
+        around[key] = {"items": around[key]}
+
+    return response.changed(response.pick(_lists(response.value)), wrap)
+
+
+def list_reversed(body: bytes, response: Response) -> bytes | None:
+    return response.changed(response.pick(_lists(response.value)), lambda around, key: around[key].reverse())
+
+
+def object_is_list(body: bytes, response: Response) -> bytes | None:
+    places = [(around, key) for around, key in response.named() if isinstance(around[key], dict) and around[key]]
+
+    def wrap(around: Any, key: Any) -> None:
+        around[key] = [around[key]]
+
+    return response.changed(response.pick(places), wrap)
+
+
+def object_emptied(body: bytes, response: Response) -> bytes | None:
+    places = [(around, key) for around, key in response.named() if isinstance(around[key], dict) and around[key]]
+    return response.changed(response.pick(places), _set({}))
+
+
+def wrapped(body: bytes, response: Response) -> bytes | None:
+    return json.dumps({"data": response.value}).encode()
+
+
+def keys_added(body: bytes, response: Response) -> bytes | None:
+    for one in _objects(response.value):
+        one["surveyor"] = "A. Nonymous"
+        one["surveyed"] = 1_234
+    return response.bytes()
+
+
+def keys_reversed(body: bytes, response: Response) -> bytes | None:
+    for one in _objects(response.value):
+        for key in list(one)[::-1]:
+            one[key] = one.pop(key)
+    return response.bytes()
+
+
+def look_alike_added(body: bytes, response: Response) -> bytes | None:
+    """The same list of another parcel under another name."""
+    place = response.pick(_lists(response.value))
+    if place is None or not isinstance(place[0], dict):
+        return None
+    text = json.dumps(place[0][place[1]])
+    other = "".join(str(response.chance.randrange(1, 10)) if sign.isdigit() else sign for sign in text)
+    place[0]["neighboring" + str(place[1])] = json.loads(other)
+    return response.bytes()
+
+
+JsonMutation = Callable[[bytes, Response], bytes | None]
+JSON: Sequence[JsonMutation] = (
+    *(cut, cut_and_closed, key_dropped, key_renamed, keys_renamed, keys_in_other_case, value_null, value_emptied),
+    *(value_not_available, value_masked, value_is_loading, value_is_object, numbers_are_texts, item_dropped, item_null),
+    *(item_emptied, item_is_list, list_emptied, list_null, list_is_object, list_reversed, object_is_list),
+    *(object_emptied, wrapped, keys_added, keys_reversed, look_alike_added),
+)
+
+
+# CSV files.
+
+
+class Sheet:
+    def __init__(self, body: bytes, texts: Sequence[str], chance: Random) -> None:
+        self.rows = list(csv.reader(StringIO(body.decode("utf-8-sig"), newline="")))
+        self.chance = chance
+
+    def bytes(self, delimiter: str = ",", line_end: str = "\r\n") -> bytes:
+        file = StringIO(newline="")
+        csv.writer(file, delimiter=delimiter, lineterminator=line_end).writerows(self.rows)
+        return file.getvalue().encode()
+
+    def row(self) -> int:
+        return self.chance.randrange(1, len(self.rows))
+
+    def column(self) -> int:
+        return self.chance.randrange(len(self.rows[0]))
+
+
+def sheet_cut(body: bytes, sheet: Sheet) -> bytes | None:
+    """Between two cells: a number that is cut off is another number."""
+    return body[: body.rfind(b",", 0, int(len(body) * sheet.chance.uniform(0.05, 0.98)))]
+
+
+def sheet_cut_and_ended(body: bytes, sheet: Sheet) -> bytes | None:
+    return body[: body.rfind(b",", 0, int(len(body) * sheet.chance.uniform(0.05, 0.98)))] + b"\n"
+
+
+def heading_renamed(body: bytes, sheet: Sheet) -> bytes | None:
+    sheet.rows[0][sheet.column()] = _RENAMED
+    return sheet.bytes()
+
+
+def heading_emptied(body: bytes, sheet: Sheet) -> bytes | None:
+    sheet.rows[0][sheet.column()] = ""
+    return sheet.bytes()
+
+
+def headings_dropped(body: bytes, sheet: Sheet) -> bytes | None:
+    del sheet.rows[0]
+    return sheet.bytes()
+
+
+def headings_in_words(body: bytes, sheet: Sheet) -> bytes | None:
+    sheet.rows[0] = [name.replace("_", " ").title() for name in sheet.rows[0]]
+    return sheet.bytes()
+
+
+def headings_repeated(body: bytes, sheet: Sheet) -> bytes | None:
+    sheet.rows.insert(sheet.row(), list(sheet.rows[0]))
+    return sheet.bytes()
+
+
+def column_dropped(body: bytes, sheet: Sheet) -> bytes | None:
+    at = sheet.column()
+    for row in sheet.rows:
+        del row[at : at + 1]
+    return sheet.bytes()
+
+
+def column_added(body: bytes, sheet: Sheet) -> bytes | None:
+    at = sheet.column()
+    for number, row in enumerate(sheet.rows):
+        row.insert(at, "surveyor" if number == 0 else str(sheet.chance.randrange(1000)))
+    return sheet.bytes()
+
+
+def columns_swapped(body: bytes, sheet: Sheet) -> bytes | None:
+    first, second = sheet.column(), sheet.column()
+    for row in sheet.rows:
+        if max(first, second) < len(row):
+            row[first], row[second] = row[second], row[first]
+    return sheet.bytes()
+
+
+def cell_dropped(body: bytes, sheet: Sheet) -> bytes | None:
+    row = sheet.rows[sheet.row()]
+    del row[sheet.chance.randrange(len(row))]
+    return sheet.bytes()
+
+
+def cell_added(body: bytes, sheet: Sheet) -> bytes | None:
+    row = sheet.rows[sheet.row()]
+    row.insert(sheet.chance.randrange(len(row)), sheet.chance.choice(("", "7", "01/01/99", "X")))
+    return sheet.bytes()
+
+
+def cell_emptied(body: bytes, sheet: Sheet) -> bytes | None:
+    sheet.rows[sheet.row()][sheet.column()] = ""
+    return sheet.bytes()
+
+
+def cell_masked(body: bytes, sheet: Sheet) -> bytes | None:
+    sheet.rows[sheet.row()][sheet.column()] = "*****"
+    return sheet.bytes()
+
+
+def cell_is_error(body: bytes, sheet: Sheet) -> bytes | None:
+    sheet.rows[sheet.row()][sheet.column()] = "#REF!"
+    return sheet.bytes()
+
+
+def row_emptied(body: bytes, sheet: Sheet) -> bytes | None:
+    at = sheet.row()
+    sheet.rows[at] = [""] * len(sheet.rows[at])
+    return sheet.bytes()
+
+
+def row_dropped(body: bytes, sheet: Sheet) -> bytes | None:
+    del sheet.rows[sheet.row()]
+    return sheet.bytes()
+
+
+def rows_reversed(body: bytes, sheet: Sheet) -> bytes | None:
+    sheet.rows[1:] = sheet.rows[:0:-1]
+    return sheet.bytes()
+
+
+def blank_lines(body: bytes, sheet: Sheet) -> bytes | None:
+    sheet.rows.insert(sheet.row(), [])
+    return sheet.bytes()
+
+
+def title_added(body: bytes, sheet: Sheet) -> bytes | None:
+    sheet.rows[:0] = [["Register of tax liens"], ["as of 1/1/2024"], []]
+    return sheet.bytes()
+
+
+def totals_added(body: bytes, sheet: Sheet) -> bytes | None:
+    sheet.rows.append(["Total", *["" for _ in sheet.rows[0][2:]], "123456.78"])
+    return sheet.bytes()
+
+
+def semicolons(body: bytes, sheet: Sheet) -> bytes | None:
+    return sheet.bytes(";")
+
+
+def tabs(body: bytes, sheet: Sheet) -> bytes | None:
+    return sheet.bytes("\t", "\n")
+
+
+def quote_added(body: bytes, sheet: Sheet) -> bytes | None:
+    places = [at for at, sign in enumerate(body) if sign == ord(",")]
+    at = sheet.chance.choice(places) + 1
+    return body[:at] + b'"' + body[at:]
+
+
+def second_table(body: bytes, sheet: Sheet) -> bytes | None:
+    """Another table below, with the same number of columns and other headings."""
+    sheet.rows += [[], [f"{_RENAMED} {at}" for at, _ in enumerate(sheet.rows[0])]]
+    sheet.rows += [[str(sheet.chance.randrange(9999)) for _ in sheet.rows[0]] for _ in range(3)]
+    return sheet.bytes()
+
+
+CsvMutation = Callable[[bytes, Sheet], bytes | None]
+CSV: Sequence[CsvMutation] = (
+    *(sheet_cut, sheet_cut_and_ended, heading_renamed, heading_emptied, headings_dropped, headings_in_words),
+    *(headings_repeated, column_dropped, column_added, columns_swapped, cell_dropped, cell_added, cell_emptied),
+    *(cell_masked, cell_is_error, row_emptied, row_dropped, rows_reversed, blank_lines, title_added, totals_added),
+    *(semicolons, tabs, quote_added, second_table),
+)

@@ -1,0 +1,461 @@
+"""Renders pages for attempts at tasks: leases a browser page, loads it within limits, and returns it at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, assert_never
+
+import httpx2
+import msgspec
+from msgspec import Struct
+
+from parcelpost.clock import Clock
+from parcelpost.errors import StoreError
+from parcelpost.model import Page, Task
+from parcelpost.scrapers.browser.browser import LeasedPage, playwright_error
+from parcelpost.scrapers.browser.page_watch import Navigation, PageLog, PageWatch
+from parcelpost.scrapers.browser.pool import BrowserPool
+from parcelpost.scrapers.browser.profiles import CookieJars, StorageState, load_profile, unusable_profile
+from parcelpost.scrapers.browser.proxy import GuardProxy, ProxyLease
+from parcelpost.scrapers.browser.steps import Choose, Click, Fill, Step, WaitFor
+from parcelpost.scrapers.fetch.errors import (
+    FAILURES,
+    BrowserCrashed,
+    CannotFetch,
+    RetryLater,
+    SiteBlocked,
+    find_challenge,
+)
+from parcelpost.scrapers.fetch.exchange import FetchOptions, Response
+from parcelpost.scrapers.fetch.guard import Guard
+from parcelpost.settings.schema import BrowserSettings
+
+if TYPE_CHECKING:
+    from playwright.async_api import Frame
+    from playwright.async_api import Page as BrowserPage
+
+
+HTML = "text/html; charset=utf-8"
+_POLL_SECONDS = 0.05
+_SETTLE_SECONDS = 0.5
+_READ_SECONDS = 10.0
+_MIN_READ_SECONDS = 1.0
+_STEP_SECONDS = 15.0
+_RETRY_SECONDS = 0.5
+_ARTIFACT_SECONDS = 5.0
+_MAX_FRAMES = 20
+_LENGTH = "document.documentElement ? document.documentElement.outerHTML.length : 0"
+_TEXT_LENGTH = "document.body ? document.body.innerText.length : 0"
+_SUPERSEDED = ("interrupted by another navigation", "ERR_ABORTED", "frame was detached")
+
+
+class ArtifactSink(Protocol):
+    async def put(self, task_id: str, screenshot: bytes | None, log: str) -> object: ...
+
+
+class RenderContext(Struct, frozen=True, kw_only=True):
+    """What pages are rendered with."""
+
+    pool: BrowserPool
+    settings: BrowserSettings = BrowserSettings()
+    profiles: Path | None = None
+    """The folder of saved profiles; None: there is none."""
+    artifacts: ArtifactSink | None = None
+    """Where screenshots and logs of failed attempts are stored; None: nowhere."""
+    lease_seconds: float = 5.0
+    """How long an attempt waits for a page before its task is put back."""
+    quiet_seconds: float = 5.0
+    """A page that loads nothing for this long is complete."""
+    idle_seconds: float = 30.0
+    """After which a page is taken back from an attempt that does nothing with it."""
+
+
+class RenderRequest(Struct, frozen=True, kw_only=True):
+    """A page, and when it is complete."""
+
+    url: httpx2.URL
+    until: str = ""
+    """CSS selector of what a complete page holds, itself or in a frame of the same site."""
+    steps: tuple[Step, ...] = ()
+    profile: str = ""
+    keep_cookies: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its key in the cache, which is not that of the page as the site sends it."""
+        rest = msgspec.json.encode((self.until, self.steps, self.profile))
+        return f"{self.url}#rendered-{hashlib.sha256(rest).hexdigest()[:16]}"
+
+
+class RenderedPage(Struct, frozen=True, kw_only=True):
+    response: Response
+    documents: Sequence[httpx2.URL]
+    """All documents of the page's main frame; the last one was read."""
+    remark: str = ""
+    """Why it may be incomplete."""
+
+
+class PageLease:
+    """An attempt's page, from its lease to its return. A task of its own holds it, as the attempt may be cancelled, or
+    hang."""
+
+    def __init__(self, task_id: str, profile: str, state: StorageState, context: RenderContext, clock: Clock) -> None:
+        self._task_id = task_id
+        self._profile = profile
+        self._state = state
+        self._context = context
+        self._clock = clock
+        self._ended = asyncio.Event()
+        self._failed = True
+        self._users = 0
+        self._used_at = clock.monotonic()
+        self.log = PageLog()
+        self.log.secrets += [str(cookie.get("value", "")) for cookie in state.get("cookies", ())]
+        self.leased: LeasedPage
+        self.proxy: ProxyLease
+        self.watch: PageWatch
+
+    @property
+    def is_over(self) -> bool:
+        return self._ended.is_set()
+
+    async def open(self, proxy: GuardProxy, agent: str, holders: set[asyncio.Task[None]]) -> None:
+        """`holders`: whoever owns it awaits them at the end. Raises BrowserUnavailable, BrowserCrashed and HostBusy."""
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._holder = asyncio.create_task(self._hold(proxy, agent, opened))
+        holders.add(self._holder)
+        self._holder.add_done_callback(holders.discard)
+        self._holder.add_done_callback(lambda task: task.cancelled() or task.exception())
+        try:
+            await asyncio.wait({self._holder, opened}, return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            self._holder.cancel()
+            raise
+        if not opened.done():
+            self._holder.result()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            self._used_at = self._clock.monotonic()
+
+    async def end(self, *, failed: bool) -> None:
+        """Returns the page; of a failed attempt, its artifacts are stored then."""
+        self._failed = failed
+        self._ended.set()
+        if failed:
+            await asyncio.wait([self._holder])
+
+    async def _hold(self, proxy: GuardProxy, agent: str, opened: asyncio.Future[None]) -> None:
+        context = self._context
+        try:
+            with proxy.lease(context.settings.max_page_bytes) as self.proxy:
+                leasing = context.pool.lease(
+                    self._task_id,
+                    timeout=context.lease_seconds,
+                    agent=agent,
+                    proxy=self.proxy.login,
+                    storage_state={"origins": self._state.get("origins", ())},
+                    accept_downloads=False,
+                    service_workers="block",
+                )
+                async with leasing as self.leased:
+                    self.watch = PageWatch(self.leased, context.settings.block, self.log, self._clock)
+                    await self._prepare()
+                    opened.set_result(None)
+                    await self._wait_for_end()
+                    if self._failed and self._task_id and context.artifacts is not None:
+                        await self._store_artifacts(context.artifacts)
+        except FAILURES:
+            if not opened.done():
+                raise
+        finally:
+            self._ended.set()
+
+    async def _prepare(self) -> None:
+        try:
+            await self.leased.call(self.watch.begin())
+        except playwright_error() as error:
+            raise BrowserCrashed(f"the page cannot be prepared: {error}"[:300]) from None
+        if not (cookies := self._state.get("cookies")):
+            return
+        try:
+            await self.leased.call(self.leased.context.add_cookies(cookies))
+        except playwright_error() as error:
+            reason = f"the browser rejected its cookies: {error.message.partition(chr(10))[0]}"[:200]
+            raise unusable_profile(self._profile, reason) if self._profile else BrowserCrashed(reason) from None
+
+    async def _wait_for_end(self) -> None:
+        """Platform code may hang with a page that others could use: an idle one is taken back."""
+        limit = self._context.idle_seconds
+        while not await self._clock.wait(self._ended, limit):
+            if not self._users and self._clock.monotonic() - self._used_at >= limit:
+                self._ended.set()
+                self.log.add("taken back", f"the page was idle for {limit:g} s")
+                return
+
+    async def _store_artifacts(self, artifacts: ArtifactSink) -> None:
+        """They help the operator; that they cannot be had or stored is not a failure."""
+        leased, screenshot = self.leased, None
+        try:
+            async with asyncio.timeout(_ARTIFACT_SECONDS):
+                cookies = await leased.call(leased.context.cookies())
+                self.log.secrets += [cookie.get("value", "") for cookie in cookies]
+                session = await leased.call(leased.context.new_cdp_session(leased.page))
+                await leased.call(session.send("Page.stopLoading"))  # or the screenshot would wait for what still loads
+                screenshot = await leased.call(leased.page.screenshot(type="png", timeout=0))
+        except (TimeoutError, BrowserCrashed, playwright_error()) as error:
+            self.log.add("no screenshot", str(error) or "the page does not respond")
+        with suppress(StoreError, OSError, TimeoutError):
+            async with asyncio.timeout(_ARTIFACT_SECONDS):
+                await artifacts.put(self._task_id, screenshot, self.log.text())
+
+
+class PageLoad:
+    """One page from its first request until its HTML is read."""
+
+    def __init__(
+        self, lease: PageLease, request: RenderRequest, navigation: Navigation, context: RenderContext, clock: Clock
+    ) -> None:
+        self._lease = lease
+        self._leased = lease.leased
+        self._proxy = lease.proxy
+        self._request = request
+        self._navigation = navigation
+        self._seconds = context.settings.page_seconds
+        self._quiet_seconds = context.quiet_seconds if request.until else _SETTLE_SECONDS
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._error = playwright_error()
+        self._frame: Frame = lease.leased.page.main_frame
+        """What is read."""
+        self._remark = ""
+
+    async def run(self, max_bytes: int) -> RenderedPage:
+        """Raises a FetchFailed. A page whose `until` does not appear is returned as it is."""
+        self._lease.watch.follow(self._navigation)
+        try:
+            await self._load()
+        finally:
+            self._navigation.is_over = True
+        body = await self._read(max_bytes)
+        if challenge := find_challenge(Page(body=body), is_built=True):
+            raise SiteBlocked(challenge.reason)
+        response = Response(
+            url=self._navigation.last,
+            status=self._navigation.status,
+            headers=httpx2.Headers({**self._navigation.headers, "content-type": HTML}),
+            body=body,
+        )
+        return RenderedPage(response=response, documents=self._navigation.documents, remark=self._remark)
+
+    async def _load(self) -> None:
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._open_document()
+                if await self._take_steps():
+                    await self._settle()
+        except TimeoutError:
+            if not self._navigation.status:
+                raise RetryLater(f"{self._request.url.host}: no page within {self._seconds:g} s") from None
+            self._remark = self._remark or f"it was not complete after {self._seconds:g} s"
+        self._check()
+
+    async def _open_document(self) -> None:
+        going = self._leased.page.goto(str(self._request.url), wait_until="domcontentloaded", timeout=0)
+        try:
+            await self._leased.call(going)
+        except self._error as error:
+            self._raise_for(error.message)
+
+    async def _take_steps(self) -> bool:
+        """Returns whether all of them worked."""
+        for step in self._request.steps:
+            if self._navigation.is_over:
+                return True
+            try:
+                await self._leased.call(_perform(step, self._leased.page))
+            except self._error as error:
+                reason = error.message.partition("\n")[0]
+                self._remark = f"{type(step).__name__} {step.selector}: {reason}"[:300]
+                return False
+        return True
+
+    async def _settle(self) -> None:
+        """Until what is waited for is there, or nothing more is loaded."""
+        while not self._navigation.is_over and not self._proxy.is_exhausted:
+            if self._request.until and await self._has_appeared():
+                return
+            if self._lease.watch.is_quiet(self._quiet_seconds):
+                if self._request.until:
+                    self._remark = f"{self._request.until!r} did not appear"[:300]
+                    await self._take_fullest_frame()
+                return
+            await self._clock.sleep(_POLL_SECONDS)
+
+    async def _has_appeared(self) -> bool:
+        for frame in self._frames:
+            try:
+                if await self._leased.call(frame.locator(f"css={self._request.until}").count()):
+                    self._frame = frame
+                    return True
+            except self._error as error:
+                if "selector" in error.message.lower():
+                    raise CannotFetch(f"{self._request.until!r:.200} is not a CSS selector") from None
+        return False
+
+    async def _take_fullest_frame(self) -> None:
+        """What the site says instead may be in a frame as well."""
+        most = -1
+        for frame in self._frames:
+            with suppress(self._error):
+                length: int = await self._leased.call(frame.evaluate(_TEXT_LENGTH))
+                if length > most:
+                    self._frame, most = frame, length
+
+    @property
+    def _frames(self) -> list[Frame]:
+        """The main one, then those of the same site."""
+        page = self._leased.page
+        own = [frame for frame in page.frames if self._navigation.is_same_site(frame.url)]
+        return [page.main_frame, *(frame for frame in own[:_MAX_FRAMES] if frame is not page.main_frame)]
+
+    async def _read(self, max_bytes: int) -> bytes:
+        host = self._navigation.last.host
+        left = self._began + self._seconds - self._clock.monotonic()
+        try:
+            async with asyncio.timeout(max(_MIN_READ_SECONDS, min(_READ_SECONDS, left))):
+                length: int = await self._leased.call(self._frame.evaluate(_LENGTH))
+                text = await self._leased.call(self._frame.content()) if length <= max_bytes else ""
+        except TimeoutError:
+            self._leased.stop("a page's scripts do not finish")  # closing the page would leave them running
+            raise RetryLater(f"{host}: the page does not respond: its scripts do not finish") from None
+        except self._error as error:
+            raise RetryLater(f"{host}: the page cannot be read: {error.message}"[:300]) from None
+        body = text.encode("utf-8", "replace")
+        if max(length, len(body)) > max_bytes:
+            raise CannotFetch(f"{host}: the page is longer than {max_bytes:,} bytes")
+        return body
+
+    def _check(self) -> None:
+        """Raises what ended it early."""
+        host = self._navigation.last.host
+        if self._navigation.failure is not None:
+            raise self._navigation.failure
+        if self._proxy.is_exhausted:
+            raise CannotFetch(f"{host}: the page loads more than {self._proxy.max_bytes:,} bytes")
+        if self._navigation.net_error and self._navigation.status < 400:
+            self._raise_for(self._navigation.net_error)
+        if not self._navigation.status:
+            raise RetryLater(f"{host} sent no page")
+
+    def _raise_for(self, message: str) -> None:
+        """Raises why a document did not arrive, unless another one has taken its place."""
+        host = self._navigation.last.host
+        if self._navigation.is_over or self._proxy.is_exhausted:
+            return
+        if refusal := self._proxy.refusal_of(self._navigation.last):
+            raise refusal
+        if "Download is starting" in message:
+            raise CannotFetch(f"{host} sent a file to download, not a page")
+        if not any(sign in message for sign in _SUPERSEDED):
+            raise RetryLater(f"{host}: {message.removeprefix('Page.goto: ').partition(' at http')[0]}"[:300])
+
+
+def _perform(step: Step, page: BrowserPage) -> Awaitable[object]:
+    element, milliseconds = page.locator(f"css={step.selector}").first, _STEP_SECONDS * 1_000
+    match step:
+        case Fill():
+            return element.fill(step.text, timeout=milliseconds)
+        case Click():
+            return element.click(timeout=milliseconds)
+        case Choose():
+            return element.select_option(step.value, timeout=milliseconds)
+        case WaitFor():
+            return element.wait_for(state="attached", timeout=milliseconds)
+        case _:
+            assert_never(step)
+
+
+class Renderer:
+    """Belongs to the worker's event loop."""
+
+    def __init__(
+        self, context: RenderContext, proxy: GuardProxy, guard: Guard, options: FetchOptions, clock: Clock
+    ) -> None:
+        self._context = context
+        self._proxy = proxy
+        self._guard = guard
+        self._options = options
+        self._clock = clock
+        self._holders: set[asyncio.Task[None]] = set()
+        self._cookies = CookieJars()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, context: RenderContext, proxy: GuardProxy, guard: Guard, options: FetchOptions, clock: Clock
+    ) -> AsyncIterator[Renderer]:
+        """At its end all pages are returned."""
+        renderer = cls(context, proxy, guard, options, clock)
+        try:
+            yield renderer
+        finally:
+            for task in renderer._holders:
+                task.cancel()
+            if renderer._holders:
+                await asyncio.wait(renderer._holders)
+
+    def opens_in(self, before: int) -> float:
+        """0: one more task that needs a page may start, after `before` others. Else seconds until asking again."""
+        pool = self._context.pool
+        if seconds := pool.opens_in():
+            return seconds
+        is_full = pool.figures.busy + pool.figures.waiting + before >= self._context.settings.most
+        return _RETRY_SECONDS if is_full else 0.0
+
+    async def lease(self, task: Task | None, profile: str) -> PageLease:
+        """A page for an attempt. Raises BrowserUnavailable, BrowserCrashed and HostBusy."""
+        state = await asyncio.to_thread(load_profile, self._context.profiles, profile) if profile else {}
+        if task is not None:
+            state = self._cookies.added_to(state, task.site)
+        lease = PageLease(task.task_id if task is not None else "", profile, state, self._context, self._clock)
+        await lease.open(self._proxy, self._options.user_agent, self._holders)
+        return lease
+
+    async def render(
+        self, lease: PageLease, request: RenderRequest, is_allowed: Callable[[httpx2.URL], bool]
+    ) -> RenderedPage:
+        """Raises a FetchFailed."""
+        lease.log.secrets += [step.text for step in request.steps if isinstance(step, Fill)]
+        navigation = Navigation(request.url, self._guard, is_allowed, self._context.settings.max_navigations)
+        with lease.in_use():
+            load = PageLoad(lease, request, navigation, self._context, self._clock)
+            try:
+                rendered = await load.run(self._options.max_page_bytes)
+            except BrowserCrashed as crash:
+                raise navigation.failure or crash from None  # the page was stopped for what it did
+            except FAILURES as failure:
+                lease.log.add("ended", str(failure))
+                raise
+        if rendered.remark:
+            lease.log.add("incomplete", rendered.remark)
+        return rendered
+
+    async def keep_cookies(self, lease: PageLease, task: Task) -> None:
+        """For the next task of its site."""
+        with lease.in_use():
+            self._cookies.keep(task.site, await lease.leased.call(lease.leased.context.cookies()))
+
+    def forget_cookies(self, task: Task | None) -> None:
+        """The site has turned us away with them."""
+        if task is not None:
+            self._cookies.forget(task.site)

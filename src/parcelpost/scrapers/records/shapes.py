@@ -1,0 +1,142 @@
+"""What the values of a record look like. A value of another shape was read from the wrong place: it becomes null."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from parcelpost.scrapers.html.document import is_label_text, label
+from parcelpost.scrapers.records.record import Record
+
+Check = Callable[[str], bool]
+
+_NAVIGATION = re.compile(
+    r"(?:(?:search )?results?|page|records?|rows?|items?|parcels?)\s*:?\s*#?\d+(?: of \d+)?"
+    r"|(?:click|tap) (?:here|to|on|for)\b.*|(?:back|return) to .*|go to .*|opens? in .*"
+    r"|view (?:map|full|all|more|details)\b.*|show (?:more|less|all)\b.*|print\b.{0,20}|new (?:search|query)"
+    r"|(?:previous|next)(?: parcel(?: number)?)?|close|home|loading\b.*|please wait.*|log ?in|sign ?in|download\b.*"
+    r"|https?:.*|www\..*|javascript:.*|no data\b.*|not available\b.*",
+    re.IGNORECASE,
+)
+_AMOUNT = re.compile(r"\(?-?\$\s?[\d,.]+\)?|\d{1,3}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
+_DATE = re.compile(r"\d{1,2}[/-]\d{1,2}[/-]\d{2,4}|\d{4}-\d\d-\d\d", re.ASCII)
+_BOOK_PAGE = re.compile(r"(?=.*\d)[A-Z0-9 .,:;#&/\\()|'-]{1,60}", re.ASCII | re.IGNORECASE)
+_SECTION = re.compile(r"(?=.*\d)[0-9NSEW /.,:;()-]{1,40}", re.ASCII | re.IGNORECASE)
+_ZIP = re.compile(r"[A-Z0-9][A-Z0-9 -]{2,11}", re.ASCII | re.IGNORECASE)
+_STATE = re.compile(r"[^\W\d_][^\d]{1,40}")
+_USE_CODE = re.compile(r"[A-Z0-9][A-Z0-9./_ -]{0,14}", re.ASCII | re.IGNORECASE)
+_VACANT = re.compile(r"[A-Z][A-Z /-]{0,24}", re.ASCII | re.IGNORECASE)
+_WORDS = re.compile(r".*[^\W\d_].*", re.DOTALL)
+_MAX_NAME_CHARS, _MAX_SHORT_CHARS = 200, 80
+
+
+def is_heading(text: str) -> bool:
+    """Whether the text is a label, a heading or a link of the page rather than a value."""
+    return is_label_text(label(text), "") or _NAVIGATION.fullmatch(text) is not None or text.endswith(":")
+
+
+def _is_name(text: str) -> bool:
+    """A name that ends in dots is shortened."""
+    is_short = len(text) <= _MAX_NAME_CHARS and not text.endswith(("...", "\u2026"))
+    return is_short and _WORDS.fullmatch(text) is not None and not _is_other_kind(text)
+
+
+def _is_other_kind(text: str) -> bool:
+    return _AMOUNT.fullmatch(text) is not None or _DATE.fullmatch(text) is not None
+
+
+def _is_place(text: str) -> bool:
+    return len(text) <= _MAX_NAME_CHARS and any(sign.isalnum() for sign in text) and not _is_other_kind(text)
+
+
+def _is_city(text: str) -> bool:
+    return len(text) <= _MAX_SHORT_CHARS and _WORDS.fullmatch(text) is not None and not _is_other_kind(text)
+
+
+def _is_short(text: str) -> bool:
+    return len(text) <= _MAX_SHORT_CHARS and not _is_other_kind(text)
+
+
+def _is_text(text: str) -> bool:
+    return not _is_other_kind(text)
+
+
+def _fits(pattern: re.Pattern[str]) -> Check:
+    return lambda text: pattern.fullmatch(text) is not None and not _is_other_kind(text)
+
+
+_NUMBER_TEXT: Check = lambda text: len(text) <= _MAX_SHORT_CHARS and any(sign.isdigit() for sign in text)  # noqa: E731
+_FIELDS: Mapping[str, Check] = {
+    "tax_account": _is_short,
+    "mailing_city": _is_city,
+    "mailing_state": _fits(_STATE),
+    "mailing_zip": _fits(_ZIP),
+    "situs_address": _is_place,
+    "situs_city": _is_city,
+    "situs_zip": _fits(_ZIP),
+    "legal_description": _is_text,
+    "subdivision": _is_text,
+    "sec_twp_rng": lambda text: _SECTION.fullmatch(text) is not None,
+    "land_use_code": _fits(_USE_CODE),
+    "land_use_desc": _is_text,
+    "zoning": _is_short,
+}
+_SALE: Mapping[str, Check] = {
+    "book_page": _fits(_BOOK_PAGE),
+    "instrument": _is_short,
+    "qualified": _is_short,
+    "vacant_improved": _fits(_VACANT),
+}
+_LIEN: Mapping[str, Check] = {
+    "certificate_number": _NUMBER_TEXT,
+    "case_number": _NUMBER_TEXT,
+    "holder_name": _is_name,
+    "status": _is_short,
+}
+_MAILING = ("mailing_city", "mailing_state", "mailing_zip", "mailing_country")
+_LAST_SALE = {"instrument": "last_sale_instrument", "book_page": "last_sale_book_page"}
+
+
+def check_shapes(record: Record) -> None:
+    """Sets values of another shape to null and names them in `unreadable`."""
+    failed = [name for name, check in _FIELDS.items() if not _passes(getattr(record, name), check)]
+    for name in failed:
+        setattr(record, name, None)
+    names = [name for name in record.owner_names if _passes(name, _is_name)]
+    if len(names) < len(record.owner_names):
+        failed.append("owner_names")
+        if any(map(is_heading, record.owner_names)):  # another block of the page than that of the owner
+            names, record.mailing_lines = [], []
+            for name in _MAILING:
+                setattr(record, name, None)
+            failed += ("mailing_lines", *_MAILING)
+        record.owner_names = names
+    failed += _check_items("sales", record.sales, _SALE)
+    failed += _check_items("liens", record.liens, _LIEN)
+    for name, copied in _LAST_SALE.items():
+        if not _passes(getattr(record, copied), _SALE[name]):
+            setattr(record, copied, None)
+            failed.append(copied)
+    if failed:
+        record.unreadable = sorted({*record.unreadable, *failed})
+
+
+def _check_items(of: str, items: list[Any], checks: Mapping[str, Check]) -> set[str]:
+    failed = set()
+    for item in items:
+        for name, check in checks.items():
+            if not _passes(getattr(item, name), check):
+                setattr(item, name, None)
+                failed.add(f"{of}.{name}")
+    return failed
+
+
+def _passes(value: str | None, check: Check) -> bool:
+    return value is None or _has_shape(value, check)
+
+
+@lru_cache(maxsize=8_192)
+def _has_shape(value: str, check: Check) -> bool:
+    return check(value) and not is_heading(value)

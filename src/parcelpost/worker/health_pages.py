@@ -1,0 +1,88 @@
+"""The worker's HTTP pages: /healthz, /readyz, /metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import msgspec
+
+from parcelpost.errors import AddressNotFree
+from parcelpost.events import Emit, PagesServed
+from parcelpost.files_and_sockets import tcp_server
+from parcelpost.health import Finding
+from parcelpost.settings.schema import HttpSettings
+
+_MOST_HEADER_BYTES = 8_192
+_MOST_CONNECTIONS = 64
+_PATIENCE_SECONDS = 5.0
+_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+
+
+Page = Callable[[], Answer]
+
+
+def state(findings: list[Finding]) -> Answer:
+    """200 unless a finding blocks the worker's work."""
+    is_ok = not any(finding.blocks_work for finding in findings)
+    body = {"status": "ok" if is_ok else "not ok", "findings": findings}
+    return Answer(200 if is_ok else 503, msgspec.json.encode(body) + b"\n")
+
+
+@asynccontextmanager
+async def served(settings: HttpSettings, pages: dict[str, Page], emit: Emit) -> AsyncIterator[None]:
+    """Serves the pages by their paths while the block lasts; nothing at port 0. Raises InvalidSettings."""
+    if not settings.port:
+        yield
+        return
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await _answer(reader, writer, pages)
+
+    async with AsyncExitStack() as stack:
+        server = tcp_server(
+            answer, settings.host, settings.port, limit=_MOST_HEADER_BYTES, max_connections=_MOST_CONNECTIONS
+        )
+        try:
+            await stack.enter_async_context(server)
+        except OSError as error:
+            raise AddressNotFree(
+                f"http.port {settings.port} on {settings.host} cannot be used: {error.strerror or error}",
+                hint="choose another http.port, or 0 for no health pages",
+            ) from error
+        emit(PagesServed(address=f"http://{settings.host}:{settings.port}"))
+        yield
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pages: dict[str, Page]) -> None:
+    """One request and its answer."""
+    request = await reader.readuntil(b"\r\n\r\n")
+    writer.write(_response(request, pages))
+    writer.close()
+    await writer.wait_closed()
+
+
+def _response(request: bytes, pages: dict[str, Page]) -> bytes:
+    method, _, rest = request.partition(b"\r\n")[0].partition(b" ")
+    path = rest.split(b" ")[0].split(b"?")[0].decode("ascii", "replace")
+    if method not in (b"GET", b"HEAD"):
+        answer = Answer(405, b'{"error": "only GET"}\n')
+    elif path in pages:
+        answer = pages[path]()
+    else:
+        answer = Answer(404, msgspec.json.encode({"pages": sorted(pages)}) + b"\n")
+    head = (
+        f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}\r\nContent-Type: {answer.content_type}\r\n"
+        f"Content-Length: {len(answer.body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + (b"" if method == b"HEAD" else answer.body)

@@ -1,0 +1,81 @@
+"""What the other pages of a site say about a page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from parcelpost.model import Done, Outcome, Page, Retry, Target, Task
+from parcelpost.scrapers.county_scraper import parse_ranked
+from parcelpost.scrapers.learning.ranking import Ranking
+from parcelpost.scrapers.platforms import county_platform
+from parcelpost.worker.findings import field_finding
+from tests.scrapers.reading import grid, qpublic, two_columns
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SALES = grid(("Sale Date", "Sale Price"), ("1/2/2020", "$5"))
+FOOTER = '<div id="x_pnlNoDataForModules">No data: Valuation, Buildings.</div><footer>Last Data Upload</footer></body>'
+
+
+def scraped(ranking: Ranking, number: int, owner: str = "", end: str = FOOTER, **modules: str) -> Outcome:
+    platform = county_platform("qpublic")
+    assert platform is not None
+    name = owner or f"BLOOM {chr(65 + number % 26)}{chr(65 + number // 26)}"
+    page = qpublic(summary=two_columns(parcel_id=f"34-{number:04}"), owner=name, **modules)
+    target = Target(parcel_id="", state="IA", county="invented")
+    body = page.replace("</body>", end).encode()
+    return parse_ranked(
+        platform, Page(body=body), Task(task_id=f"t{number}", platform="qpublic", target=target), ranking, NOW
+    )
+
+
+def data(outcome: Outcome | None) -> dict[str, Any]:
+    assert isinstance(outcome, Done), outcome
+    assert isinstance(outcome.data, dict)
+    return outcome.data
+
+
+def test_a_page_without_a_section_that_the_site_always_had_is_incomplete() -> None:
+    ranking = Ranking()
+    assert isinstance(scraped(ranking, 0), Done), "the first page of a site"
+    ranking = Ranking()
+    for number in range(30):
+        assert data(scraped(ranking, number, sales=SALES))["completeness"] == "complete"
+    found = scraped(ranking, 31)
+    assert isinstance(found, Retry)
+    assert data(found.partial)["completeness"] == "missing: sales"
+
+
+def test_a_section_that_the_site_does_not_have_makes_no_page_incomplete() -> None:
+    ranking, no_end = Ranking(), FOOTER.replace("<footer>Last Data Upload</footer>", "")
+    first = [scraped(ranking, number, end=no_end, sales=SALES) for number in (0, 1, 1, 2, 3, 4)]
+    assert all(isinstance(outcome, Retry) and outcome.partial for outcome in first), "five parcels may be chance"
+    assert data(scraped(ranking, 0, end=no_end, sales=SALES))["completeness"] == "complete", "tried again"
+    assert data(scraped(ranking, 5, end=no_end, sales=SALES))["completeness"] == "complete"
+    scraped(ranking, 6, sales=SALES)
+    assert isinstance(scraped(ranking, 7, end=no_end, sales=SALES), Retry), "it has one after all"
+
+
+def test_once_a_section_is_known_to_be_gone_records_say_that_it_is_unreadable() -> None:
+    ranking = Ranking()
+    for number in range(60):
+        scraped(ranking, number, sales=SALES)
+    outcomes = [scraped(ranking, number) for number in range(100, 130)]
+    assert isinstance(outcomes[0], Retry)
+    assert "sales" in data(outcomes[-1])["unreadable"]
+
+
+def test_an_owner_that_twenty_parcels_share_is_suspect() -> None:
+    ranking = Ranking()
+    for number in range(19):
+        scraped(ranking, number, owner="RESULT ONE OF ONE", sales=SALES)
+    assert [one.field for one in ranking.broken()] == []
+    for _ in range(5):
+        scraped(ranking, 18, owner="RESULT ONE OF ONE", sales=SALES)
+    assert [one.field for one in ranking.broken()] == [], "the same parcel again says nothing"
+    scraped(ranking, 19, owner="RESULT ONE OF ONE", sales=SALES)
+    (suspect,) = ranking.broken()
+    assert (suspect.field, suspect.same_value) == ("owner_names", "RESULT ONE OF ONE")
+    assert "is the same on many parcels" in field_finding(suspect).message
+    scraped(ranking, 20, owner="CARVER LOUIS", sales=SALES)
+    assert list(ranking.broken()) == []
