@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,11 +32,20 @@ class Member:
         folder.mkdir(parents=True)
         self._words = (*arguments, *given(settings))
         self._folder = folder
+        self.worker_id = settings.get("worker.id", "")
         self._process: Forked | None = None
 
     def start(self) -> None:
         with (self._folder / "log").open("ab") as log:
             self._process = Forked(*self._words, folder=self._folder, stdout=log.fileno(), stderr=log.fileno())
+
+    def pause(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     async def kill(self) -> None:
         if self._process:

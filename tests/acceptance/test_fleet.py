@@ -10,7 +10,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.acceptance.fleet import Fleet
+from tests.acceptance.fleet import Fleet, Member
 from tests.gateway.servers import address, postgres
 from tests.lengths import short_and_long
 
@@ -35,6 +35,7 @@ WHERE one.lease_id < other.lease_id AND one.period && other.period
 """
 """A moment is when a request came in: one that waited for the ledger meanwhile is dated before what it waited for. That
 no two leases of a task are open at a time is what the ledger's index `leases_open` sees to."""
+HELD = "SELECT count(*) FROM leases WHERE worker_id = $1 AND ended_at IS NULL"
 ENDS = "SELECT ended_as, count(*) AS number FROM leases GROUP BY ended_as"
 
 
@@ -75,7 +76,7 @@ async def test_every_task_has_one_result_and_no_two_workers_held_one_at_a_time(
             worker.start()
         lost, restarted, *others = fleet.workers
         await until_done(ledger, tasks // 10)
-        await lost.kill()  # never comes back: what it held does, when its leases end
+        await kill_while_it_holds_tasks(lost, ledger)  # never comes back: its tasks do, when their leases expire
         await until_done(ledger, tasks // 5)
         await fleet.gateways[1].kill()
         await until_done(ledger, tasks * 3 // 10)
@@ -90,6 +91,17 @@ async def test_every_task_has_one_result_and_no_two_workers_held_one_at_a_time(
     assert None not in ends
     assert ends["done"] + ends.get("superseded", 0) <= tasks
     assert ends["expired"] > 0, "nobody lost a lease: the test has tried nothing"
+
+
+async def kill_while_it_holds_tasks(worker: Member, ledger: asyncpg.Connection) -> None:
+    """Pauses the worker before looking, as it could otherwise deliver its last task between the look and the kill."""
+    while True:
+        worker.pause()
+        await asyncio.sleep(0.5)  # a request that it has sent may still be at work
+        if await ledger.fetchval(HELD, worker.worker_id):
+            return await worker.kill()
+        worker.resume()
+        await asyncio.sleep(0.05)
 
 
 async def finish(fleet: Fleet, ledger: asyncpg.Connection, tasks: int) -> None:
