@@ -95,7 +95,7 @@ class GatewayStage:
 
 def _source(place: Place) -> SourceKey:
     platform, state, county, parcel_id = place
-    return SourceKey(state, county, parcel_norm(parcel_id), platform, parcel_id)
+    return SourceKey(state, county, parcel_norm(parcel_id), platform)
 
 
 class FirestoreStage:

@@ -21,7 +21,7 @@ def task(task_id: str, platform: str = "echo", priority: Priority = Priority.NOR
 
 
 def parcel(parcel_id: str = "P-1", platform: str = "echo", state: str = "FL", county: str = "union") -> SourceKey:
-    return SourceKey(state, county, parcel_norm(parcel_id), platform, parcel_id)
+    return SourceKey(state, county, parcel_norm(parcel_id), platform)
 
 
 def facts_in(data: bytes) -> SearchFields:
@@ -32,12 +32,14 @@ def arrival(
     task_id: str, key: SourceKey | str | None = None, scraped_at: datetime = NOON, *, late: bool = False, **data: Any
 ) -> IngestedResult:
     """Of the parcel that `task` would make, unless one is named."""
+    parcel_id = key.norm if isinstance(key, SourceKey) else key or f"P-{task_id}"
     if not isinstance(key, SourceKey):
-        key = parcel(key or f"P-{task_id}")
+        key = parcel(parcel_id)
     body = encode(data)
     return IngestedResult(
         task_id=task_id,
         source=key,
+        parcel_id=parcel_id,
         data=body,
         search_fields=facts_in(body),
         scraped_at=scraped_at,

@@ -95,6 +95,7 @@ def an_arrival(record: Mapping[str, Any], at: datetime, task_id: str, page: byte
     return IngestedResult(
         task_id=task_id,
         source=parcel(record["parcel_id"], record["platform"], record["state"], record["county"]),
+        parcel_id=record["parcel_id"],
         data=data,
         search_fields=facts_in(data),
         scraped_at=at,

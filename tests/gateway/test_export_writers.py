@@ -26,14 +26,14 @@ def a_parcel(data: bytes = b"{}", key: SourceKey = KEY) -> ParcelRecord:
     times: dict[str, Any] = {"scraped_at": NOW, "first_seen_at": NOW, "received_at": NOW}
     row = ParcelRow(
         parcel=key.parcel,
-        parcel_id=key.parcel_id,
+        parcel_id="12/3 4",
         owner="ANN",
         situs="1 Elm St",
         delinquent=None,
         tax_due_cents=None,
         lien_count=0,
         parcel_no=7,
-        sources=[SourceRow(source=key, task_id="t1", raw_sha256=None, **times)],
+        sources=[SourceRow(source=key, parcel_id="12/3 4", is_partial=False, task_id="t1", raw_sha256=None, **times)],
         **times,
     )
     return ParcelRecord(row, data)

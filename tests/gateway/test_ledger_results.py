@@ -148,8 +148,8 @@ async def test_data_is_kept_as_sent(ledger: Ledger, now: datetime) -> None:
     data = b'{ "nul": "\\u0000", "big": 1e400, "n": 12345678901234567, "a": 1, "a": 2, "s": "\xc3\xa9" }'
     plain = arrival("a")
     odd = type(plain)(
-        task_id="a", source=plain.source, data=data, search_fields=SearchFields(), scraped_at=NOON, parse_duration_ms=0,
-        idempotency_key="k", raw_sha256="ab" * 32, raw_file="x.html.gz",
+        task_id="a", source=plain.source, parcel_id="P-a", data=data, search_fields=SearchFields(), scraped_at=NOON,
+        parse_duration_ms=0, idempotency_key="k", raw_sha256="ab" * 32, raw_file="x.html.gz",
     )  # fmt: skip
     await ledger.store([odd], "w1", now)
     (version,) = await ledger.versions(plain.source, 1)
@@ -234,16 +234,39 @@ async def test_a_lien_of_two_sources_is_one_and_goes_when_both_have_dropped_it(l
         ]
 
     await store(
-        "due", 0, {"certificate_number": "2024-7", "certificate_year": 2024, "status": "Open", "face_amount": 5}
+        "due", 0, {"certificate_number": "2024-0007", "certificate_year": 2024, "status": "Open", "face_amount": 5}
     )
-    await store("register", 1, {"certificate_number": "20247", "certificate_year": 2024, "status": "redeemed"})
-    assert await liens() == [("20247", "redeemed", 500, 2)]
-    await store("register", 2, {"certificate_number": "20247", "certificate_year": 2023})
-    assert await liens() == [("20247", None, None, 1), ("2024-7", "open", 500, 1)], "another year is another lien"
+    await store("register", 1, {"certificate_number": "7", "certificate_year": 2024, "status": "redeemed"})
+    assert await liens() == [("7", "redeemed", 500, 2)]
+    await store("register", 2, {"certificate_number": "7", "certificate_year": 2023})
+    assert await liens() == [("7", None, None, 1), ("2024-0007", "open", 500, 1)], "another year is another lien"
     await store("due", 3)
-    assert await liens() == [("20247", None, None, 1)]
+    assert await liens() == [("7", None, None, 1)]
     await store("register", 4)
     assert await liens() == []
+
+
+async def test_what_could_not_be_read_keeps_what_was_known(ledger: Ledger, now: datetime) -> None:
+    first: dict[str, Any] = {"owner_names": ["Ann"], "situs_address": "1 Elm St", "tax_due": 5, "delinquent": True}
+    liens = [{"certificate_number": "1", "status": "open"}, {"certificate_number": "2", "status": "open"}]
+    partial: list[dict[str, Any]] = [
+        {"unreadable": ["liens", "owner_names"], "delinquent": False, "situs_address": "1 Elm St"},
+        {"completeness": "missing: liens, owner", "liens": [{"certificate_number": "1", "status": "redeemed"}]},
+    ]
+    await ledger.store([arrival("a", "P", NOON, liens=liens, **first)], "w1", now)
+    for hours, record in enumerate(partial, 1):
+        await ledger.store([arrival(f"b{hours}", "P", NOON + hours * HOUR, **record)], "w1", now)
+    (row,) = await ledger.parcels(_all(), None, 10)
+    assert (row.owner, row.situs, row.tax_due_cents, row.delinquent) == ("Ann", "1 Elm St", 500, False)
+    assert (row.lien_count, row.sources[0].is_partial) == (2, True)
+    found = {one.lien.certificate_number: one.lien.status for one in await ledger.liens(_all(), None, 10)}
+    assert found == {"1": "redeemed", "2": "open"}
+    assert await ledger.parcels(ParcelFilter(owner="ann"), None, 10), "it is still found by its owner"
+
+    await ledger.store([arrival("c", "P", NOON + 9 * HOUR, liens=liens[:1], owner_names=["Bo"])], "w1", now)
+    (row,) = await ledger.parcels(_all(), None, 10)
+    assert (row.owner, row.situs, row.tax_due_cents, row.lien_count) == ("Bo", "", None, 1)
+    assert not row.sources[0].is_partial
 
 
 async def test_whatever_comes_in_whatever_order_parcels_and_liens_are_those_of_the_newest_scrapes(

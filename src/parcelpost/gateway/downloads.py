@@ -57,7 +57,7 @@ def exported_parcel(record: ParcelRecord) -> Parcel:
     source, fields = record.source, read_record(record.data)
     key = source.source
     return Parcel(
-        key=(key.platform, key.state, key.county, key.parcel_id),
+        key=(key.platform, key.state, key.county, source.parcel_id),
         task_id=source.task_id,
         status="record",
         error=None,

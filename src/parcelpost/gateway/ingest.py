@@ -6,6 +6,7 @@ Records are foreign data: any field may hold anything.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -29,6 +30,8 @@ _MAX_TEXT = 500
 _MAX_LIEN_BYTES = 16_384
 _MAX_DOLLARS = 10**13
 _MAX_MONEY_TEXT = 40
+_YEAR_AND_PADDED = 8
+_PARTS = re.compile(r"[^\W_]+")
 
 
 class _Liens(msgspec.Struct, frozen=True, gc=False):
@@ -45,12 +48,14 @@ def search_fields(record: Mapping[str, Json], data: bytes) -> SearchFields:
     """
     get = record.get
     liens, delinquent = get("liens"), get("delinquent")
+    completeness, unreadable = get("completeness"), get("unreadable")
     return SearchFields(
         owner="; ".join(_names(get("owner_names")))[:_MAX_TEXT],
         situs=", ".join(filter(None, map(_text, (get("situs_address"), get("situs_city"), get("situs_zip"))))),
         delinquent=delinquent if isinstance(delinquent, bool) else None,
         tax_due_cents=_cents(get("tax_due")),
         liens=_liens(liens, data) if isinstance(liens, list) and liens else (),
+        is_partial=completeness not in (None, "complete") or bool(unreadable),
     )
 
 
@@ -95,9 +100,18 @@ def _lien(fields: dict[str, Any], whole: bytes) -> Lien:
 
 
 def _lien_key(certificate: str | None, year: int | None, case: str | None) -> str:
-    """Numbers of certificates start again every year, or in some counties do not; cases have numbers of their own."""
-    if number := _letters_and_digits(certificate or ""):
-        key = f"{year or ''}/{number}"
+    """Numbers of certificates start again every year, or in some counties do not; cases have numbers of their own.
+
+    `2023-000055`, `2023000055`, and `55` of 2023, are one certificate.
+    """
+    parts = _PARTS.findall((certificate or "").upper())
+    if len(parts) == 1 and len(parts[0]) >= _YEAR_AND_PADDED and parts[0].startswith(str(year)):
+        parts = [parts[0][:4], parts[0][4:]]
+    first = _year(parts[0]) if len(parts) > 1 else None
+    if first is not None and year in (None, first):
+        year, parts = first, parts[1:]
+    if parts:
+        key = f"{year or ''}/{'-'.join(part.lstrip('0') or '0' for part in parts)}"
     else:
         number = _letters_and_digits(case or "")
         key = f"case {number}" if number else ""
@@ -177,11 +191,15 @@ def _ingested(result: server.ReadResult) -> IngestedResult | server.BadEntry:
         state, county = state_code(sent.state), county_name(sent.county)
     except InvalidInput as error:
         return _rejected(sent.task_id, sent.parcel_id, sent.platform, str(error))
+    fields = search_fields(result.record, data)
     return IngestedResult(
         task_id=sent.task_id,
-        source=SourceKey(state, county, _norm(sent, result.record), sent.platform, sent.parcel_id),
+        source=SourceKey(
+            state, county, _norm(sent, result.record), sent.platform, _record_key(result.record, fields.liens)
+        ),
+        parcel_id=sent.parcel_id,
         data=data,
-        search_fields=search_fields(result.record, data),
+        search_fields=fields,
         scraped_at=scraped_at if scraped_at.tzinfo is UTC else scraped_at.astimezone(UTC),
         parse_duration_ms=sent.parse_duration_ms,
         idempotency_key=sent.idempotency_key or f"{sent.task_id}:{hashlib.sha256(data).hexdigest()}",
@@ -199,6 +217,10 @@ def _norm(sent: payloads.ParcelResult, record: Mapping[str, Json]) -> str:
     number = parcel_norm(sent.parcel_id) if sent.state and sent.county else ""
     has_number = record.get("parcel_id") or sent.parcel_id not in (record.get(name) for name in _CASE_NUMBERS)
     return number if number and has_number else f"={sent.platform}:{sent.parcel_id}"
+
+
+def _record_key(record: Mapping[str, Json], liens: Sequence[Lien]) -> str:
+    return liens[0].key if record.get("record_kind") == "lien" and liens else ""
 
 
 def _rejected(task_id: str, parcel_id: str, platform: str, problem: str) -> server.BadEntry:
@@ -228,13 +250,13 @@ def _matched_to_task(
         "county": (key.county, county_slug(target.county) or key.county),
     }
     if entry.listed is False or not task.was_granted:
-        number = _letters_and_digits(key.parcel_id) or key.parcel_id
+        number = _letters_and_digits(entry.parcel_id) or entry.parcel_id
         pairs["parcel"] = (number, _letters_and_digits(target.parcel_id) or target.parcel_id or number)
     wrong = [name for name, (sent, wanted) in pairs.items() if sent != wanted]
     if not wrong:
         return entry
     problem = f"the result's {' and '.join(wrong)} does not match its task"
-    return _rejected(entry.task_id, key.parcel_id, key.platform, problem)
+    return _rejected(entry.task_id, entry.parcel_id, key.platform, problem)
 
 
 async def _without_future_times(context: Context, read: _Entries, now: datetime) -> _Entries:

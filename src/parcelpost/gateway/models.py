@@ -49,14 +49,14 @@ class ParcelKey(Struct, frozen=True, order=True, gc=False, cache_hash=True):
 
 
 class SourceKey(Struct, frozen=True, order=True, gc=False, cache_hash=True):
-    """Identifies a parcel as one platform shows it; the key of the upsert."""
+    """Identifies one record of a parcel on one platform; the key of the upsert."""
 
     state: str
     county: str
     norm: str
     platform: str
-    parcel_id: str
-    """As the platform writes it."""
+    record_key: str = ""
+    """The lien's key for one row of a list of liens, which may have several of a parcel; '' for the parcel itself."""
 
     @property
     def parcel(self) -> ParcelKey:
@@ -105,6 +105,8 @@ class SearchFields(Struct, frozen=True, kw_only=True, gc=False):
     delinquent: bool | None = None
     tax_due_cents: int | None = None
     liens: tuple[Lien, ...] = ()
+    is_partial: bool = False
+    """Part of the page was missing or could not be read: fields and liens that are not here keep what was known."""
 
 
 class IngestedResult(Struct, frozen=True, kw_only=True, gc=False):
@@ -112,6 +114,8 @@ class IngestedResult(Struct, frozen=True, kw_only=True, gc=False):
 
     task_id: str
     source: SourceKey
+    parcel_id: str
+    """As the platform writes it."""
     data: bytes
     """A JSON object, as sent."""
     search_fields: SearchFields
@@ -265,6 +269,10 @@ class SourceRow(Struct, frozen=True, kw_only=True):
     """The newest scrape of a source."""
 
     source: SourceKey
+    parcel_id: str
+    """As the platform writes it."""
+    is_partial: bool
+    """Part of the page was missing or could not be read: the ledger kept what it knew from earlier scrapes."""
     task_id: str
     scraped_at: datetime
     first_seen_at: datetime
@@ -294,8 +302,8 @@ class ParcelRow(Struct, frozen=True, kw_only=True):
     """The newest first, at most MAX_SOURCES."""
 
 
-MAX_SOURCES = 20
-"""Sources of a parcel that are read. No real parcel has as many."""
+MAX_SOURCES = 50
+"""Sources of a parcel that are read: few parcels are on as many lists of liens."""
 
 
 class ParcelRecord(Struct, frozen=True):

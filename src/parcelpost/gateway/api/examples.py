@@ -29,6 +29,7 @@ _PATH = "/v1/parcels/FL/harlow/01-01-01-00000"
 _SOURCE: dict[str, Any] = {
     "platform": "grizzly_gis",
     "parcel_id": "01-01-01-00000",
+    "partial": False,
     "scraped_at": _AT,
     "first_seen_at": _AT,
     "received_at": _AT,

@@ -24,6 +24,8 @@ class Source(Struct, frozen=True, kw_only=True):
     platform: str
     parcel_id: str
     """As the platform writes it."""
+    partial: bool
+    """Part of the page was missing or could not be read: the parcel keeps what was known before."""
     scraped_at: datetime
     first_seen_at: datetime
     received_at: datetime
@@ -195,7 +197,8 @@ def _source_fields(row: ParcelRow, source: SourceRow) -> dict[str, Any]:
     sha256 = source.raw_sha256
     return {
         "platform": source.source.platform,
-        "parcel_id": source.source.parcel_id,
+        "parcel_id": source.parcel_id,
+        "partial": source.is_partial,
         "scraped_at": source.scraped_at,
         "first_seen_at": source.first_seen_at,
         "received_at": source.received_at,

@@ -86,7 +86,7 @@ function sourceBlock(source, parcel, differing) {
     : null;
   return h(
     "section",
-    { class: "source", "data-key": `${source.platform} ${source.parcel_id}` },
+    { class: "source", "data-key": `${source.platform} ${source.task_id}` },
     h(
       "div",
       { class: "title" },
@@ -95,6 +95,7 @@ function sourceBlock(source, parcel, differing) {
         "p",
         { class: "meta" },
         source.parcel_id === parcel.parcel_id ? "" : `As ${source.parcel_id}. `,
+        source.partial ? "Part of the page could not be read. " : "",
         "Scraped ",
         moment(source.scraped_at),
         " ",

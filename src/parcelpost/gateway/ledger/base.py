@@ -95,7 +95,8 @@ class Ledger(Protocol):
         in the same millisecond, the one with the greater id counts as newer, in whatever order they arrive.
 
         A parcel and its liens are merged from the newest scrape of each source: each field from the newest source that
-        has a value for it. A lien stays as long as one source shows it.
+        has a value for it. A lien stays as long as one source shows it. What a partial record lacks stays as its source
+        last showed it: what could not be read says nothing.
         """
 
     # The fleet

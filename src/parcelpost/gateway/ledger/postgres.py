@@ -227,7 +227,7 @@ FROM estimates
 """
 
 
-_ENTRY_ARRAYS = 21
+_ENTRY_ARRAYS = 23
 _LIEN_ARRAYS = 11
 
 _STORE_RESULTS = (
@@ -255,6 +255,8 @@ def _entry_values(entry: BatchEntry, batch: DedupedBatch) -> tuple[Any, ...]:
     result, key, search_fields = entry.result, entry.result.source, entry.result.search_fields
     return (
         *astuple(key),
+        result.parcel_id,
+        search_fields.is_partial,
         result.task_id,
         batch.leading[key.parcel] is entry,
         _is_newest(batch, entry),
@@ -270,7 +272,7 @@ def _entry_values(entry: BatchEntry, batch: DedupedBatch) -> tuple[Any, ...]:
         search_fields.delinquent,
         search_fields.tax_due_cents,
         len(search_fields.liens),
-        search_text(key.parcel_id, search_fields.owner, search_fields.situs),
+        search_text(result.parcel_id, search_fields.owner, search_fields.situs),
     )
 
 

@@ -62,7 +62,7 @@ def is_matchable(value: Any) -> bool:
 
 
 KEY = "p.state, p.county, p.parcel_norm"
-_SOURCE_KEY = f"{KEY}, s.platform, s.parcel_id"
+_SOURCE_KEY = f"{KEY}, s.platform, s.record_key"
 
 _OWNER_PART = "\n{}\n"  # of sources.search: number, owner and address, a line each
 
@@ -228,7 +228,9 @@ FROM tasks WHERE ended_at IS NOT NULL GROUP BY platform, priority, state
 
 _PARCEL_COLUMNS = f"""{KEY}, p.parcel_id, p.owner, p.situs, p.delinquent, p.tax_due_cents, p.lien_count,
        p.scraped_at, p.first_seen_at, p.received_at, p.parcel_no"""
-_SOURCE_COLUMNS = f"{_SOURCE_KEY}, s.task_id, s.scraped_at, s.first_seen_at, s.received_at, r.raw_sha256"
+_SOURCE_COLUMNS = (
+    f"{_SOURCE_KEY}, s.parcel_id, s.is_partial, s.task_id, s.scraped_at, s.first_seen_at, s.received_at, r.raw_sha256"
+)
 _PARCELS = f"SELECT {_PARCEL_COLUMNS} FROM parcels p WHERE "
 _NEWEST = """parcels p JOIN sources s ON s.parcel_no = p.parcel_no
 JOIN results r ON r.source_no = s.source_no AND r.task_id = s.task_id"""
@@ -251,11 +253,11 @@ _VERSIONS = "parcels p JOIN sources s ON s.parcel_no = p.parcel_no JOIN results 
 _NEWEST_FIRST = "r.scraped_at DESC, r.task_id DESC"
 
 _KNOWN_SCRAPES = """
-WITH asked (state, county, parcel_norm, platform, parcel_id, task_id) AS (VALUES {})
+WITH asked (state, county, parcel_norm, platform, record_key, task_id) AS (VALUES {})
 SELECT r.idempotency_key, r.scraped_at
 FROM asked a
 JOIN parcels p ON p.state = a.state AND p.county = a.county AND p.parcel_norm = a.parcel_norm
-JOIN sources s ON s.parcel_no = p.parcel_no AND s.platform = a.platform AND s.parcel_id = a.parcel_id
+JOIN sources s ON s.parcel_no = p.parcel_no AND s.platform = a.platform AND s.record_key = a.record_key
 JOIN results r ON r.source_no = s.source_no AND r.task_id = a.task_id
 """
 

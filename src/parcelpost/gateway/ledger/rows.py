@@ -142,9 +142,11 @@ def parcel(row: Row, sources: Sequence[SourceRow]) -> ParcelRow:
 
 
 def source(row: Row) -> SourceRow:
-    *key, task_id, scraped_at, first_seen_at, received_at, raw_sha256 = row
+    *key, parcel_id, is_partial, task_id, scraped_at, first_seen_at, received_at, raw_sha256 = row
     return SourceRow(
         source=SourceKey(*key),
+        parcel_id=parcel_id,
+        is_partial=bool(is_partial),
         task_id=task_id,
         scraped_at=timestamp(scraped_at),
         first_seen_at=timestamp(first_seen_at),
@@ -153,7 +155,7 @@ def source(row: Row) -> SourceRow:
     )
 
 
-SOURCE_VALUES = 10
+SOURCE_VALUES = 12
 """Number of a source's columns."""
 
 

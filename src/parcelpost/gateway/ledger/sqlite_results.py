@@ -50,6 +50,7 @@ class PreparedSource(Struct, frozen=True, gc=False):
     parcel: ParcelKey
     source: Values
     liens: Sequence[Lien]
+    is_partial: bool
 
 
 class PreparedBatch(Struct, frozen=True):
@@ -104,14 +105,16 @@ def _prepared_result(entry: BatchEntry, worker_id: str, at: str) -> PreparedResu
 
 def _prepared_source(entry: BatchEntry, made: PreparedResult, at: str) -> PreparedSource:
     key, shown = made.source, entry.result.search_fields
-    search = search_text(key.parcel_id, shown.owner, shown.situs)
-    values = (key.platform, key.parcel_id, made.task_id, made.scraped_at, at, at, *_summary(entry), search)
-    return PreparedSource(made, key.parcel, values, shown.liens)
+    parcel_id = entry.result.parcel_id
+    search = search_text(parcel_id, shown.owner, shown.situs)
+    names = (key.platform, key.record_key, parcel_id, int(shown.is_partial))
+    values = (*names, made.task_id, made.scraped_at, at, at, *_summary(entry), search)
+    return PreparedSource(made, key.parcel, values, shown.liens, shown.is_partial)
 
 
 def _parcel_values(entry: BatchEntry, made: PreparedResult, at: str) -> Values:
     key, lien_count = made.source, len(entry.result.search_fields.liens)
-    names = (key.state, key.county, key.norm, key.parcel_id)
+    names = (key.state, key.county, key.norm, entry.result.parcel_id)
     return (*names, *_summary(entry), lien_count, made.scraped_at, at, at)
 
 
@@ -138,7 +141,7 @@ def _statement(insert: str, rows: int, columns: int, on_conflict: str) -> str:
 
 
 _SOURCES = """
-SELECT json_group_array(json_array(p.parcel_norm, s.platform, s.parcel_id, p.parcel_no, s.source_no, s.scraped_at,
+SELECT json_group_array(json_array(p.parcel_norm, s.platform, s.record_key, p.parcel_no, s.source_no, s.scraped_at,
                                    s.task_id))
 FROM parcels p JOIN sources s ON s.parcel_no = p.parcel_no
 WHERE p.state = ? AND p.county = ? AND p.parcel_norm IN (SELECT value FROM json_each(?))
@@ -160,14 +163,18 @@ INSERT INTO parcels (parcel_no, state, county, parcel_norm, parcel_id, owner, si
                      lien_count, scraped_at, received_at, first_seen_at)
 """
 _WRITE_SOURCES = """
-INSERT INTO sources (source_no, parcel_no, platform, parcel_id, task_id, scraped_at, received_at, first_seen_at,
-                     owner, situs, delinquent, tax_due_cents, search)
+INSERT INTO sources (source_no, parcel_no, platform, record_key, parcel_id, is_partial, task_id, scraped_at,
+                     received_at, first_seen_at, owner, situs, delinquent, tax_due_cents, search)
 """
 _NEWER_SOURCE = """
 ON CONFLICT (source_no) DO UPDATE
-SET task_id = excluded.task_id, scraped_at = excluded.scraped_at, received_at = excluded.received_at,
-    owner = excluded.owner, situs = excluded.situs, delinquent = excluded.delinquent,
-    tax_due_cents = excluded.tax_due_cents, search = excluded.search
+SET parcel_id = excluded.parcel_id, is_partial = excluded.is_partial, task_id = excluded.task_id,
+    scraped_at = excluded.scraped_at, received_at = excluded.received_at,
+    owner = iif(excluded.is_partial AND excluded.owner = '', owner, excluded.owner),
+    situs = iif(excluded.is_partial AND excluded.situs = '', situs, excluded.situs),
+    delinquent = iif(excluded.is_partial AND excluded.delinquent IS NULL, delinquent, excluded.delinquent),
+    tax_due_cents = iif(excluded.is_partial AND excluded.tax_due_cents IS NULL, tax_due_cents, excluded.tax_due_cents),
+    search = iif(excluded.is_partial AND '' IN (excluded.owner, excluded.situs), search, excluded.search)
 """
 _WRITE_RESULTS = """
 INSERT INTO results (source_no, task_id, worker_id, scraped_at, received_at, late, parse_duration_ms,
@@ -187,6 +194,13 @@ INSERT INTO liens (lien_no, parcel_no, lien_key, certificate_number, certificate
 _WRITE_LIEN_SOURCES = """
 INSERT INTO lien_sources (lien_no, source_no, position, certificate_number, certificate_year, tax_year, status,
                           holder_name, amount_cents, sale_date, json)
+"""
+_NEWER_LIEN_SOURCE = """
+ON CONFLICT (lien_no, source_no) DO UPDATE
+SET position = excluded.position, certificate_number = excluded.certificate_number,
+    certificate_year = excluded.certificate_year, tax_year = excluded.tax_year, status = excluded.status,
+    holder_name = excluded.holder_name, amount_cents = excluded.amount_cents, sale_date = excluded.sale_date,
+    json = excluded.json
 """
 _DROP_LIEN_SOURCES = """
 DELETE FROM lien_sources
@@ -228,7 +242,7 @@ class _KnownSource(NamedTuple):
 
     norm: str
     platform: str
-    parcel_id: str
+    record_key: str
     parcel_no: int
     source_no: int
     scraped_at: str
@@ -340,13 +354,14 @@ def _wins(made: PreparedResult, known: _KnownSource | None) -> bool:
 
 
 def _write_liens(db: sqlite3.Connection, winners: _Winners, numbers: _Numbers, known_parcels: Set[ParcelKey]) -> None:
+    """Liens that a source no longer shows go, unless only part of it could be read."""
     lien_numbers: dict[tuple[int, str], int] = {}
     known, dropped = "", 0
     if known_parcels:
         known = _json([numbers.parcels[won.parcel] for won in winners.values() if won.parcel in known_parcels])
         lien_numbers = {(parcel_no, key): lien_no for parcel_no, key, lien_no in db.execute(_LIENS, (known,))}
         if lien_numbers:
-            sources = _json([numbers.sources[key] for key in winners])
+            sources = _json([numbers.sources[key] for key, won in winners.items() if not won.is_partial])
             dropped = db.execute(_DROP_LIEN_SOURCES, (known, sources)).rowcount
     liens: list[Values] = []
     lien_sources: list[Values] = []
@@ -361,7 +376,7 @@ def _write_liens(db: sqlite3.Connection, winners: _Winners, numbers: _Numbers, k
                 liens.append((lien_no, parcel_no, lien_key, *fields))
             lien_sources.append((lien_no, source_no, position, *fields, json))
     write_rows(db, _WRITE_LIENS, liens)
-    write_rows(db, _WRITE_LIEN_SOURCES, lien_sources)
+    write_rows(db, _WRITE_LIEN_SOURCES, lien_sources, _NEWER_LIEN_SOURCE)
     if dropped:
         db.execute(_DROP_LIENS, (known,))
 

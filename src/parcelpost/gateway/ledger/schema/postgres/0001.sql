@@ -58,13 +58,15 @@ CREATE TABLE parcels (
 CREATE INDEX parcels_latest ON parcels (received_at, parcel_no);
 CREATE INDEX parcels_with_liens ON parcels (received_at, parcel_no) WHERE lien_count > 0; -- the latest liens, however few parcels have any
 
--- A parcel as one platform shows it.
+-- A parcel as one platform shows it; on a list of liens, each lien of the parcel.
 CREATE TABLE sources (
     source_no     BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     parcel_no     BIGINT NOT NULL,
     platform      TEXT COLLATE "C" NOT NULL,
-    parcel_id     TEXT COLLATE "C" NOT NULL,
-    task_id       TEXT COLLATE "C" NOT NULL, -- of its newest scrape, as all that follows
+    record_key    TEXT COLLATE "C" NOT NULL, -- the key of the lien, if it is one row of a list of liens; else ''
+    parcel_id     TEXT COLLATE "C" NOT NULL, -- as the platform writes it, in its newest scrape, as all that follows
+    is_partial    BOOLEAN NOT NULL, -- what could not be read is that of an earlier scrape
+    task_id       TEXT COLLATE "C" NOT NULL,
     scraped_at    TIMESTAMPTZ NOT NULL,
     received_at   TIMESTAMPTZ NOT NULL,
     first_seen_at TIMESTAMPTZ NOT NULL,
@@ -73,7 +75,7 @@ CREATE TABLE sources (
     delinquent    BOOLEAN,
     tax_due_cents BIGINT,
     search        TEXT COLLATE "C" NOT NULL, -- number, owner and address, a line each, in lower case
-    UNIQUE (parcel_no, platform, parcel_id)
+    UNIQUE (parcel_no, platform, record_key)
 );
 
 CREATE TABLE results (
@@ -279,7 +281,8 @@ $$;
 -- of its source in this batch; `l_` are the liens of those that are newest, by the entry's number.
 CREATE FUNCTION store_results(
     worker TEXT, now_at TIMESTAMPTZ,
-    e_state TEXT[], e_county TEXT[], e_norm TEXT[], e_platform TEXT[], e_parcel TEXT[], e_task TEXT[],
+    e_state TEXT[], e_county TEXT[], e_norm TEXT[], e_platform TEXT[], e_record TEXT[], e_parcel TEXT[],
+    e_partial BOOLEAN[], e_task TEXT[],
     e_leading BOOLEAN[], e_newest BOOLEAN[], e_scraped TIMESTAMPTZ[], e_late BOOLEAN[], e_ms BIGINT[], e_key TEXT[],
     e_sha256 TEXT[], e_file TEXT[], e_data TEXT[], e_owner TEXT[], e_situs TEXT[], e_delinquent BOOLEAN[],
     e_due BIGINT[], e_liens INTEGER[], e_search TEXT[],
@@ -322,19 +325,25 @@ BEGIN
 
     WITH upserted AS (
         INSERT INTO sources AS s (
-            parcel_no, platform, parcel_id, task_id, scraped_at, received_at, first_seen_at, owner, situs, delinquent,
-            tax_due_cents, search
+            parcel_no, platform, record_key, parcel_id, is_partial, task_id, scraped_at, received_at, first_seen_at,
+            owner, situs, delinquent, tax_due_cents, search
         )
-        SELECT e.parcel_no, e.platform, e.parcel, e.task, e.scraped, now_at, now_at, e.owner, e.situs, e.delinquent,
-               e.due, e.search
-        FROM unnest(e_parcel_no, e_platform, e_parcel, e_task, e_newest, e_scraped, e_owner, e_situs, e_delinquent,
-                    e_due, e_search)
-             AS e (parcel_no, platform, parcel, task, newest, scraped, owner, situs, delinquent, due, search)
+        SELECT e.parcel_no, e.platform, e.record, e.parcel, e.partial, e.task, e.scraped, now_at, now_at,
+               e.owner, e.situs, e.delinquent, e.due, e.search
+        FROM unnest(e_parcel_no, e_platform, e_record, e_parcel, e_partial, e_task, e_newest, e_scraped, e_owner,
+                    e_situs, e_delinquent, e_due, e_search)
+             AS e (parcel_no, platform, record, parcel, partial, task, newest, scraped, owner, situs, delinquent, due,
+                   search)
         WHERE e.newest
-        ON CONFLICT (parcel_no, platform, parcel_id) DO UPDATE
-        SET task_id = excluded.task_id, scraped_at = excluded.scraped_at, received_at = excluded.received_at,
-            owner = excluded.owner, situs = excluded.situs, delinquent = excluded.delinquent,
-            tax_due_cents = excluded.tax_due_cents, search = excluded.search
+        ON CONFLICT (parcel_no, platform, record_key) DO UPDATE
+        SET parcel_id = excluded.parcel_id, is_partial = excluded.is_partial, task_id = excluded.task_id,
+            scraped_at = excluded.scraped_at, received_at = excluded.received_at,
+            owner = CASE WHEN excluded.is_partial AND excluded.owner = '' THEN s.owner ELSE excluded.owner END,
+            situs = CASE WHEN excluded.is_partial AND excluded.situs = '' THEN s.situs ELSE excluded.situs END,
+            delinquent = coalesce(excluded.delinquent, CASE WHEN excluded.is_partial THEN s.delinquent END),
+            tax_due_cents = coalesce(excluded.tax_due_cents, CASE WHEN excluded.is_partial THEN s.tax_due_cents END),
+            search = CASE WHEN excluded.is_partial AND '' IN (excluded.owner, excluded.situs) THEN s.search
+                          ELSE excluded.search END
         WHERE (excluded.scraped_at, excluded.task_id) > (s.scraped_at, s.task_id)
         RETURNING s.source_no, s.xmax = 0 AS is_new -- a row that was there has been locked by the upsert
     )
@@ -342,10 +351,10 @@ BEGIN
 
     SELECT array_agg(
         (SELECT s.source_no FROM sources s
-         WHERE (s.parcel_no, s.platform, s.parcel_id) = (e.parcel_no, e.platform, e.parcel))
+         WHERE (s.parcel_no, s.platform, s.record_key) = (e.parcel_no, e.platform, e.record))
         ORDER BY e.place
     ) INTO e_no
-    FROM unnest(e_parcel_no, e_platform, e_parcel) WITH ORDINALITY AS e (parcel_no, platform, parcel, place);
+    FROM unnest(e_parcel_no, e_platform, e_record) WITH ORDINALITY AS e (parcel_no, platform, record, place);
 
     WITH upserted AS (
         INSERT INTO results AS r (
@@ -370,10 +379,15 @@ BEGIN
     IF cardinality(kept_no) > coalesce(cardinality(won_no), 0) THEN
         WITH again AS (
             UPDATE sources s
-            SET received_at = now_at, owner = e.owner, situs = e.situs, delinquent = e.delinquent,
-                tax_due_cents = e.due, search = e.search
-            FROM unnest(e_no, e_task, e_newest, e_scraped, e_owner, e_situs, e_delinquent, e_due, e_search)
-                 AS e (no, task, newest, scraped, owner, situs, delinquent, due, search)
+            SET parcel_id = e.parcel, is_partial = e.partial, received_at = now_at,
+                owner = CASE WHEN e.partial AND e.owner = '' THEN s.owner ELSE e.owner END,
+                situs = CASE WHEN e.partial AND e.situs = '' THEN s.situs ELSE e.situs END,
+                delinquent = coalesce(e.delinquent, CASE WHEN e.partial THEN s.delinquent END),
+                tax_due_cents = coalesce(e.due, CASE WHEN e.partial THEN s.tax_due_cents END),
+                search = CASE WHEN e.partial AND '' IN (e.owner, e.situs) THEN s.search ELSE e.search END
+            FROM unnest(e_no, e_parcel, e_partial, e_task, e_newest, e_scraped, e_owner, e_situs, e_delinquent, e_due,
+                        e_search)
+                 AS e (no, parcel, partial, task, newest, scraped, owner, situs, delinquent, due, search)
             JOIN unnest(kept_no, kept_task) AS k (no, task) ON k.no = e.no AND k.task = e.task
             WHERE e.newest AND s.source_no = e.no AND s.task_id = e.task AND s.scraped_at = e.scraped
               AND (won_no IS NULL OR e.no <> ALL (won_no))
@@ -391,7 +405,8 @@ BEGIN
 
     IF merged_no IS NOT NULL THEN
         DELETE FROM lien_sources ls USING liens l
-        WHERE l.parcel_no = ANY (merged_no) AND ls.lien_no = l.lien_no AND ls.source_no = ANY (won_no);
+        WHERE l.parcel_no = ANY (merged_no) AND ls.lien_no = l.lien_no AND ls.source_no = ANY (won_no)
+          AND NOT (SELECT s.is_partial FROM sources s WHERE s.source_no = ls.source_no);
     END IF;
 
     IF cardinality(l_entry) > 0 AND won_no IS NOT NULL THEN
@@ -420,7 +435,12 @@ BEGIN
         FROM unnest(l_entry, l_position, l_key, l_number, l_year, l_tax_year, l_status, l_holder, l_amount,
                     l_sale_date, l_json)
              AS l (entry, position, key, number, year, tax_year, status, holder, amount, sale_date, json)
-        WHERE e_no[l.entry] = ANY (won_no);
+        WHERE e_no[l.entry] = ANY (won_no)
+        ON CONFLICT (lien_no, source_no) DO UPDATE
+        SET position = excluded.position, certificate_number = excluded.certificate_number,
+            certificate_year = excluded.certificate_year, tax_year = excluded.tax_year, status = excluded.status,
+            holder_name = excluded.holder_name, amount_cents = excluded.amount_cents,
+            sale_date = excluded.sale_date, json = excluded.json;
     END IF;
 
     IF merged_no IS NOT NULL THEN

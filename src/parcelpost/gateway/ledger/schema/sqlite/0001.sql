@@ -57,13 +57,15 @@ CREATE TABLE parcels (
 CREATE INDEX parcels_latest ON parcels (received_at);
 CREATE INDEX parcels_with_liens ON parcels (received_at) WHERE lien_count > 0; -- the latest liens, however few parcels have any
 
--- A parcel as one platform shows it.
+-- A parcel as one platform shows it; on a list of liens, each lien of the parcel.
 CREATE TABLE sources (
     source_no     INTEGER PRIMARY KEY,
     parcel_no     INTEGER NOT NULL REFERENCES parcels (parcel_no),
     platform      TEXT NOT NULL,
-    parcel_id     TEXT NOT NULL,
-    task_id       TEXT NOT NULL, -- of its newest scrape, as all that follows
+    record_key    TEXT NOT NULL, -- the key of the lien, if it is one row of a list of liens; else ''
+    parcel_id     TEXT NOT NULL, -- as the platform writes it, in its newest scrape, as all that follows
+    is_partial    INTEGER NOT NULL CHECK (is_partial IN (0, 1)), -- 1: what could not be read is that of an earlier scrape
+    task_id       TEXT NOT NULL,
     scraped_at    TEXT NOT NULL,
     received_at   TEXT NOT NULL,
     first_seen_at TEXT NOT NULL,
@@ -72,7 +74,7 @@ CREATE TABLE sources (
     delinquent    INTEGER CHECK (delinquent IN (0, 1)),
     tax_due_cents INTEGER,
     search        TEXT NOT NULL, -- number, owner and address, a line each, in lower case
-    UNIQUE (parcel_no, platform, parcel_id)
+    UNIQUE (parcel_no, platform, record_key)
 ) STRICT;
 
 CREATE TABLE results (
