@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import socket
+import subprocess
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +18,8 @@ from parcelpost.clock import SystemClock
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.models import WorkerHeartbeat
-from tests.cli.support import Run, run_process, task
+from tests.cli.support import COMMAND, Run, run_process, task
+from tests.gateway.factories import arrival
 
 T = TypeVar("T")
 CSV = "PIN,County\n1-1,Hartford\n,Hartford\n1-2,Hartford\n"
@@ -253,6 +256,33 @@ def test_dead_tasks_are_queued_again(ledger: str) -> None:
     asked = run_process(*arguments, answer="y\n")
     assert (asked.code, asked.out) == (0, "1 task requeued.\n")
     assert run_process(*arguments, "--json").document == {"requeued": 0}
+
+
+def test_changes_are_shown_since_a_number_or_a_time_and_followed(ledger: str, run: Run) -> None:
+    async def fill(opened: Ledger, owner: str) -> None:
+        now = SystemClock().now()
+        await opened.store([arrival(owner, "P-1", now, owner_names=[owner])], "w1", now)
+        await opened.find_changes(now, 10)
+
+    at(ledger, lambda opened: fill(opened, "ANN"))
+    at(ledger, lambda opened: fill(opened, "BO"))
+    shown = run("gateway", "changes", "--database", ledger).out
+    assert 'owner.changed    FL/union  P-1  {"owner":["ANN"]} -> {"owner":["BO"]}' in shown
+    assert shown.count("parcel.new") == 1
+    lines = run("gateway", "changes", "--database", ledger, "--since", "1", "--json").out.splitlines()
+    assert [json.loads(line)["kind"] for line in lines] == ["owner.changed"]
+    assert run("gateway", "changes", "--database", ledger, "--kind", "lien").out == "No changes.\n"
+    assert "not a valid" in run("gateway", "changes", "--database", ledger, "--since", "soon").err
+
+    command = [COMMAND, "gateway", "changes", "--database", ledger, "--follow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "parcel.new" in process.stdout.readline()
+        at(ledger, lambda opened: fill(opened, "CY"))
+        while "CY" not in process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        assert (process.communicate()[1], process.returncode) == ("", 0)
 
 
 def test_a_token_is_random_and_alone_on_stdout(run: Run) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.json import decode, encode
 
-from parcelpost.gateway.ingest import search_fields
 from parcelpost.gateway.models import IngestedResult, SearchFields, SourceKey
+from parcelpost.gateway.search_fields import search_fields
 from parcelpost.model import Priority, Target, Task
 from parcelpost.places import parcel_norm
 

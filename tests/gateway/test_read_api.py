@@ -19,6 +19,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.gateway.api.params import parse_parcel_path
 from parcelpost.gateway.app import make_app
 from parcelpost.gateway.context import Context
+from parcelpost.gateway.maintenance import Maintenance
 from parcelpost.gateway.models import ParcelKey
 from tests.gateway.filling import a_beat, an_arrival, fill, keep_page
 from tests.gateway.stage import a_client, a_result, a_task, add_tasks, some_context
@@ -122,6 +123,25 @@ async def test_liens_are_paged_too_with_exact_amounts(context: Context, client: 
     assert [len(page.json()["liens"]) for page in (first, second)] == [7, 3]
     assert second.json()["next"] is None
     assert '"amount":4.10' in second.text
+
+
+async def test_changes_are_read_on_from_where_one_stopped(context: Context, client: httpx2.AsyncClient) -> None:
+    async def after(since: int, **query: Any) -> tuple[list[str], int]:
+        reply = (await client.get("/v1/changes", params={"since": since, **query})).json()
+        return [f"{change['kind']} {change['parcel_id']}" for change in reply["changes"]], reply["next"]
+
+    assert await after(0) == ([], 0)
+    lien = {"certificate_number": "7", "certificate_year": 2024, "face_amount": 12.5}
+    await store(context, {"parcel_id": "1"}, {"parcel_id": "2"}, {"parcel_id": "1", "liens": [lien]})
+    await Maintenance(context).step()
+    assert await after(0, limit=2) == (["parcel.new 1", "lien.new 1"], 2)
+    assert await after(2, limit=2) == (["parcel.new 2"], 3)
+    assert await after(0, kind="lien, sale", county="Hartford County") == (["lien.new 1"], 3)
+    assert await after(0, kind="lien", state="FL") == ([], 3), "what does not match is passed over"
+    (change,) = (await client.get("/v1/changes", params={"kind": "lien"})).json()["changes"]
+    assert (change["number"], change["subject"], change["before"]) == (2, "7", {})
+    assert change["after"] == {"number": "7", "year": 2024, "amount": 12.5}
+    assert (await client.get(change["address"])).json()["parcel"]["lien_count"] == 1
 
 
 async def test_the_latest_come_first_and_page_by_page(context: Context, client: httpx2.AsyncClient) -> None:

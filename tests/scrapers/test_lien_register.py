@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from parcelpost.gateway.ingest import search_fields
+from parcelpost.gateway.search_fields import search_fields
 from parcelpost.model import Done, NotFound, Retry
 from tests.scrapers.reading import outcome
 

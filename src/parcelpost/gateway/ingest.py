@@ -1,162 +1,22 @@
-"""Ingests a batch of results: decodes them, matches them to their tasks, stores them, and gives each a receipt.
-
-Records are foreign data: any field may hold anything.
-"""
+"""Ingests a batch of results: decodes them, matches them to their tasks, stores them, and gives each a receipt."""
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
-from typing import Any, TypeGuard
 
-import msgspec
 from msgspec import structs
 
 from parcelpost.errors import InvalidInput
 from parcelpost.gateway.context import Context
-from parcelpost.gateway.models import IngestedResult, KnownTask, Lien, SearchFields, SourceKey, StoreOutcome
+from parcelpost.gateway.models import IngestedResult, KnownTask, Lien, SourceKey, StoreOutcome
+from parcelpost.gateway.search_fields import letters_and_digits, liens_of, search_fields, subsequent_taxes_of
 from parcelpost.gateway.uploads import parse_body
 from parcelpost.model import Json, is_child_id
 from parcelpost.places import county_name, county_slug, parcel_norm, state_code, state_or_text
 from parcelpost.protocol import payloads, server
-
-_MAX_LIENS = 200
-_MAX_KEY = 200
-_MAX_TEXT = 500
-_MAX_LIEN_BYTES = 16_384
-_MAX_DOLLARS = 10**13
-_MAX_MONEY_TEXT = 40
-_YEAR_AND_PADDED = 8
-_PARTS = re.compile(r"[^\W_]+")
-
-
-class _Liens(msgspec.Struct, frozen=True, gc=False):
-    liens: list[msgspec.Raw]
-
-
-_read_liens = msgspec.json.Decoder(_Liens).decode
-
-
-def search_fields(record: Mapping[str, Json], data: bytes) -> SearchFields:
-    """Extracts the fields that can be searched from a record and its JSON.
-
-    Never raises: invalid values are left out. At most 200 liens are extracted.
-    """
-    get = record.get
-    liens, delinquent = get("liens"), get("delinquent")
-    completeness, unreadable = get("completeness"), get("unreadable")
-    return SearchFields(
-        owner="; ".join(_names(get("owner_names")))[:_MAX_TEXT],
-        situs=", ".join(filter(None, map(_text, (get("situs_address"), get("situs_city"), get("situs_zip"))))),
-        delinquent=delinquent if isinstance(delinquent, bool) else None,
-        tax_due_cents=_cents(get("tax_due")),
-        liens=_liens(liens, data) if isinstance(liens, list) and liens else (),
-        is_partial=completeness not in (None, "complete") or bool(unreadable),
-    )
-
-
-def _names(value: Json) -> list[str]:
-    names = value[:_MAX_TEXT] if isinstance(value, list) else [value]
-    return [name for name in map(_text, names) if name]
-
-
-def _liens(liens: Sequence[Json], data: bytes) -> tuple[Lien, ...]:
-    """Each lien with its JSON as sent. Liens that the record lists twice are numbered. A later tax on a
-    certificate is not a lien of its own.
-    """
-    pairs = zip(liens[:_MAX_LIENS], _read_liens(data).liens, strict=False)
-    times = Counter[str]()
-    extracted = []
-    for lien in (_lien(lien, bytes(sent)) for lien, sent in pairs if _is_lien(lien)):
-        times[lien.key] += 1
-        repeated = lien.key and times[lien.key] > 1
-        extracted.append(structs.replace(lien, key=f"{lien.key} ({times[lien.key]})") if repeated else lien)
-    return tuple(extracted)
-
-
-def _is_lien(lien: Json) -> TypeGuard[dict[str, Any]]:
-    return isinstance(lien, dict) and lien.get("subsequent_tax") is not True
-
-
-def _lien(fields: dict[str, Any], whole: bytes) -> Lien:
-    amount = _cents(fields.get("face_amount"))
-    certificate = _text_or_number(fields.get("certificate_number"))
-    certificate_year, tax_year = _year(fields.get("certificate_year")), _year(fields.get("tax_year"))
-    return Lien(
-        certificate_number=certificate,
-        certificate_year=certificate_year,
-        tax_year=tax_year,
-        status=_or_none(_text(fields.get("status")).lower()),
-        holder_name=_or_none(_text(fields.get("holder_name"))),
-        amount_cents=_cents(fields.get("opening_bid")) if amount is None else amount,
-        sale_date=_or_none(_text(fields.get("sale_date"))),
-        json=whole if len(whole) <= _MAX_LIEN_BYTES else b"{}",
-        key=_lien_key(certificate, certificate_year or tax_year, _text_or_number(fields.get("case_number"))),
-    )
-
-
-def _lien_key(certificate: str | None, year: int | None, case: str | None) -> str:
-    """Numbers of certificates start again every year, or in some counties do not; cases have numbers of their own.
-
-    `2023-000055`, `2023000055`, and `55` of 2023, are one certificate.
-    """
-    parts = _PARTS.findall((certificate or "").upper())
-    if len(parts) == 1 and len(parts[0]) >= _YEAR_AND_PADDED and parts[0].startswith(str(year)):
-        parts = [parts[0][:4], parts[0][4:]]
-    first = _year(parts[0]) if len(parts) > 1 else None
-    if first is not None and year in (None, first):
-        year, parts = first, parts[1:]
-    if parts:
-        key = f"{year or ''}/{'-'.join(part.lstrip('0') or '0' for part in parts)}"
-    else:
-        number = _letters_and_digits(case or "")
-        key = f"case {number}" if number else ""
-    return key if len(key) <= _MAX_KEY else ""
-
-
-def _text(value: Json) -> str:
-    """Returns one trimmed line, '' for what is not text."""
-    return " ".join(value.replace("\0", " ").split())[:_MAX_TEXT].strip() if isinstance(value, str) else ""
-
-
-def _or_none(text: str) -> str | None:
-    return text or None
-
-
-def _text_or_number(value: Json) -> str | None:
-    """Ids are strings; a parser may have turned one into a number."""
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**18:
-        return str(value)
-    return _or_none(_text(value))
-
-
-def _year(value: Json) -> int | None:
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) == 4:
-        value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 1000 <= value <= 9999:
-        return value
-    return None
-
-
-def _cents(value: Json) -> int | None:
-    """Exact: 0.1 is ten cents and '1234.50' is 123450. Fractions of a cent are rounded half to even."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    text = repr(value) if isinstance(value, float) else value  # as it was written, up to 15 digits
-    if isinstance(text, str) and len(text) > _MAX_MONEY_TEXT:
-        return None
-    try:
-        amount = Decimal(text)
-    except InvalidOperation:
-        return None
-    if not amount.is_finite() or not -_MAX_DOLLARS <= amount <= _MAX_DOLLARS:  # abs() of 1e999999999 overflows
-        return None
-    return int((amount * 100).to_integral_value())
-
 
 _MAX_ERRORS = 100
 
@@ -220,15 +80,14 @@ def _norm(sent: payloads.ParcelResult, record: Mapping[str, Json]) -> str:
 
 
 def _record_key(record: Mapping[str, Json], liens: Sequence[Lien]) -> str:
-    return liens[0].key if record.get("record_kind") == "lien" and liens else ""
+    """A later tax on a certificate is a row of the list, too."""
+    if record.get("record_kind") != "lien":
+        return ""
+    return liens[0].key if liens else next((key for key, _ in subsequent_taxes_of(liens_of(record))), "")
 
 
 def _rejected(task_id: str, parcel_id: str, platform: str, problem: str) -> server.BadEntry:
     return server.BadEntry(task_id=task_id, parcel_id=parcel_id, platform=platform, problem=problem)
-
-
-def _letters_and_digits(number: str) -> str:
-    return "".join(filter(str.isalnum, number)).upper()
 
 
 def _matched_to_task(
@@ -250,8 +109,8 @@ def _matched_to_task(
         "county": (key.county, county_slug(target.county) or key.county),
     }
     if entry.listed is False or not task.was_granted:
-        number = _letters_and_digits(entry.parcel_id) or entry.parcel_id
-        pairs["parcel"] = (number, _letters_and_digits(target.parcel_id) or target.parcel_id or number)
+        number = letters_and_digits(entry.parcel_id) or entry.parcel_id
+        pairs["parcel"] = (number, letters_and_digits(target.parcel_id) or target.parcel_id or number)
     wrong = [name for name, (sent, wanted) in pairs.items() if sent != wanted]
     if not wrong:
         return entry

@@ -1,4 +1,4 @@
-"""The gateway's background loop: expires leases, prunes old rows and writes counters to the ledger."""
+"""The gateway's background loop: expires leases, finds changes, prunes old rows and writes counters to the ledger."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _PRUNE_SECONDS = 60.0
 _STUCK_SECONDS = 1_800.0  # beyond every timeout of a ledger
 _BATCH = 1_000
 _MAX_ROUNDS = 20
+_COMPARED_AT_ONCE = 100
 
 
 class Maintenance:
@@ -48,7 +49,7 @@ class Maintenance:
         """Returns the seconds until the next step."""
         self._began = self._context.clock.monotonic()
         try:
-            return await self._do(self._expire_leases, self._flush, self._prune)
+            return await self._do(self._expire_leases, self._flush, self._find_changes, self._prune)
         finally:
             self._began = None
 
@@ -82,6 +83,13 @@ class Maintenance:
                 self._context.counters.count(platform, outcome, number)
         if queued or dead:
             self._context.emit(LeasesEnded(queued=queued.total(), dead=dead.total()))
+
+    async def _find_changes(self) -> None:
+        """A few results at a time: others write, too."""
+        clock = self._context.clock
+        until = clock.monotonic() + _STEP_SECONDS
+        while clock.monotonic() < until and await self._context.ledger.find_changes(clock.now(), _COMPARED_AT_ONCE):
+            pass
 
     async def _flush(self) -> None:
         taken = dict(self._context.counters.take())

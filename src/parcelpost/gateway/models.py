@@ -265,6 +265,38 @@ class ParcelFilter(Struct, frozen=True, kw_only=True):
     changed_since: datetime | None = None
 
 
+class ChangeFilter(Struct, frozen=True, kw_only=True):
+    """All conditions must hold; '' means any."""
+
+    kinds: tuple[str, ...] = ()
+    """Any of these: `lien.new`, or `lien` for all that begin so."""
+    platform: str = ""
+    state: str = ""
+    county: str = ""
+    field: str = ""
+    """A field of `before` or `after`."""
+    found_since: datetime | None = None
+
+
+class ChangeRow(Struct, frozen=True, kw_only=True):
+    """Something that changed in a parcel."""
+
+    change_no: int
+    """Without gaps: who has seen all up to a number misses none by asking for those after it."""
+    found_at: datetime
+    kind: str
+    parcel: ParcelKey
+    parcel_id: str
+    platform: str
+    task_id: str
+    scraped_at: datetime
+    subject: str
+    """Certificate or case of a lien, or the day of a sale."""
+    before: bytes
+    after: bytes
+    """JSON, like `before`."""
+
+
 class SourceRow(Struct, frozen=True, kw_only=True):
     """The newest scrape of a source."""
 

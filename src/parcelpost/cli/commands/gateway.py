@@ -37,15 +37,28 @@ from parcelpost.cli.options import (
     SetOption,
     Yes,
     load_settings,
+    parse_moment,
 )
-from parcelpost.cli.output import Cell, age, confirm, count, examples, fields, print_json, print_lines, printable, table
+from parcelpost.cli.output import (
+    Cell,
+    age,
+    confirm,
+    count,
+    examples,
+    fields,
+    moment,
+    print_json,
+    print_lines,
+    printable,
+    table,
+)
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from parcelpost.cli.importer.importer import Sink
-    from parcelpost.gateway.models import WorkerRow
+    from parcelpost.gateway.models import ChangeFilter, ChangeRow, WorkerRow
     from parcelpost.gateway.overview import Overview, Worker
     from parcelpost.settings import Settings
 
@@ -416,6 +429,98 @@ async def _requeue(states: list[str], platform: str | None, settings: Settings) 
         return await opened.requeue(states, platform or "")
 
 
+CHANGES_EXAMPLES = examples(
+    "parcelpost gateway changes --since 1d",
+    "parcelpost gateway changes --kind lien --state FL --county columbia --follow",
+    "parcelpost gateway changes --since 1042 --json | jq -r .kind",
+)
+
+_FOLLOW_SECONDS = 2.0
+_MOST_AT_ONCE = 500
+_MOST_DIGITS = 19
+
+
+def changes(
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since",
+            metavar="WHEN",
+            help="After this number of a change, or since a time such as 2026-11-15, 2h or 3d.",
+        ),
+    ] = "1d",
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option("--kind", metavar="KIND", help="A kind such as lien.new, or lien for all of liens. Repeatable."),
+    ] = None,
+    platform: Platform = None,
+    state: Annotated[str, typer.Option("--state", help="Only parcels in this state.")] = "",
+    county: Annotated[str, typer.Option("--county", help="Only parcels in this county.")] = "",
+    field: Annotated[str, typer.Option("--field", help="Only changes of this field, such as market_value.")] = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show further changes until Ctrl-C.")] = False,
+    database: Database = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what changed in parcels: new ones, owners, values, taxes, sales and liens.
+
+    A running gateway finds changes within seconds after a result arrived. Only facts count: not the order of rows, the
+    spelling of a name, or a field that could not be read.
+    """
+    import asyncio
+
+    from parcelpost.cli.context import CLOCK
+    from parcelpost.gateway.models import ChangeFilter
+    from parcelpost.places import county_slug, state_code
+
+    number = int(since) if since.isascii() and since.isdecimal() and len(since) < _MOST_DIGITS else None
+    wanted = ChangeFilter(
+        kinds=tuple(kinds or ()),
+        platform=platform or "",
+        state=state_code(state),
+        county=county_slug(county),
+        field=field,
+        found_since=parse_moment(since, CLOCK.now()) if number is None else None,
+    )
+    settings = _load_settings(database, config, set_)
+    try:
+        shown = asyncio.run(_show_changes(settings, wanted, number or 0, follow=follow, as_json=as_json))
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+        return
+    if not shown and not as_json:
+        print("No changes.")
+
+
+async def _show_changes(settings: Settings, wanted: ChangeFilter, after: int, *, follow: bool, as_json: bool) -> int:
+    """Returns how many changes it showed."""
+    from parcelpost.cli.context import CLOCK, connect_ledger
+    from parcelpost.gateway.api.responses import change_response
+
+    shown = 0
+    async with connect_ledger(settings.server) as opened:
+        while True:
+            rows = await opened.changes(wanted, after, _MOST_AT_ONCE)
+            for row in rows:
+                print_json(change_response(row)) if as_json else print(printable(_change_line(row)))
+            sys.stdout.flush()
+            shown += len(rows)
+            after = rows[-1].change_no if rows else after
+            if len(rows) < _MOST_AT_ONCE:
+                if not follow:
+                    return shown
+                await CLOCK.sleep(_FOLLOW_SECONDS)
+
+
+def _change_line(row: ChangeRow) -> str:
+    before, after = row.before.decode(), row.after.decode()
+    what = after if before == "{}" else before if after == "{}" else f"{before} -> {after}"
+    place = f"{row.parcel.state}/{row.parcel.county}"
+    return f"{row.change_no:>8}  {moment(row.found_at)}  {row.kind:<15}  {place}  {row.parcel_id}  {what}"
+
+
 TOKEN_EXAMPLES = examples(
     "parcelpost gateway token",
     "parcelpost gateway token >> worker_tokens",
@@ -457,4 +562,5 @@ app.command("workers", epilog=WORKERS_EXAMPLES)(workers)
 app.command("release", epilog=RELEASE_EXAMPLES)(release)
 app.command("command", epilog=COMMAND_EXAMPLES)(send_command)
 app.command("requeue", epilog=REQUEUE_EXAMPLES)(requeue)
+app.command("changes", epilog=CHANGES_EXAMPLES)(changes)
 app.command("token", epilog=TOKEN_EXAMPLES)(token)

@@ -204,6 +204,23 @@ _EXAMPLES: list[Struct] = [
             )
         ],
     ),
+    responses.Changes(
+        [
+            responses.ParcelChange(
+                number=42,
+                found_at=_AT,
+                kind="lien.redeemed",
+                **_KEY,
+                task_id="t-1",
+                scraped_at=_AT,
+                subject="2024-00172",
+                before=Raw(b'{"number": "2024-00172", "status": "open", "amount": 1187.42}'),
+                after=Raw(b'{"number": "2024-00172", "status": "redeemed", "amount": 1187.42}'),
+                address=_PATH,
+            )
+        ],
+        42,
+    ),
     responses.Workers([_WORKER]),
     responses.Queue([_QUEUE]),
     responses.Tasks([responses.ListedTask(**_TASK)], None),

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from parcelpost.gateway.errors import ApiError
-from parcelpost.gateway.models import ParcelFilter, ParcelKey
+from parcelpost.gateway.models import ChangeFilter, ParcelFilter, ParcelKey
 from parcelpost.places import county_slug, parcel_norm, state_or_text
 
 _PARCELS_PATH = "/v1/parcels/"
@@ -135,6 +135,25 @@ class ListParams(LatestParams, frozen=True, kw_only=True, forbid_unknown_fields=
     records: Annotated[bool, Meta(description="Include the full record of each source that matches, or each lien")] = (
         False
     )
+
+
+class ChangesParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    since: Annotated[_Number, Meta(description="`next` of the previous reply; 0 starts with the first change")] = 0
+    kind: Annotated[Text, Meta(description="Kinds separated by commas: `lien.new`, or `lien` for all of liens")] = ""
+    platform: Text = ""
+    state: Text = ""
+    county: Text = ""
+    field: Annotated[Text, Meta(description="Only changes of this field, such as `market_value`")] = ""
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+
+    def filter(self) -> ChangeFilter:
+        return ChangeFilter(
+            kinds=tuple(filter(None, self.kind.replace(" ", "").split(","))),
+            platform=self.platform,
+            state=state_or_text(self.state),
+            county=county_slug(self.county) or self.county,
+            field=self.field,
+        )
 
 
 class TaskListParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

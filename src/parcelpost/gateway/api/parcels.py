@@ -13,6 +13,7 @@ from parcelpost.gateway.api.params import (
     AfterLien,
     BeforeLien,
     BeforeRow,
+    ChangesParams,
     FilterParams,
     LatestParams,
     ListParams,
@@ -23,10 +24,12 @@ from parcelpost.gateway.api.params import (
     read_cursor,
 )
 from parcelpost.gateway.api.responses import (
+    Changes,
     Liens,
     ParcelDetail,
     Parcels,
     SourceDetail,
+    change_response,
     lien_response,
     parcel_response,
     record_responses,
@@ -60,6 +63,7 @@ class ParcelsApi:
             Route("GET", "/v1/parcels/latest", self.latest_parcels, Role.READER),
             Route("GET", "/v1/liens", self.liens, Role.READER),
             Route("GET", "/v1/liens/latest", self.latest_liens, Role.READER),
+            Route("GET", "/v1/changes", self.changes, Role.READER),
             Route("GET", f"{_PARCEL}/raw", self.raw, Role.READER, errors=(404,), media_type="application/octet-stream"),
             Route("GET", _PARCEL, self.parcel, Role.READER, errors=(404,), reply_type=ParcelDetail),
             Route("GET", "/v1/export/parcels.csv", self.parcels_csv, Role.READER, media_type=_CSV),
@@ -97,6 +101,17 @@ class ParcelsApi:
         rows = await self._ledger.latest_liens(query.filter(), query.limit + 1, before)
         page, more = first_page(rows, query.limit, lambda row: (row.received_at, row.parcel_no, row.lien.key))
         return Liens([lien_response(row) for row in page], more)
+
+    async def changes(self, query: ChangesParams) -> Changes:
+        """List what changed, in the order in which it was found: new parcels and liens, owners, values, taxes, sales.
+
+        Ask again with the reply's `next` as `since`: no change is skipped, and one is repeated only if you ask again
+        with the same number.
+        """
+        last = await self._ledger.last_change()
+        rows = await self._ledger.changes(query.filter(), query.since, query.limit)
+        seen = rows[-1].change_no if rows else query.since
+        return Changes([change_response(row) for row in rows], seen if len(rows) == query.limit else max(seen, last))
 
     async def _with_records(self, query: ListParams) -> Parcels:
         records = await self._ledger.records(query.filter(), read_cursor(query.cursor, SourceKey), query.limit)

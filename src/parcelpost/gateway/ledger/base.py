@@ -11,6 +11,8 @@ from msgspec import Struct
 from parcelpost.gateway.models import (
     ActivityRow,
     AddCounts,
+    ChangeFilter,
+    ChangeRow,
     ExpiredLeases,
     Grant,
     IngestedResult,
@@ -193,6 +195,21 @@ class Ledger(Protocol):
         self, wanted: ParcelFilter, most: int, before: tuple[datetime, int, str] | None = None
     ) -> Sequence[LienRow]:
         """Returns liens of the most recently received parcels, or those after that parcel and key."""
+
+    # Changes
+
+    async def find_changes(self, now: datetime, most: int) -> int:
+        """Compares results that have not been compared, oldest first of each source, and stores what changed.
+
+        All in one transaction, and one at a time on one database: every change is found once, whenever a gateway is
+        killed. Returns how many results were compared; 0 when none is left.
+        """
+
+    async def changes(self, wanted: ChangeFilter, after: int, most: int) -> Sequence[ChangeRow]:
+        """Returns the changes after that number, in order."""
+
+    async def last_change(self) -> int:
+        """Returns the number of the last change, 0 if there is none."""
 
     # Maintenance
 

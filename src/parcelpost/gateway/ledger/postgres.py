@@ -5,6 +5,7 @@ A task's row is always locked before its lease's row.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -17,9 +18,20 @@ from msgspec.structs import astuple
 
 from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput, InvalidSettings, LedgerError, LedgerUnavailable, ParcelpostError
+from parcelpost.gateway.changes import compare
 from parcelpost.gateway.ledger import rows, sql
 from parcelpost.gateway.ledger.base import EXPIRED_ERROR, BatchEntry, DedupedBatch, dedupe, lease_ending
-from parcelpost.gateway.ledger.queries import numbered, search_text
+from parcelpost.gateway.ledger.queries import (
+    ADD_CHANGE,
+    IS_COMPARED,
+    KNOWN_FACTS,
+    LAST_CHANGE,
+    PAGE_CHARS,
+    STORE_FACTS,
+    TO_COMPARE,
+    numbered,
+    search_text,
+)
 from parcelpost.gateway.ledger.rows import TASK_COLUMNS, Row
 from parcelpost.gateway.ledger.sql import (
     CLAIM_WORKER_ID,
@@ -279,6 +291,7 @@ def _entry_values(entry: BatchEntry, batch: DedupedBatch) -> tuple[Any, ...]:
 T = TypeVar("T")
 
 _TRIES = 5
+_CHANGES_LOCK = 0x6368_616E_6765  # "change": one at a time finds changes, so that their numbers have no gaps
 _WORKER_IDS_LOCK = 0x776F_726B_6572  # "worker": one at a time takes an id
 
 
@@ -355,6 +368,30 @@ class PostgresLedger(SqlLedger):
             _RECORD_HEARTBEAT, heartbeat.worker_id, text, now, *holds, heartbeat.leaving, now - OFFLINE_AFTER
         )
         return [command for (command,) in commands]
+
+    async def find_changes(self, now: datetime, most: int) -> int:
+        async def find() -> int:
+            async with self._pool.acquire() as connection, connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", _CHANGES_LOCK)
+                waiting: list[Any] = await connection.fetch(numbered(TO_COMPARE), most, PAGE_CHARS)
+                if not waiting:
+                    return 0
+                parcels = {row[0] for row in waiting}
+                facts: list[Any] = await connection.fetch(
+                    numbered(KNOWN_FACTS.format(", ".join("?" * len(parcels)))), *parcels
+                )
+                known, found = await asyncio.to_thread(
+                    compare, [rows.to_compare(row) for row in waiting], [rows.known_facts(row) for row in facts]
+                )
+                last = await connection.fetchval(LAST_CHANGE)
+                changed = [rows.change_values(one, number, now) for number, one in enumerate(found, last + 1)]
+                await connection.executemany(numbered(STORE_FACTS), [rows.facts_values(one) for one in known])
+                await connection.executemany(numbered(ADD_CHANGE), changed)
+                compared = [(row[1], row[2], row[5]) for row in waiting]
+                await connection.executemany(numbered(IS_COMPARED.format("TRUE")), compared)
+                return len(waiting)
+
+        return await _with_retries(find)
 
     async def counts(self) -> Mapping[str, int]:
         return dict(await self._fetch(_COUNTS))

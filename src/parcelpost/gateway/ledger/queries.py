@@ -18,6 +18,8 @@ from parcelpost.gateway.ledger import rows
 from parcelpost.gateway.ledger.rows import TASK_COLUMNS, Row
 from parcelpost.gateway.models import (
     MAX_SOURCES,
+    ChangeFilter,
+    ChangeRow,
     IngestedResult,
     KnownTask,
     LienRow,
@@ -165,6 +167,25 @@ def _add_lien_conditions(conditions: Conditions, wanted: ParcelFilter) -> None:
         conditions.add("l.amount_cents <= ?", wanted.max_lien_cents)
 
 
+def change_conditions(wanted: ChangeFilter, after: int) -> Conditions:
+    conditions = Conditions()
+    conditions.add("c.change_no > ?", after)
+    if wanted.kinds:
+        any_kind = " OR ".join(["c.kind = ? OR c.kind LIKE ?"] * len(wanted.kinds))
+        conditions.add(f"({any_kind})", *(part for kind in wanted.kinds for part in (kind, f"{kind}.%")))
+    if wanted.platform:
+        conditions.add("s.platform = ?", wanted.platform)
+    for column in ("state", "county"):
+        if value := getattr(wanted, column):
+            conditions.add(f"p.{column} = ?", value)
+    if wanted.field:
+        pattern = like_pattern(f'"{wanted.field}":')
+        conditions.add("(c.before LIKE ? ESCAPE '!' OR c.after LIKE ? ESCAPE '!')", pattern, pattern)
+    if wanted.found_since is not None:
+        conditions.add("c.found_at >= ?", wanted.found_since)
+    return conditions
+
+
 PAGE_CHARS = 8 * 1024 * 1024
 
 
@@ -275,6 +296,38 @@ FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
 WHERE ls.lien_no IN ({}) ORDER BY ls.lien_no, s.scraped_at DESC, s.task_id DESC, s.source_no
 """
 
+
+_TO_COMPARE = Conditions()
+_TO_COMPARE.add("NOT r.is_compared")
+TO_COMPARE = bounded_select(
+    "s.parcel_no, r.source_no, r.task_id, r.scraped_at, r.data, r.idempotency_key",
+    _VERSIONS,
+    _TO_COMPARE,
+    "r.source_no, r.scraped_at, r.task_id",
+)
+"""Takes the most results, and the most characters of data."""
+KNOWN_FACTS = """
+SELECT s.parcel_no, f.source_no, f.task_id, f.scraped_at, f.facts
+FROM sources s JOIN source_facts f ON f.source_no = s.source_no WHERE s.parcel_no IN ({})
+"""
+LAST_CHANGE = "SELECT coalesce(max(change_no), 0) FROM changes"
+ADD_CHANGE = """
+INSERT INTO changes (change_no, found_at, kind, parcel_no, source_no, task_id, scraped_at, subject, before, after)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+STORE_FACTS = """
+INSERT INTO source_facts (source_no, task_id, scraped_at, facts) VALUES (?, ?, ?, ?)
+ON CONFLICT (source_no) DO UPDATE
+SET task_id = excluded.task_id, scraped_at = excluded.scraped_at, facts = excluded.facts
+"""
+IS_COMPARED = "UPDATE results SET is_compared = {} WHERE source_no = ? AND task_id = ? AND idempotency_key = ?"
+"""Not if it has been replaced meanwhile."""
+
+_CHANGES = f"""
+SELECT c.change_no, c.found_at, c.kind, {KEY}, s.parcel_id, s.platform, c.task_id, c.scraped_at, c.subject,
+       c.before, c.after
+FROM changes c JOIN parcels p ON p.parcel_no = c.parcel_no JOIN sources s ON s.source_no = c.source_no
+WHERE """
 
 _CHUNK = 500
 _LATEST = "p.received_at DESC, p.parcel_no DESC"
@@ -400,6 +453,15 @@ class Queries(Database, Protocol):
             conditions.add("(r.scraped_at, r.task_id) < (?, ?)", *before)
         sql = bounded_select(_VERSION_COLUMNS, _VERSIONS, conditions, _NEWEST_FIRST)
         return [rows.version(row) for row in await self._find(sql, *conditions.args, most, PAGE_CHARS)]
+
+    async def changes(self, wanted: ChangeFilter, after: int, most: int) -> Sequence[ChangeRow]:
+        conditions = change_conditions(wanted, after)
+        sql = f"{_CHANGES}{conditions} ORDER BY c.change_no LIMIT ?"
+        return [rows.change(row) for row in await self._find(sql, *conditions.args, most)]
+
+    async def last_change(self) -> int:
+        ((number,),) = await self._find(LAST_CHANGE)
+        return int(number)
 
     async def has_page(self, key: ParcelKey, raw_sha256: str) -> bool:
         return bool(await self._find(_PAGE, *astuple(key), raw_sha256))

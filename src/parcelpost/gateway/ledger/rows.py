@@ -10,8 +10,10 @@ from msgspec import Raw
 from msgspec.json import Decoder, Encoder
 
 from parcelpost.clock import from_iso
+from parcelpost.gateway.changes import Facts, FoundChange, KnownFacts, Scraped
 from parcelpost.gateway.models import (
     ActivityRow,
+    ChangeRow,
     Grant,
     KnownTask,
     Lease,
@@ -37,6 +39,8 @@ from parcelpost.protocol.payloads import MetricsSample, RankedSelector
 Row = Sequence[Any]
 
 encode = Encoder().encode
+encode_money = Encoder(decimal_format="number").encode
+_read_facts = Decoder(Facts).decode
 _read_target = Decoder(Target).decode
 _read_heartbeat = Decoder(WorkerHeartbeat).decode
 _read_figures = Decoder(dict[str, Json]).decode
@@ -177,6 +181,44 @@ def version(row: Row) -> RecordVersion:
         raw_sha256=sha256,
         raw_file=raw_file,
         data=data.encode(),
+    )
+
+
+def to_compare(row: Row) -> Scraped:
+    parcel_no, source_no, task_id, scraped_at, data, _ = row
+    return Scraped(parcel_no, source_no, task_id, timestamp(scraped_at), data.encode())
+
+
+def known_facts(row: Row) -> KnownFacts:
+    parcel_no, source_no, task_id, scraped_at, facts = row
+    return KnownFacts(parcel_no, source_no, task_id, timestamp(scraped_at), _read_facts(facts))
+
+
+def facts_values(known: KnownFacts) -> tuple[Any, ...]:
+    return known.source_no, known.task_id, known.scraped_at, encode(known.facts).decode()
+
+
+def change_values(found: FoundChange, number: int, now: datetime) -> tuple[Any, ...]:
+    scrape, change = found.scrape, found.change
+    of = (scrape.parcel_no, scrape.source_no, scrape.task_id, scrape.scraped_at)
+    texts = (encode_money(change.before).decode(), encode_money(change.after).decode())
+    return number, now, change.kind, *of, change.subject, *texts
+
+
+def change(row: Row) -> ChangeRow:
+    number, found_at, kind, state, county, norm, parcel_id, platform, task_id, scraped_at, subject, before, after = row
+    return ChangeRow(
+        change_no=number,
+        found_at=timestamp(found_at),
+        kind=kind,
+        parcel=ParcelKey(state, county, norm),
+        parcel_id=parcel_id,
+        platform=platform,
+        task_id=task_id,
+        scraped_at=timestamp(scraped_at),
+        subject=subject,
+        before=before.encode(),
+        after=after.encode(),
     )
 
 

@@ -10,8 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from parcelpost.clock import iso
+from parcelpost.gateway.changes import compare
 from parcelpost.gateway.ledger import rows, sqlite_results
 from parcelpost.gateway.ledger.base import EXPIRED_ERROR, LeaseEnding, lease_ending
+from parcelpost.gateway.ledger.queries import (
+    ADD_CHANGE,
+    IS_COMPARED,
+    KNOWN_FACTS,
+    LAST_CHANGE,
+    PAGE_CHARS,
+    STORE_FACTS,
+    TO_COMPARE,
+)
 from parcelpost.gateway.ledger.rows import TASK_COLUMNS, Row
 from parcelpost.gateway.ledger.sql import (
     CLAIM_WORKER_ID,
@@ -161,6 +171,20 @@ SELECT (SELECT coalesce(max(parcel_no), 0) FROM parcels),
 """
 
 
+def find_changes(db: sqlite3.Connection, now: datetime, most: int) -> int:
+    waiting = db.execute(TO_COMPARE, (most, PAGE_CHARS)).fetchall()
+    if not waiting:
+        return 0
+    parcels = {row[0] for row in waiting}
+    facts = db.execute(KNOWN_FACTS.format(", ".join("?" * len(parcels))), list(parcels)).fetchall()
+    known, found = compare(list(map(rows.to_compare, waiting)), map(rows.known_facts, facts))
+    ((last,),) = db.execute(LAST_CHANGE)
+    _execute_many(db, STORE_FACTS, [rows.facts_values(one) for one in known])
+    _execute_many(db, ADD_CHANGE, [rows.change_values(one, number, now) for number, one in enumerate(found, last + 1)])
+    _execute_many(db, IS_COMPARED.format(1), [(row[1], row[2], row[5]) for row in waiting])
+    return len(waiting)
+
+
 class SqliteLedger(SqlLedger):
     """Writes go through one thread, reads through a few others. Several processes may use one file."""
 
@@ -208,6 +232,9 @@ class SqliteLedger(SqlLedger):
         self, heartbeat: WorkerHeartbeat, now: datetime, until: datetime, oldest_grant: datetime
     ) -> Sequence[str]:
         return await self._writer.run(record_heartbeat, heartbeat, now, until, oldest_grant)
+
+    async def find_changes(self, now: datetime, most: int) -> int:
+        return await self._writer.run(find_changes, now, most)
 
     async def counts(self) -> Mapping[str, int]:
         ((parcels, liens, stored),) = await self._rows(_COUNTS, ())

@@ -185,7 +185,7 @@ ON CONFLICT (source_no, task_id) DO UPDATE
 SET worker_id = excluded.worker_id, scraped_at = excluded.scraped_at, received_at = excluded.received_at,
     late = excluded.late, parse_duration_ms = excluded.parse_duration_ms,
     idempotency_key = excluded.idempotency_key, raw_sha256 = excluded.raw_sha256, raw_file = excluded.raw_file,
-    data = excluded.data
+    data = excluded.data, is_compared = 0
 """
 _WRITE_LIENS = """
 INSERT INTO liens (lien_no, parcel_no, lien_key, certificate_number, certificate_year, tax_year, status,

@@ -90,8 +90,35 @@ CREATE TABLE results (
     raw_sha256        TEXT,
     raw_file          TEXT,
     data              TEXT NOT NULL, -- JSON, as sent: JSONB would refuse what JSON allows
+    is_compared       BOOLEAN NOT NULL DEFAULT FALSE, -- with what was known before; see `changes`
     PRIMARY KEY (source_no, task_id)
 );
+
+CREATE INDEX results_to_compare ON results (source_no, scraped_at, task_id) WHERE NOT is_compared;
+
+-- The facts of a source that `changes` are found by, as it last showed each of them.
+CREATE TABLE source_facts (
+    source_no  BIGINT PRIMARY KEY,
+    task_id    TEXT COLLATE "C" NOT NULL, -- of the scrape that was compared last
+    scraped_at TIMESTAMPTZ NOT NULL,
+    facts      TEXT NOT NULL -- JSON
+);
+
+-- What changed, in the order in which it was found. Numbers have no gaps, and a change is visible only after all before it.
+CREATE TABLE changes (
+    change_no  BIGINT PRIMARY KEY,
+    found_at   TIMESTAMPTZ NOT NULL,
+    kind       TEXT COLLATE "C" NOT NULL,
+    parcel_no  BIGINT NOT NULL,
+    source_no  BIGINT NOT NULL,
+    task_id    TEXT COLLATE "C" NOT NULL, -- of the scrape that shows it
+    scraped_at TIMESTAMPTZ NOT NULL,
+    subject    TEXT NOT NULL, -- certificate or case of a lien, day of a sale
+    before     TEXT NOT NULL, -- JSON, like `after`
+    after      TEXT NOT NULL
+);
+
+CREATE INDEX changes_by_time ON changes (found_at);
 
 CREATE TABLE liens (
     lien_no            BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -368,7 +395,7 @@ BEGIN
         SET worker_id = excluded.worker_id, scraped_at = excluded.scraped_at, received_at = excluded.received_at,
             late = excluded.late, parse_duration_ms = excluded.parse_duration_ms,
             idempotency_key = excluded.idempotency_key, raw_sha256 = excluded.raw_sha256,
-            raw_file = excluded.raw_file, data = excluded.data
+            raw_file = excluded.raw_file, data = excluded.data, is_compared = FALSE
         WHERE excluded.scraped_at > r.scraped_at
            OR (excluded.scraped_at = r.scraped_at AND excluded.idempotency_key <> r.idempotency_key)
         RETURNING r.source_no, r.task_id

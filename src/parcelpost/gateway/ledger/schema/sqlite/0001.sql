@@ -90,8 +90,35 @@ CREATE TABLE results (
     raw_sha256        TEXT,
     raw_file          TEXT,
     data              TEXT NOT NULL, -- JSON, as sent
+    is_compared       INTEGER NOT NULL DEFAULT 0 CHECK (is_compared IN (0, 1)), -- with what was known before; see `changes`
     UNIQUE (source_no, task_id)
 ) STRICT;
+
+CREATE INDEX results_to_compare ON results (source_no, scraped_at, task_id) WHERE NOT is_compared;
+
+-- The facts of a source that `changes` are found by, as it last showed each of them.
+CREATE TABLE source_facts (
+    source_no  INTEGER PRIMARY KEY REFERENCES sources (source_no),
+    task_id    TEXT NOT NULL, -- of the scrape that was compared last
+    scraped_at TEXT NOT NULL,
+    facts      TEXT NOT NULL -- JSON
+) STRICT, WITHOUT ROWID;
+
+-- What changed, in the order in which it was found. Numbers have no gaps, and a change is visible only after all before it.
+CREATE TABLE changes (
+    change_no  INTEGER PRIMARY KEY,
+    found_at   TEXT NOT NULL,
+    kind       TEXT NOT NULL,
+    parcel_no  INTEGER NOT NULL REFERENCES parcels (parcel_no),
+    source_no  INTEGER NOT NULL REFERENCES sources (source_no),
+    task_id    TEXT NOT NULL, -- of the scrape that shows it
+    scraped_at TEXT NOT NULL,
+    subject    TEXT NOT NULL, -- certificate or case of a lien, day of a sale
+    before     TEXT NOT NULL, -- JSON, like `after`
+    after      TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX changes_by_time ON changes (found_at);
 
 CREATE TABLE liens (
     lien_no            INTEGER PRIMARY KEY,

@@ -1,0 +1,359 @@
+"""What changed between two scrapes of a parcel: the facts that people act on. No I/O.
+
+Only facts count. A value that a page no longer shows or that could not be read is not a change, nor is the order of
+rows, the spelling of a name, or the same page parsed again. What several sources show is reported once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+
+import msgspec
+from msgspec import Struct, structs
+
+from parcelpost.gateway.models import Lien, SearchFields
+from parcelpost.gateway.search_fields import cents, liens_of, search_fields, subsequent_taxes_of
+from parcelpost.model import Json
+
+_MAX_ITEMS = 200
+_MAX_TEXT = 500
+_WORDS = re.compile(r"[^\W_]+")
+_REDEEMED = frozenset({"redeemed", "paid", "satisfied", "released", "discharged"})
+_VALUES = ("land_value", "building_value", "market_value", "assessed_value", "taxable_value")
+
+
+class Kind(StrEnum):
+    """What a change is about."""
+
+    PARCEL_NEW = "parcel.new"
+    OWNER_CHANGED = "owner.changed"
+    VALUE_CHANGED = "value.changed"
+    TAX_DELINQUENT = "tax.delinquent"
+    TAX_PAID = "tax.paid"
+    SALE_NEW = "sale.new"
+    LIEN_NEW = "lien.new"
+    LIEN_CHANGED = "lien.changed"
+    """Its status, holder or amount."""
+    LIEN_SUBTAXED = "lien.subtaxed"
+    """The holder paid a later tax on the certificate."""
+    LIEN_REDEEMED = "lien.redeemed"
+    LIEN_GONE = "lien.gone"
+    """No source that showed it shows it any more."""
+
+
+class SaleFacts(Struct, frozen=True, omit_defaults=True, gc=False):
+    date: str
+    price_cents: int | None = None
+    reference: str = ""
+    """Letters and digits of its book and page, or of its document number."""
+
+    def is_same(self, other: SaleFacts) -> bool:
+        """A sale may get its price or its reference later."""
+        if self.date != other.date:
+            return False
+        if self.reference and other.reference:
+            return self.reference == other.reference
+        return None in (self.price_cents, other.price_cents) or self.price_cents == other.price_cents
+
+
+class LienFacts(Struct, frozen=True, omit_defaults=True, gc=False):
+    number: str = ""
+    """Of its certificate or case, as shown."""
+    year: int | None = None
+    status: str | None = None
+    holder_name: str | None = None
+    amount_cents: int | None = None
+    sale_date: str | None = None
+
+    @property
+    def is_redeemed(self) -> bool:
+        return self.status in _REDEEMED
+
+
+class Facts(Struct, frozen=True, omit_defaults=True, gc=False):
+    """The facts of one source, as it last showed each of them."""
+
+    owner: tuple[str, ...] = ()
+    values: Mapping[str, int] = {}
+    """In cents, by field."""
+    value_year: int | None = None
+    delinquent: bool | None = None
+    tax_due_cents: int | None = None
+    sales: tuple[SaleFacts, ...] | None = None
+    """None: not known."""
+    liens: Mapping[str, LienFacts] = {}
+    """By key."""
+    subsequent_taxes: Mapping[str, int | None] = {}
+    """Amount in cents, by the certificate's key and the day."""
+    is_partial: bool = False
+
+
+class Change(Struct, frozen=True, gc=False):
+    kind: Kind
+    subject: str = ""
+    """Certificate or case of a lien, or the day of a sale."""
+    before: Mapping[str, Json] = {}
+    after: Mapping[str, Json] = {}
+    """Money in dollars."""
+
+
+def facts_of(data: bytes) -> Facts:
+    """Extracts the facts from a record's JSON. Never raises for a record that was ingested."""
+    record: Mapping[str, Json] = msgspec.json.decode(data)
+    found = search_fields(record, data)
+    values = {name: amount for name in _VALUES if (amount := cents(record.get(name))) is not None}
+    year = record.get("value_year")
+    return Facts(
+        owner=_owner(record),
+        values=values,
+        value_year=year if isinstance(year, int) and not isinstance(year, bool) and 0 < year < 10_000 else None,
+        delinquent=found.delinquent,
+        tax_due_cents=found.tax_due_cents,
+        sales=_sales(record, found),
+        liens={lien.key: _lien_facts(lien) for lien in found.liens if lien.key},
+        subsequent_taxes=dict(subsequent_taxes_of(liens_of(record)[:_MAX_ITEMS])),
+        is_partial=found.is_partial,
+    )
+
+
+def _owner(record: Mapping[str, Json]) -> tuple[str, ...]:
+    names = record.get("owner_names")
+    if not isinstance(names, list):
+        return ()
+    return tuple(name[:_MAX_TEXT] for name in names[:_MAX_ITEMS] if isinstance(name, str) and name.strip())
+
+
+def _sales(record: Mapping[str, Json], found: SearchFields) -> tuple[SaleFacts, ...] | None:
+    sales, unreadable = record.get("sales"), record.get("unreadable")
+    if not isinstance(sales, list) or (not sales and found.is_partial):
+        return None
+    if isinstance(unreadable, list) and any(str(name).startswith("sales") for name in unreadable):
+        return None
+    return tuple(
+        SaleFacts(
+            date=sale["date"],
+            price_cents=cents(sale.get("price")),
+            reference="".join(_words(str(sale.get("book_page") or sale.get("clerk_number") or "")[:_MAX_TEXT])),
+        )
+        for sale in sales[:_MAX_ITEMS]
+        if isinstance(sale, dict) and isinstance(sale.get("date"), str) and sale["date"]
+    )
+
+
+def _lien_facts(lien: Lien) -> LienFacts:
+    case = msgspec.json.decode(lien.json).get("case_number")
+    return LienFacts(
+        number=lien.certificate_number or (str(case) if case else ""),
+        year=lien.certificate_year or lien.tax_year,
+        status=lien.status,
+        holder_name=lien.holder_name,
+        amount_cents=lien.amount_cents,
+        sale_date=lien.sale_date,
+    )
+
+
+def merged(known: Facts | None, new: Facts) -> Facts:
+    """What is known of a source after a scrape: what the new record does not say stays as it was."""
+    if known is None:
+        return new
+    sales = new.sales
+    if known.sales is not None:
+        earlier = (sale for sale in known.sales if not any(sale.is_same(one) for one in new.sales or ()))
+        sales = (*(new.sales or ()), *earlier)[:_MAX_ITEMS]
+    return structs.replace(
+        new,
+        owner=new.owner or known.owner,
+        values={**known.values, **new.values},
+        value_year=new.value_year or known.value_year,
+        delinquent=known.delinquent if new.delinquent is None else new.delinquent,
+        tax_due_cents=known.tax_due_cents if new.tax_due_cents is None else new.tax_due_cents,
+        sales=sales,
+        liens={**known.liens, **new.liens} if new.is_partial else new.liens,
+        subsequent_taxes={**known.subsequent_taxes, **new.subsequent_taxes},
+    )
+
+
+def changes(known: Facts | None, new: Facts, others: Sequence[Facts]) -> Iterator[Change]:
+    """Compares a scrape of a source with what was known of it.
+
+    `others` are the parcel's other sources: what one of them showed already is not reported again.
+    """
+    if known is None and not others:
+        yield Change(Kind.PARCEL_NEW, after=_without_nulls(owner=list(new.owner)))
+    if known is not None:
+        yield from _owner_change(known, new, others)
+        yield from _value_change(known, new, others)
+        yield from _tax_change(known, new, others)
+        yield from _sale_changes(known, new, others)
+    yield from _lien_changes(known or Facts(), new, others)
+
+
+def _owner_change(known: Facts, new: Facts, others: Sequence[Facts]) -> Iterator[Change]:
+    now = _name_words(new.owner)
+    if known.owner and now and now not in map(_name_words, (known.owner, *(other.owner for other in others))):
+        yield Change(Kind.OWNER_CHANGED, before={"owner": list(known.owner)}, after={"owner": list(new.owner)})
+
+
+def _value_change(known: Facts, new: Facts, others: Sequence[Facts]) -> Iterator[Change]:
+    changed = [
+        name
+        for name, amount in new.values.items()
+        if known.values.get(name, amount) != amount and amount not in (other.values.get(name) for other in others)
+    ]
+    if changed:
+        before = {name: _dollars(known.values[name]) for name in changed}
+        after = {name: _dollars(new.values[name]) for name in changed}
+        years = known.value_year, new.value_year
+        yield Change(
+            Kind.VALUE_CHANGED,
+            before=before | _without_nulls(value_year=years[0]),
+            after=after | _without_nulls(value_year=years[1]),
+        )
+
+
+def _tax_change(known: Facts, new: Facts, others: Sequence[Facts]) -> Iterator[Change]:
+    before, after = _tax(known), _tax(new)
+    was_due, is_due = known.tax_due_cents or 0, new.tax_due_cents
+    if new.delinquent and not known.delinquent and not any(other.delinquent for other in others):
+        yield Change(Kind.TAX_DELINQUENT, before=before, after=after)
+    is_paid = (known.delinquent and new.delinquent is False) or (was_due > 0 and is_due == 0 and not new.delinquent)
+    if is_paid and not any(other.delinquent is False or other.tax_due_cents == 0 for other in others):
+        yield Change(Kind.TAX_PAID, before=before, after=after)
+
+
+def _sale_changes(known: Facts, new: Facts, others: Sequence[Facts]) -> Iterator[Change]:
+    """A sale before the newest known one was recorded late or is shown by a better parser: it is not new."""
+    if known.sales is None or not new.sales:
+        return
+    newest = max((sale.date for sale in known.sales), default="")
+    shown = [*known.sales, *(sale for other in others for sale in other.sales or ())]
+    for sale in new.sales:
+        if sale.date >= newest and not any(sale.is_same(one) for one in shown):
+            yield Change(
+                Kind.SALE_NEW, sale.date, after=_without_nulls(date=sale.date, price=_dollars(sale.price_cents))
+            )
+
+
+def _lien_changes(known: Facts, new: Facts, others: Sequence[Facts]) -> Iterator[Change]:
+    for key, lien in new.liens.items():
+        elsewhere = [other.liens[key] for other in others if key in other.liens]
+        before = known.liens.get(key)
+        if before is None and not elsewhere:
+            yield Change(Kind.LIEN_NEW, lien.number, after=_lien(lien))
+            continue
+        earlier = [*([before] if before else []), *elsewhere]
+        if lien.is_redeemed:
+            if not any(one.is_redeemed for one in earlier):
+                yield Change(Kind.LIEN_REDEEMED, lien.number, _lien(earlier[0]), _lien(lien))
+        elif before is not None and (changed := _changed_fields(before, lien, elsewhere)):
+            old, now = _lien(before), _lien(lien)
+            yield Change(
+                Kind.LIEN_CHANGED,
+                lien.number,
+                {name: old.get(name) for name in changed},
+                {name: now.get(name) for name in changed},
+            )
+    for tax, amount in new.subsequent_taxes.items():
+        if not any(tax in one.subsequent_taxes for one in (known, *others)):
+            certificate, _, day = tax.rpartition(" ")
+            after = _without_nulls(certificate=certificate, day=day, amount=_dollars(amount))
+            yield Change(Kind.LIEN_SUBTAXED, certificate, after=after)
+    if not new.is_partial:
+        for key, lien in known.liens.items():
+            if key not in new.liens and not any(key in other.liens for other in others):
+                yield Change(Kind.LIEN_GONE, lien.number, before=_lien(lien))
+
+
+def _changed_fields(before: LienFacts, after: LienFacts, elsewhere: Sequence[LienFacts]) -> list[str]:
+    names = {"status": "status", "holder_name": "holder_name", "amount_cents": "amount"}
+    return [
+        shown
+        for name, shown in names.items()
+        if (value := getattr(after, name)) is not None
+        and getattr(before, name) not in (None, value)
+        and value not in (getattr(one, name) for one in elsewhere)
+    ]
+
+
+def _lien(lien: LienFacts) -> dict[str, Json]:
+    fields = structs.asdict(lien)
+    return _without_nulls(**fields | {"amount_cents": None, "amount": _dollars(lien.amount_cents)})
+
+
+def _tax(facts: Facts) -> dict[str, Json]:
+    return _without_nulls(delinquent=facts.delinquent, tax_due=_dollars(facts.tax_due_cents))
+
+
+def _without_nulls(**fields: Json) -> dict[str, Json]:
+    return {name: value for name, value in fields.items() if value is not None and value != ""}
+
+
+def _dollars(amount: int | None) -> Decimal | None:
+    return None if amount is None else Decimal(amount) / 100
+
+
+def _words(text: str) -> list[str]:
+    return _WORDS.findall(text.upper())
+
+
+def _name_words(names: Iterable[str]) -> list[str]:
+    """The words of all names, in any order: sites write `A & B` as one name or two, and turn names around."""
+    return sorted(word for name in names for word in _words(name) if word != "AND")
+
+
+class Scraped(Struct, frozen=True, gc=False):
+    """A scrape that has not been compared yet."""
+
+    parcel_no: int
+    source_no: int
+    task_id: str
+    scraped_at: datetime
+    data: bytes
+
+
+class KnownFacts(Struct, frozen=True, gc=False):
+    """What is known of a source, and the scrape that showed it last."""
+
+    parcel_no: int
+    source_no: int
+    task_id: str
+    scraped_at: datetime
+    facts: Facts
+
+
+class FoundChange(Struct, frozen=True, gc=False):
+    scrape: Scraped
+    change: Change
+
+
+def compare(scrapes: Sequence[Scraped], known: Iterable[KnownFacts]) -> tuple[list[KnownFacts], list[FoundChange]]:
+    """Compares scrapes, ordered by source and time, with what is known of all sources of their parcels.
+
+    Returns what is known of the sources that were scraped, and what changed. An older scrape changes nothing; one of
+    the same task and time is the same page, parsed again: its facts count and are not changes.
+    """
+    sources = {one.source_no: one for one in known}
+    of_parcel: defaultdict[int, set[int]] = defaultdict(set)
+    for one in sources.values():
+        of_parcel[one.parcel_no].add(one.source_no)
+    found: list[FoundChange] = []
+    touched: dict[int, KnownFacts] = {}
+    for scrape in scrapes:
+        before = sources.get(scrape.source_no)
+        age = scrape.scraped_at, scrape.task_id
+        if before is not None and age < (before.scraped_at, before.task_id):
+            continue
+        facts, last = facts_of(scrape.data), before.facts if before else None
+        if before is None or age > (before.scraped_at, before.task_id):
+            numbers = of_parcel[scrape.parcel_no] - {scrape.source_no}
+            others = [sources[number].facts for number in sorted(numbers)]
+            found += [FoundChange(scrape, change) for change in changes(last, facts, others)]
+        now = KnownFacts(scrape.parcel_no, scrape.source_no, scrape.task_id, scrape.scraped_at, merged(last, facts))
+        sources[scrape.source_no] = touched[scrape.source_no] = now
+        of_parcel[scrape.parcel_no].add(scrape.source_no)
+    return list(touched.values()), found

@@ -1,0 +1,169 @@
+"""Extracts from a record what can be searched, and its liens with the key that all sources of a lien share.
+
+Records are foreign data: any field may hold anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, TypeGuard
+
+import msgspec
+from msgspec import structs
+
+from parcelpost.gateway.models import Lien, SearchFields
+from parcelpost.model import Json
+
+_MAX_LIENS = 200
+_MAX_KEY = 200
+_MAX_TEXT = 500
+_MAX_LIEN_BYTES = 16_384
+_MAX_DOLLARS = 10**13
+_MAX_MONEY_TEXT = 40
+_YEAR_AND_PADDED = 8
+_PARTS = re.compile(r"[^\W_]+")
+
+
+class _Liens(msgspec.Struct, frozen=True, gc=False):
+    liens: list[msgspec.Raw]
+
+
+_read_liens = msgspec.json.Decoder(_Liens).decode
+
+
+def search_fields(record: Mapping[str, Json], data: bytes) -> SearchFields:
+    """Extracts the fields that can be searched from a record and its JSON.
+
+    Never raises: invalid values are left out. At most 200 liens are extracted.
+    """
+    get = record.get
+    liens, delinquent = get("liens"), get("delinquent")
+    completeness, unreadable = get("completeness"), get("unreadable")
+    return SearchFields(
+        owner="; ".join(_names(get("owner_names")))[:_MAX_TEXT],
+        situs=", ".join(filter(None, map(_text, (get("situs_address"), get("situs_city"), get("situs_zip"))))),
+        delinquent=delinquent if isinstance(delinquent, bool) else None,
+        tax_due_cents=cents(get("tax_due")),
+        liens=_liens(liens, data) if isinstance(liens, list) and liens else (),
+        is_partial=completeness not in (None, "complete") or bool(unreadable),
+    )
+
+
+def _names(value: Json) -> list[str]:
+    names = value[:_MAX_TEXT] if isinstance(value, list) else [value]
+    return [name for name in map(_text, names) if name]
+
+
+def _liens(liens: Sequence[Json], data: bytes) -> tuple[Lien, ...]:
+    """Each lien with its JSON as sent. Liens that the record lists twice are numbered. A later tax on a
+    certificate is not a lien of its own.
+    """
+    pairs = zip(liens[:_MAX_LIENS], _read_liens(data).liens, strict=False)
+    times = Counter[str]()
+    extracted = []
+    for lien in (_lien(lien, bytes(sent)) for lien, sent in pairs if _is_lien(lien)):
+        times[lien.key] += 1
+        repeated = lien.key and times[lien.key] > 1
+        extracted.append(structs.replace(lien, key=f"{lien.key} ({times[lien.key]})") if repeated else lien)
+    return tuple(extracted)
+
+
+def _is_lien(lien: Json) -> TypeGuard[dict[str, Any]]:
+    return isinstance(lien, dict) and lien.get("subsequent_tax") is not True
+
+
+def liens_of(record: Mapping[str, Json]) -> Sequence[Json]:
+    liens = record.get("liens")
+    return liens if isinstance(liens, list) else ()
+
+
+def subsequent_taxes_of(liens: Iterable[Json]) -> Iterator[tuple[str, int | None]]:
+    """The later taxes on certificates: the certificate's key and the day, and the amount in cents."""
+    for lien in liens:
+        if isinstance(lien, dict) and lien.get("subsequent_tax") is True:
+            made = _lien(lien, b"{}")
+            if made.key:
+                yield f"{made.key} {made.sale_date or made.tax_year or ''}", made.amount_cents
+
+
+def _lien(fields: dict[str, Any], whole: bytes) -> Lien:
+    amount = cents(fields.get("face_amount"))
+    certificate = _text_or_number(fields.get("certificate_number"))
+    certificate_year, tax_year = _year(fields.get("certificate_year")), _year(fields.get("tax_year"))
+    return Lien(
+        certificate_number=certificate,
+        certificate_year=certificate_year,
+        tax_year=tax_year,
+        status=_or_none(_text(fields.get("status")).lower()),
+        holder_name=_or_none(_text(fields.get("holder_name"))),
+        amount_cents=cents(fields.get("opening_bid")) if amount is None else amount,
+        sale_date=_or_none(_text(fields.get("sale_date"))),
+        json=whole if len(whole) <= _MAX_LIEN_BYTES else b"{}",
+        key=_lien_key(certificate, certificate_year or tax_year, _text_or_number(fields.get("case_number"))),
+    )
+
+
+def _lien_key(certificate: str | None, year: int | None, case: str | None) -> str:
+    """Numbers of certificates start again every year, or in some counties do not; cases have numbers of their own.
+
+    `2023-000055`, `2023000055`, and `55` of 2023, are one certificate.
+    """
+    parts = _PARTS.findall((certificate or "").upper())
+    if len(parts) == 1 and len(parts[0]) >= _YEAR_AND_PADDED and parts[0].startswith(str(year)):
+        parts = [parts[0][:4], parts[0][4:]]
+    first = _year(parts[0]) if len(parts) > 1 else None
+    if first is not None and year in (None, first):
+        year, parts = first, parts[1:]
+    if parts:
+        key = f"{year or ''}/{'-'.join(part.lstrip('0') or '0' for part in parts)}"
+    else:
+        number = letters_and_digits(case or "")
+        key = f"case {number}" if number else ""
+    return key if len(key) <= _MAX_KEY else ""
+
+
+def _text(value: Json) -> str:
+    """Returns one trimmed line, '' for what is not text."""
+    return " ".join(value.replace("\0", " ").split())[:_MAX_TEXT].strip() if isinstance(value, str) else ""
+
+
+def _or_none(text: str) -> str | None:
+    return text or None
+
+
+def _text_or_number(value: Json) -> str | None:
+    """Ids are strings; a parser may have turned one into a number."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**18:
+        return str(value)
+    return _or_none(_text(value))
+
+
+def _year(value: Json) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) == 4:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 1000 <= value <= 9999:
+        return value
+    return None
+
+
+def cents(value: Json) -> int | None:
+    """Exact: 0.1 is ten cents and '1234.50' is 123450. Fractions of a cent are rounded half to even."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    text = repr(value) if isinstance(value, float) else value  # as it was written, up to 15 digits
+    if isinstance(text, str) and len(text) > _MAX_MONEY_TEXT:
+        return None
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        return None
+    if not amount.is_finite() or not -_MAX_DOLLARS <= amount <= _MAX_DOLLARS:  # abs() of 1e999999999 overflows
+        return None
+    return int((amount * 100).to_integral_value())
+
+
+def letters_and_digits(number: str) -> str:
+    return "".join(filter(str.isalnum, number)).upper()

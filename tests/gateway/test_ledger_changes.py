@@ -1,0 +1,78 @@
+"""The changes that both ledgers find between results."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
+from typing import Any
+
+from parcelpost.clock import SystemClock
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.ledger.factory import open_ledger
+from parcelpost.gateway.models import ChangeFilter
+from tests.gateway.factories import NOON, arrival
+
+HOUR = timedelta(hours=1)
+
+
+async def test_every_change_is_found_once_and_in_order(ledger: Ledger, now: datetime) -> None:
+    async def found(**wanted: Any) -> list[tuple[int, str, str]]:
+        rows = await ledger.changes(ChangeFilter(**wanted), 0, 100)
+        return [(row.change_no, row.kind, row.parcel_id) for row in rows]
+
+    lien = {"certificate_number": "7", "certificate_year": 2024, "status": "open"}
+    batch = [arrival("a", "P", owner_names=["ANN"], liens=[lien]), arrival("b", "Q", owner_names=["BO"])]
+    await ledger.store(batch, "w1", now)
+    assert await ledger.find_changes(now, 100) == 2
+    assert await ledger.find_changes(now, 100) == 0
+    later: list[dict[str, Any]] = [
+        {"owner_names": ["CY"], "liens": [lien]},
+        {"owner_names": ["CY"], "liens": [], "unreadable": ["liens"]},
+        {"owner_names": ["CY"], "liens": [{**lien, "status": "redeemed"}]},
+    ]
+    for hours, record in enumerate(later, 1):
+        await ledger.store([arrival(f"c{hours}", "P", NOON + hours * HOUR, **record)], "w1", now)
+        await ledger.store([arrival(f"c{hours}", "P", NOON + hours * HOUR, **record)], "w1", now)
+    while await ledger.find_changes(now + HOUR, 1):
+        pass
+    expected = [(1, "parcel.new", "P"), (2, "lien.new", "P"), (3, "parcel.new", "Q")]
+    expected += [(4, "owner.changed", "P"), (5, "lien.redeemed", "P")]
+    assert await found() == expected
+    assert await ledger.last_change() == 5
+    assert await found(kinds=("lien",)) == [expected[1], expected[4]]
+    assert await found(kinds=("owner.changed", "lien.new"), county="union") == [expected[1], expected[3]]
+    assert await found(field="owner", kinds=("owner",)) == [expected[3]]
+    assert await found(state="GA") == await found(platform="other") == []
+    assert await found(found_since=now + HOUR) == expected[3:]
+    (owner,) = await ledger.changes(ChangeFilter(), 3, 1)
+    assert (owner.before, owner.after) == (b'{"owner":["ANN"]}', b'{"owner":["CY"]}')
+    assert (owner.scraped_at, owner.task_id, owner.found_at) == (NOON + HOUR, "c1", now + HOUR)
+
+
+async def test_a_page_that_is_parsed_again_changes_nothing_and_is_compared_from_then_on(
+    ledger: Ledger, now: datetime
+) -> None:
+    for at, owner in ((NOON, "ANN"), (NOON, "ANN SMITH"), (NOON + HOUR, "BO")):
+        await ledger.store([arrival("a" if at == NOON else "b", "P", at, owner_names=[owner])], "w1", now)
+        assert await ledger.find_changes(now, 10) == 1
+    new, changed = await ledger.changes(ChangeFilter(), 0, 10)
+    assert (new.kind, changed.kind, changed.before) == ("parcel.new", "owner.changed", b'{"owner":["ANN SMITH"]}')
+
+
+async def test_two_that_look_for_changes_at_once_find_each_once(database: str, now: datetime) -> None:
+    async with AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(open_ledger(database, 3, SystemClock())) for _ in range(2)]
+        batch = [arrival(f"t{n}", f"P{n}", owner_names=["ANN"]) for n in range(120)]
+        await opened[0].store(batch, "w1", now)
+
+        async def find(ledger: Ledger) -> int:
+            compared = 0
+            while found := await ledger.find_changes(now, 7):
+                compared += found
+            return compared
+
+        assert sum(await asyncio.gather(*map(find, opened * 2))) == 120
+        rows = await opened[1].changes(ChangeFilter(), 0, 1_000)
+    assert [row.change_no for row in rows] == list(range(1, 121))
+    assert len({row.parcel_id for row in rows}) == 120
