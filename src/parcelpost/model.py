@@ -71,6 +71,10 @@ class Site(Struct, frozen=True, array_like=True, gc=False):
     county: str
 
 
+REFRESH = "refresh"
+"""The type of a task that scrapes a known parcel again: the page cache is not used."""
+
+
 class Task(Struct, frozen=True, kw_only=True, gc=False):
     """A request to scrape one target on one platform."""
 

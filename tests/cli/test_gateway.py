@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.ledger.base import Ledger
@@ -283,6 +284,21 @@ def test_changes_are_shown_since_a_number_or_a_time_and_followed(ledger: str, ru
             pass
         process.send_signal(signal.SIGINT)
         assert (process.communicate()[1], process.returncode) == ("", 0)
+
+
+def test_known_parcels_are_queued_again(ledger: str, run: Run) -> None:
+    async def fill(opened: Ledger) -> None:
+        now = SystemClock().now()
+        target = '{"parcel_id": "P-1", "state": "FL", "county": "union"}'
+        fresh, old = arrival("a", "P-1", now), arrival("b", "P-2", now - timedelta(days=9))
+        await opened.store([replace(one, target=target) for one in (fresh, old)], "w1", now)
+
+    at(ledger, fill)
+    refresh = ("gateway", "refresh", "--database", ledger)
+    assert "nothing was selected" in run(*refresh).err
+    assert run(*refresh, "--state", "FL", "--older-than", "7d", "--yes").out == "1 task queued.\n"
+    assert run(*refresh, "--state", "FL", "--yes", "--json").document == {"queued": 1}
+    assert run(*refresh, "--county", "union", "--yes").out == "0 tasks queued.\n"
 
 
 def test_a_token_is_random_and_alone_on_stdout(run: Run) -> None:

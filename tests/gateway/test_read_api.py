@@ -144,6 +144,39 @@ async def test_changes_are_read_on_from_where_one_stopped(context: Context, clie
     assert (await client.get(change["address"])).json()["parcel"]["lien_count"] == 1
 
 
+async def test_a_known_parcel_is_scraped_again_by_the_target_of_its_task(
+    context: Context, client: httpx2.AsyncClient
+) -> None:
+    async def refresh(**wanted: Any) -> int:
+        reply = await client.post("/v1/refresh", json=wanted)
+        assert reply.status_code == 200, reply.text
+        return int(reply.json()["queued"])
+
+    await add_tasks(context, a_task("t1", parcel_id="01-02-000300", url="https://example.org/p?id=9"))
+    await context.ledger.grant("w-1", ["echo"], 1, context.clock.now(), context.clock.now() + timedelta(hours=1))
+    lien = {"record_kind": "lien", "liens": [{"certificate_number": "7"}]}
+    first, later = "2025-12-01T00:00:00Z", "2025-12-02T00:00:00Z"
+    batch = [a_result("t1", parcel_id="01-02-000300", scraped_at=first), a_result("t2"), a_result("list~1", data=lien)]
+    reply = await client.post("/internal/results", json=batch)
+    assert reply.json()["failed"] == 0
+    assert await refresh(state="CT", county="Hartford County", parcel_id="0102000300") == 1
+    assert await refresh(platform="echo") == 1, "one is being refreshed, and one is only on a list"
+    assert await refresh(platform="echo") == await refresh(state="FL") == 0
+    granted = await context.ledger.grant("w-1", ["echo"], 9, context.clock.now(), context.clock.now())
+    assert [(one.task.type, one.task.target.parcel_id, one.task.target.url) for one in granted] == [
+        ("refresh", "01-02-000300", "https://example.org/p?id=9"),
+        ("refresh", "parcel-t2", ""),
+    ]
+    again = a_result(granted[0].task.task_id, parcel_id="01-02-000300", data={"tax_due": 5}, scraped_at=later)
+    await client.post("/internal/results", json=[again])
+    context.clock.advance(1)  # type: ignore[attr-defined]
+    assert await refresh(platform="echo", delinquent=True) == 0
+    assert await refresh(parcel_id="01-02-000300", older_than_hours=1) == 1, "it was scraped in the past"
+    (detail,) = (await client.get("/v1/parcels/CT/hartford/0102000300")).json()["sources"]
+    assert [step["task_id"] for step in detail["history"]][-1] == "t1", "each scrape is a version"
+    assert (await client.post("/v1/refresh", json={})).status_code == 422
+
+
 async def test_the_latest_come_first_and_page_by_page(context: Context, client: httpx2.AsyncClient) -> None:
     liens = [{"certificate_number": str(number)} for number in range(5)]
     now, given = context.clock.now(), {"platform": "vgsi", "state": "CT", "county": "hartford", "liens": liens}

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from parcelpost.clock import ManualClock
 from parcelpost.files_and_sockets import tcp_server
-from parcelpost.model import Blocked, GiveUp, NotFound, Page, Retry
+from parcelpost.model import REFRESH, Blocked, GiveUp, NotFound, Page, Retry
 from parcelpost.scrapers.fetch.errors import CannotFetch, PageNotFound, RetryLater, SiteBlocked, outcome_of
 from parcelpost.storage.lpm import LocalPersistenceManager
 from tests.scrapers.fetching import fetching
@@ -307,6 +308,8 @@ async def test_a_task_that_an_operator_retries_asks_the_site(site: Website, lpm:
     assert await scraped() == 0, "another task has the page from the cache"
     assert await requeue(lpm, ["t1"], completed=True) == 1
     assert await scraped() == 1
+    await lpm.add_task(replace(a_task("t3"), type=REFRESH))
+    assert await scraped() == 1, "the gateway refreshes it"
 
 
 async def test_a_page_past_its_time_is_asked_for_with_conditions(site: Website, lpm: LocalPersistenceManager) -> None:

@@ -8,17 +8,19 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec import structs
+from msgspec.json import Encoder
 
 from parcelpost.errors import InvalidInput
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.models import IngestedResult, KnownTask, Lien, SourceKey, StoreOutcome
 from parcelpost.gateway.search_fields import letters_and_digits, liens_of, search_fields, subsequent_taxes_of
 from parcelpost.gateway.uploads import parse_body
-from parcelpost.model import Json, is_child_id
+from parcelpost.model import Json, Target, is_child_id
 from parcelpost.places import county_name, county_slug, parcel_norm, state_code, state_or_text
 from parcelpost.protocol import payloads, server
 
 _MAX_ERRORS = 100
+_encode = Encoder().encode
 
 _CASE_NUMBERS = ("case_number", "certificate_number")
 
@@ -31,9 +33,8 @@ async def ingest_results(context: Context, body: bytes, worker_id: str) -> paylo
     read = await parse_body(_read_entries, body, now)
     task_ids = sorted({entry.task_id for entry in read if isinstance(entry, IngestedResult)})
     known = await context.ledger.known_tasks(task_ids, worker_id)
-    read = await _without_future_times(
-        context, [_matched_to_task(entry, known.get(entry.task_id)) for entry in read], now
-    )
+    matched = [_with_target(_matched_to_task(entry, known.get(entry.task_id)), known) for entry in read]
+    read = await _without_future_times(context, matched, now)
     results = [entry for entry in read if isinstance(entry, IngestedResult)]
     stored = await context.ledger.store(results, worker_id, now) if results else ()
     _count_entries(context, read, stored)
@@ -116,6 +117,17 @@ def _matched_to_task(
         return entry
     problem = f"the result's {' and '.join(wrong)} does not match its task"
     return _rejected(entry.task_id, entry.parcel_id, key.platform, problem)
+
+
+def _with_target(
+    entry: IngestedResult | server.BadEntry, known: Mapping[str, KnownTask]
+) -> IngestedResult | server.BadEntry:
+    """By which its source can be scraped again: that of its task, or else its number and place."""
+    if isinstance(entry, server.BadEntry) or entry.listed or entry.source.record_key or is_child_id(entry.task_id):
+        return entry
+    task, key = known.get(entry.task_id), entry.source
+    target = task.target if task else Target(parcel_id=entry.parcel_id, state=key.state, county=key.county)
+    return structs.replace(entry, target=_encode(target).decode())
 
 
 async def _without_future_times(context: Context, read: _Entries, now: datetime) -> _Entries:

@@ -128,6 +128,8 @@ class IngestedResult(Struct, frozen=True, kw_only=True, gc=False):
     late: bool = False
     listed: bool | None = None
     """Whether it is from a multi-record page, with a parcel number other than the task's. None: unknown."""
+    target: str = ""
+    """JSON of the target by which it can be scraped again; '' if only a list shows it."""
 
 
 class KnownTask(Struct, frozen=True):
@@ -263,6 +265,15 @@ class ParcelFilter(Struct, frozen=True, kw_only=True):
     min_lien_cents: int | None = None
     max_lien_cents: int | None = None
     changed_since: datetime | None = None
+
+
+class RefreshFilter(Struct, frozen=True, kw_only=True):
+    """Which sources to scrape again. All conditions must hold; None and '' mean any."""
+
+    parcels: ParcelFilter = ParcelFilter()
+    norm: str = ""
+    """Of one parcel."""
+    scraped_before: datetime | None = None
 
 
 class ChangeFilter(Struct, frozen=True, kw_only=True):

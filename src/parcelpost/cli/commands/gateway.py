@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from parcelpost.cli.importer.importer import Sink
-    from parcelpost.gateway.models import ChangeFilter, ChangeRow, WorkerRow
+    from parcelpost.gateway.models import ChangeFilter, ChangeRow, RefreshFilter, WorkerRow
     from parcelpost.gateway.overview import Overview, Worker
     from parcelpost.settings import Settings
 
@@ -429,6 +429,75 @@ async def _requeue(states: list[str], platform: str | None, settings: Settings) 
         return await opened.requeue(states, platform or "")
 
 
+REFRESH_EXAMPLES = examples(
+    "parcelpost gateway refresh --platform grizzly_gis --state FL --county columbia --older-than 7d",
+    "parcelpost gateway refresh --state FL --county columbia --parcel 00-00-00-01234-000",
+    "parcelpost gateway refresh --delinquent --yes",
+)
+
+
+def refresh(
+    platform: Platform = None,
+    state: Annotated[str, typer.Option("--state", help="Only parcels in this state.")] = "",
+    county: Annotated[str, typer.Option("--county", help="Only parcels in this county.")] = "",
+    parcel: Annotated[str, typer.Option("--parcel", metavar="NUMBER", help="Only the parcel with this number.")] = "",
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="Only parcels last scraped before: 12h, 7d or 2026-11-15."),
+    ] = None,
+    delinquent: Annotated[bool, typer.Option("--delinquent", help="Only delinquent parcels.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many, the oldest first.")] = 1_000_000,
+    yes: Yes = False,
+    database: Database = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Queue tasks that scrape known parcels again. Asks for confirmation.
+
+    Their pages are requested from the site, never taken from the page cache. Parcels that are being refreshed already
+    are left out, and those that only a list shows: scrape the list again instead.
+    """
+    import asyncio
+
+    from parcelpost.cli.context import CLOCK
+    from parcelpost.gateway.models import ParcelFilter, RefreshFilter
+    from parcelpost.places import county_slug, parcel_norm, state_code
+
+    wanted = RefreshFilter(
+        parcels=ParcelFilter(
+            platform=platform or "", state=state_code(state), county=county_slug(county), delinquent=delinquent or None
+        ),
+        norm=parcel_norm(parcel),
+        scraped_before=parse_moment(older_than, CLOCK.now()) if older_than else None,
+    )
+    if wanted == RefreshFilter():
+        raise InvalidInput(
+            "nothing was selected", hint="add --platform, --state, --county, --parcel, --older-than or --delinquent"
+        )
+    settings = _load_settings(database, config, set_)
+    found = min(limit, asyncio.run(_count_refreshable(wanted, settings)))
+    if found and not yes:
+        confirm(f"Refresh {count(found, 'parcel')}?")
+    queued = asyncio.run(_refresh(wanted, limit, settings)) if found else 0
+    print_json({"queued": queued}) if as_json else print(f"{count(queued, 'task')} queued.")
+
+
+async def _count_refreshable(wanted: RefreshFilter, settings: Settings) -> int:
+    from parcelpost.cli.context import connect_ledger
+
+    async with connect_ledger(settings.server) as opened:
+        return await opened.refreshable(wanted)
+
+
+async def _refresh(wanted: RefreshFilter, limit: int, settings: Settings) -> int:
+    from parcelpost.cli.context import CLOCK, connect_ledger
+    from parcelpost.model import Priority
+
+    async with connect_ledger(settings.server) as opened:
+        return await opened.refresh(wanted, Priority.NORMAL, CLOCK.now(), limit)
+
+
 CHANGES_EXAMPLES = examples(
     "parcelpost gateway changes --since 1d",
     "parcelpost gateway changes --kind lien --state FL --county columbia --follow",
@@ -562,5 +631,6 @@ app.command("workers", epilog=WORKERS_EXAMPLES)(workers)
 app.command("release", epilog=RELEASE_EXAMPLES)(release)
 app.command("command", epilog=COMMAND_EXAMPLES)(send_command)
 app.command("requeue", epilog=REQUEUE_EXAMPLES)(requeue)
+app.command("refresh", epilog=REFRESH_EXAMPLES)(refresh)
 app.command("changes", epilog=CHANGES_EXAMPLES)(changes)
 app.command("token", epilog=TOKEN_EXAMPLES)(token)

@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 
 from parcelpost.gateway import overview
 from parcelpost.gateway.api import responses
-from parcelpost.gateway.api.fleet import CommandRequest, ReleaseRequest, RequeueRequest
+from parcelpost.gateway.api.fleet import CommandRequest, RefreshRequest, ReleaseRequest, RequeueRequest
 from parcelpost.gateway.api.health import Health
 from parcelpost.gateway.api.worker import RawFileForm
 from parcelpost.gateway.history import Change, Scrape
@@ -236,6 +236,8 @@ _EXAMPLES: list[Struct] = [
     responses.AddedTasks(new=1, known=0, bad=[]),
     RequeueRequest(["failed", "dead"], platform="grizzly_gis"),
     responses.RequeueReply(17),
+    RefreshRequest(platform="grizzly_gis", state="FL", county="harlow", older_than_hours=168),
+    responses.RefreshReply(250),
     Health("ok", "0.1.0"),
 ]
 EXAMPLES: dict[type[Struct], Struct] = {type(example): example for example in _EXAMPLES}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from typing import Any, Literal
+from datetime import timedelta
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from parcelpost.errors import InvalidInput
 from parcelpost.gateway.api.params import (
@@ -21,6 +22,7 @@ from parcelpost.gateway.api.responses import (
     AddedTasks,
     CommandReply,
     Queue,
+    RefreshReply,
     ReleaseReply,
     RequeueReply,
     TaskDetail,
@@ -31,7 +33,7 @@ from parcelpost.gateway.api.responses import (
 )
 from parcelpost.gateway.context import Context, Platforms
 from parcelpost.gateway.errors import ApiError
-from parcelpost.gateway.models import OFFLINE_AFTER
+from parcelpost.gateway.models import OFFLINE_AFTER, ParcelFilter, RefreshFilter
 from parcelpost.gateway.overview import (
     Outcomes,
     Overview,
@@ -42,6 +44,8 @@ from parcelpost.gateway.overview import (
 )
 from parcelpost.gateway.routes import JSON, Role, Route
 from parcelpost.gateway.uploads import parse_body, run_in_thread
+from parcelpost.model import Priority
+from parcelpost.places import county_slug, parcel_norm, state_or_text
 from parcelpost.protocol.server import BadNewTask, NewTask, NewTasks, read_new_tasks
 
 _FRESH_SECONDS = 1.0
@@ -98,6 +102,18 @@ class RequeueRequest(Struct, frozen=True, forbid_unknown_fields=True):
     platform: str = ""
 
 
+class RefreshRequest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """All conditions must match; at least one is required."""
+
+    platform: str = ""
+    state: str = ""
+    county: str = ""
+    parcel_id: str = ""
+    delinquent: bool | None = None
+    older_than_hours: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
+    """Only parcels whose newest scrape is older."""
+
+
 class FleetApi:
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -117,6 +133,7 @@ class FleetApi:
             Route("POST", "/v1/workers/release", self.release_worker_id, Role.ADMIN, errors=(404,)),
             Route("POST", "/v1/tasks", self.add_tasks, Role.ADMIN, max_body_bytes=large, **tasks),
             Route("POST", "/v1/tasks/requeue", self.requeue, Role.ADMIN),
+            Route("POST", "/v1/refresh", self.refresh, Role.ADMIN),
         ]
 
     async def overview(self, query: OverviewParams) -> Overview:
@@ -183,6 +200,29 @@ class FleetApi:
         if all(task.platform in platforms.names for _, task in new.tasks):
             return set()
         return {name for row in await self._ledger.workers(_MAX_WORKERS) for name in row.heartbeat.platforms}
+
+    async def refresh(self, body: RefreshRequest) -> RefreshReply:
+        """Queue tasks that scrape known parcels again, the oldest scrape first, at most 10,000 at a time. Their pages
+        are requested from the site, never taken from a page cache. Parcels that are being refreshed already, and those
+        that only a list shows, are left out.
+        """
+        if body == RefreshRequest():
+            raise ApiError(
+                422, "name what to refresh: platform, state, county, parcel_id, delinquent or older_than_hours"
+            )
+        now = self._context.clock.now()
+        hours = body.older_than_hours
+        wanted = RefreshFilter(
+            parcels=ParcelFilter(
+                platform=_checked_text("platform", body.platform),
+                state=state_or_text(_checked_text("state", body.state)),
+                county=county_slug(body.county) or _checked_text("county", body.county),
+                delinquent=body.delinquent,
+            ),
+            norm=parcel_norm(_checked_text("parcel_id", body.parcel_id)),
+            scraped_before=None if hours is None else now - timedelta(hours=hours),
+        )
+        return RefreshReply(await self._ledger.refresh(wanted, Priority.NORMAL, now, _MAX_TASKS))
 
     async def requeue(self, body: RequeueRequest) -> RequeueReply:
         """Requeue ended tasks, with their attempts reset."""

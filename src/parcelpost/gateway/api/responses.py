@@ -173,6 +173,10 @@ class ReleaseReply(Struct, frozen=True):
     """The name of the token it belonged to; '' for tokens without a name."""
 
 
+class RefreshReply(Struct, frozen=True):
+    queued: int
+
+
 class RequeueReply(Struct, frozen=True):
     requeued: int
 

@@ -196,10 +196,23 @@ class Page {
     if (sure) await this.post("/v1/tasks/requeue", { states: ["failed", "dead"] });
   }
 
+  async refresh({ state, county, parcel_id }) {
+    const reply = await this.post("/v1/refresh", { state, county, parcel_id });
+    if (!reply) return;
+    await confirm(
+      reply.queued ? "Refresh queued" : "Nothing to refresh",
+      reply.queued
+        ? `${plural(reply.queued, "task")} will request this parcel from the site again.`
+        : "The parcel is being refreshed already, or only a list shows it.",
+      "OK",
+    );
+  }
+
   async post(path, body) {
     try {
-      await ask(path, { body });
+      const reply = await ask(path, { body });
       this.poll();
+      return reply;
     } catch (error) {
       if (error instanceof NeedsToken || (error instanceof Forbidden && token.get())) {
         const sure = await confirm(

@@ -20,6 +20,7 @@ export class ParcelPage {
       event.preventDefault();
       save(link.getAttribute("href"), "page.gz").catch((error) => this.page.failed(error));
     });
+    on(this.root, "click", "[data-refresh]", () => this.page.refresh(this.parcel));
     this.load();
   }
 
@@ -45,6 +46,7 @@ export class ParcelPage {
 
   show({ parcel, sources }) {
     this.page.name(parcel.parcel_id);
+    this.parcel = parcel;
     const differing = differences(sources.map(({ record }) => record));
     patch(
       this.root,
@@ -77,6 +79,7 @@ const head = (parcel) =>
       ", first seen ",
       moment(parcel.first_seen_at),
     ),
+    h("button", { type: "button", "data-refresh": "" }, "Refresh"),
   );
 
 function sourceBlock(source, parcel, differing) {

@@ -25,6 +25,7 @@ from parcelpost.gateway.models import (
     ParcelRow,
     QueueRow,
     RecordVersion,
+    RefreshFilter,
     SourceKey,
     StoreOutcome,
     TaskOutcome,
@@ -76,6 +77,15 @@ class Ledger(Protocol):
 
     async def requeue(self, states: Sequence[str], platform: str) -> int:
         """Queues ended tasks in these states again, with a fresh number of attempts. Returns how many."""
+
+    async def refresh(self, wanted: RefreshFilter, priority: int, now: datetime, most: int) -> int:
+        """Queues a task of type `refresh` for each source that matches, the oldest scrape first. Returns how many.
+
+        Sources that are being refreshed already, and those that only a list shows, are left out.
+        """
+
+    async def refreshable(self, wanted: RefreshFilter) -> int:
+        """Returns how many tasks `refresh` would queue."""
 
     # Results
 

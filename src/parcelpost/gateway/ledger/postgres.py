@@ -239,7 +239,7 @@ FROM estimates
 """
 
 
-_ENTRY_ARRAYS = 23
+_ENTRY_ARRAYS = 24
 _LIEN_ARRAYS = 11
 
 _STORE_RESULTS = (
@@ -269,6 +269,7 @@ def _entry_values(entry: BatchEntry, batch: DedupedBatch) -> tuple[Any, ...]:
         *astuple(key),
         result.parcel_id,
         search_fields.is_partial,
+        result.target,
         result.task_id,
         batch.leading[key.parcel] is entry,
         _is_newest(batch, entry),

@@ -29,6 +29,7 @@ from parcelpost.gateway.models import (
     ParcelRow,
     QueueRow,
     RecordVersion,
+    RefreshFilter,
     SourceKey,
     TaskRow,
 )
@@ -165,6 +166,20 @@ def _add_lien_conditions(conditions: Conditions, wanted: ParcelFilter) -> None:
         conditions.add("l.amount_cents >= ?", wanted.min_lien_cents)
     if wanted.max_lien_cents is not None:
         conditions.add("l.amount_cents <= ?", wanted.max_lien_cents)
+
+
+def refresh_conditions(wanted: RefreshFilter) -> Conditions:
+    conditions = record_conditions(wanted.parcels, None)
+    conditions.add("s.target <> ''")
+    if wanted.norm:
+        conditions.add("p.parcel_norm = ?", wanted.norm)
+    if wanted.scraped_before is not None:
+        conditions.add("s.scraped_at < ?", wanted.scraped_before)
+    conditions.add(
+        """NOT EXISTS (SELECT 1 FROM tasks t WHERE t.refresh_of = s.source_no AND t.refresh_of IS NOT NULL
+                AND t.ended_at IS NULL)"""
+    )
+    return conditions
 
 
 def change_conditions(wanted: ChangeFilter, after: int) -> Conditions:

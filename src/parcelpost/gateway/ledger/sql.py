@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from parcelpost.errors import LedgerError
 from parcelpost.gateway.ledger import rows
-from parcelpost.gateway.ledger.queries import Queries, is_matchable
-from parcelpost.gateway.models import ActivityRow, WorkerRow
-from parcelpost.model import Signal
+from parcelpost.gateway.ledger.queries import Queries, is_matchable, refresh_conditions
+from parcelpost.gateway.models import ActivityRow, RefreshFilter, WorkerRow
+from parcelpost.model import REFRESH, Signal
 from parcelpost.protocol.payloads import MetricsSample, RankedSelector
 
 VERSION_TABLE = "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, applied_at TEXT NOT NULL)"
@@ -117,6 +117,14 @@ _REQUEUE = """
 UPDATE tasks SET state = 'queued', attempts = 0, ended_at = NULL, error = NULL
 WHERE ended_at IS NOT NULL AND state IN ({})"""
 
+_REFRESHABLE = "FROM parcels p JOIN sources s ON s.parcel_no = p.parcel_no WHERE "
+_REFRESH = f"""
+INSERT INTO tasks (task_id, platform, type, priority, state, target, max_retries, max_attempts, created_at, refresh_of)
+SELECT '{REFRESH}-' || s.source_no || '-' || ?, s.platform, '{REFRESH}', ?, 'queued', s.target, ?, ?, ?, s.source_no
+{_REFRESHABLE}"""
+
+_UNLESS_KNOWN = "ON CONFLICT (task_id) DO NOTHING"  # the clock was set back, and shows the same moment again
+
 _RELEASE_LEASES = """
 UPDATE leases SET expires_at = ?
 WHERE worker_id = ? AND ended_at IS NULL AND granted_at < ? AND expires_at > ?
@@ -160,12 +168,15 @@ ON CONFLICT (minute, platform, outcome) DO UPDATE SET count = activity.count + e
 """
 _ACTIVITY = "SELECT minute, platform, outcome, count FROM activity WHERE minute >= ? ORDER BY 1, 2, 3"
 
+_MAX_RETRIES = 3
 _MAX_SELECTOR_BYTES = 1_500
 _MAX_FIELD_BYTES = 300
 
 
 class SqlLedger(Queries, Protocol):
-    """Workers, commands, selectors, metrics, activity and pruning."""
+    """Refreshing, workers, commands, selectors, metrics, activity and pruning."""
+
+    _max_attempts: int
 
     async def ledger_id(self) -> str:
         ((ledger_id,),) = await self._find("SELECT ledger_id FROM identity")
@@ -179,6 +190,22 @@ class SqlLedger(Queries, Protocol):
             return 0
         sql = _REQUEUE.format(", ".join("?" * len(states)))
         return await self._change(f"{sql} AND platform = ?" if platform else sql, *states, *filter(None, [platform]))
+
+    async def refresh(self, wanted: RefreshFilter, priority: int, now: datetime, most: int) -> int:
+        conditions = refresh_conditions(wanted)
+        stamp = f"{now.astimezone(UTC):%Y%m%dT%H%M%S%f}"
+        given = (stamp, priority, _MAX_RETRIES, self._max_attempts, now)
+        return await self._change(
+            f"{_REFRESH}{conditions} ORDER BY s.scraped_at, s.source_no LIMIT ? {_UNLESS_KNOWN}",
+            *given,
+            *conditions.args,
+            most,
+        )
+
+    async def refreshable(self, wanted: RefreshFilter) -> int:
+        conditions = refresh_conditions(wanted)
+        ((number,),) = await self._find(f"SELECT count(*) {_REFRESHABLE}{conditions}", *conditions.args)
+        return int(number)
 
     async def add_command(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
         return await self._change(_ADD_COMMANDS, command, now, worker_id, alive_since)

@@ -108,7 +108,7 @@ def _prepared_source(entry: BatchEntry, made: PreparedResult, at: str) -> Prepar
     parcel_id = entry.result.parcel_id
     search = search_text(parcel_id, shown.owner, shown.situs)
     names = (key.platform, key.record_key, parcel_id, int(shown.is_partial))
-    values = (*names, made.task_id, made.scraped_at, at, at, *_summary(entry), search)
+    values = (*names, made.task_id, made.scraped_at, at, at, *_summary(entry), entry.result.target, search)
     return PreparedSource(made, key.parcel, values, shown.liens, shown.is_partial)
 
 
@@ -164,7 +164,7 @@ INSERT INTO parcels (parcel_no, state, county, parcel_norm, parcel_id, owner, si
 """
 _WRITE_SOURCES = """
 INSERT INTO sources (source_no, parcel_no, platform, record_key, parcel_id, is_partial, task_id, scraped_at,
-                     received_at, first_seen_at, owner, situs, delinquent, tax_due_cents, search)
+                     received_at, first_seen_at, owner, situs, delinquent, tax_due_cents, target, search)
 """
 _NEWER_SOURCE = """
 ON CONFLICT (source_no) DO UPDATE
@@ -174,6 +174,7 @@ SET parcel_id = excluded.parcel_id, is_partial = excluded.is_partial, task_id = 
     situs = iif(excluded.is_partial AND excluded.situs = '', situs, excluded.situs),
     delinquent = iif(excluded.is_partial AND excluded.delinquent IS NULL, delinquent, excluded.delinquent),
     tax_due_cents = iif(excluded.is_partial AND excluded.tax_due_cents IS NULL, tax_due_cents, excluded.tax_due_cents),
+    target = iif(excluded.target = '', target, excluded.target),
     search = iif(excluded.is_partial AND '' IN (excluded.owner, excluded.situs), search, excluded.search)
 """
 _WRITE_RESULTS = """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import httpx2
 from msgspec import structs
 
-from parcelpost.model import Busy, Done, Outcome, Page, Retry, Task
+from parcelpost.model import REFRESH, Busy, Done, Outcome, Page, Retry, Task
 from parcelpost.scrapers.browser.steps import Step
 from parcelpost.scrapers.fetch.cache import CachedPage
 from parcelpost.scrapers.fetch.errors import RetryLater
@@ -38,7 +38,7 @@ class Visit:
         """Its page in a browser, if it has one."""
         self.remark = ""
         """Why a rendered page may be incomplete."""
-        self.skips_cache = task is not None and task.skip_cache
+        self.skips_cache = task is not None and (task.skip_cache or task.type == REFRESH)
         """Requests pages from the site even if they are cached."""
         self.to_admit = task
         """The task, until its first request."""

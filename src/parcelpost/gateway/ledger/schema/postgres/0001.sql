@@ -15,12 +15,15 @@ CREATE TABLE tasks (
     created_at   TIMESTAMPTZ NOT NULL,
     ended_at     TIMESTAMPTZ,
     error        TEXT,
+    refresh_of   BIGINT, -- the source that it scrapes again
     CHECK ((ended_at IS NULL) = (state IN ('queued', 'leased')))
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000);
 
 CREATE INDEX tasks_queued ON tasks (platform, priority, seq) WHERE state = 'queued';
 CREATE INDEX tasks_ended ON tasks (ended_at, platform, priority, state) WHERE ended_at IS NOT NULL;
 CREATE INDEX tasks_without_record ON tasks (state, ended_at, seq) WHERE state IN ('not_found', 'failed', 'dead'); -- listed, the last one first
+
+CREATE INDEX tasks_refreshing ON tasks (refresh_of) WHERE refresh_of IS NOT NULL AND ended_at IS NULL;
 
 CREATE TABLE leases (
     lease_id   BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -74,6 +77,7 @@ CREATE TABLE sources (
     situs         TEXT NOT NULL,
     delinquent    BOOLEAN,
     tax_due_cents BIGINT,
+    target        TEXT NOT NULL, -- JSON of the task that scrapes it; '' if only a list shows it
     search        TEXT COLLATE "C" NOT NULL, -- number, owner and address, a line each, in lower case
     UNIQUE (parcel_no, platform, record_key)
 );
@@ -309,7 +313,7 @@ $$;
 CREATE FUNCTION store_results(
     worker TEXT, now_at TIMESTAMPTZ,
     e_state TEXT[], e_county TEXT[], e_norm TEXT[], e_platform TEXT[], e_record TEXT[], e_parcel TEXT[],
-    e_partial BOOLEAN[], e_task TEXT[],
+    e_partial BOOLEAN[], e_target TEXT[], e_task TEXT[],
     e_leading BOOLEAN[], e_newest BOOLEAN[], e_scraped TIMESTAMPTZ[], e_late BOOLEAN[], e_ms BIGINT[], e_key TEXT[],
     e_sha256 TEXT[], e_file TEXT[], e_data TEXT[], e_owner TEXT[], e_situs TEXT[], e_delinquent BOOLEAN[],
     e_due BIGINT[], e_liens INTEGER[], e_search TEXT[],
@@ -353,14 +357,14 @@ BEGIN
     WITH upserted AS (
         INSERT INTO sources AS s (
             parcel_no, platform, record_key, parcel_id, is_partial, task_id, scraped_at, received_at, first_seen_at,
-            owner, situs, delinquent, tax_due_cents, search
+            owner, situs, delinquent, tax_due_cents, target, search
         )
         SELECT e.parcel_no, e.platform, e.record, e.parcel, e.partial, e.task, e.scraped, now_at, now_at,
-               e.owner, e.situs, e.delinquent, e.due, e.search
-        FROM unnest(e_parcel_no, e_platform, e_record, e_parcel, e_partial, e_task, e_newest, e_scraped, e_owner,
-                    e_situs, e_delinquent, e_due, e_search)
-             AS e (parcel_no, platform, record, parcel, partial, task, newest, scraped, owner, situs, delinquent, due,
-                   search)
+               e.owner, e.situs, e.delinquent, e.due, e.target, e.search
+        FROM unnest(e_parcel_no, e_platform, e_record, e_parcel, e_partial, e_target, e_task, e_newest, e_scraped,
+                    e_owner, e_situs, e_delinquent, e_due, e_search)
+             AS e (parcel_no, platform, record, parcel, partial, target, task, newest, scraped, owner, situs,
+                   delinquent, due, search)
         WHERE e.newest
         ON CONFLICT (parcel_no, platform, record_key) DO UPDATE
         SET parcel_id = excluded.parcel_id, is_partial = excluded.is_partial, task_id = excluded.task_id,
@@ -369,6 +373,7 @@ BEGIN
             situs = CASE WHEN excluded.is_partial AND excluded.situs = '' THEN s.situs ELSE excluded.situs END,
             delinquent = coalesce(excluded.delinquent, CASE WHEN excluded.is_partial THEN s.delinquent END),
             tax_due_cents = coalesce(excluded.tax_due_cents, CASE WHEN excluded.is_partial THEN s.tax_due_cents END),
+            target = coalesce(nullif(excluded.target, ''), s.target),
             search = CASE WHEN excluded.is_partial AND '' IN (excluded.owner, excluded.situs) THEN s.search
                           ELSE excluded.search END
         WHERE (excluded.scraped_at, excluded.task_id) > (s.scraped_at, s.task_id)

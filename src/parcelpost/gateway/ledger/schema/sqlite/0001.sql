@@ -14,12 +14,15 @@ CREATE TABLE tasks (
     created_at   TEXT NOT NULL,
     ended_at     TEXT,
     error        TEXT,
+    refresh_of   INTEGER, -- the source that it scrapes again
     CHECK ((ended_at IS NULL) = (state IN ('queued', 'leased')))
 ) STRICT;
 
 CREATE INDEX tasks_queued ON tasks (platform, priority, seq) WHERE state = 'queued';
 CREATE INDEX tasks_ended ON tasks (ended_at, platform, priority, state) WHERE ended_at IS NOT NULL;
 CREATE INDEX tasks_without_record ON tasks (state, ended_at, seq) WHERE state IN ('not_found', 'failed', 'dead'); -- listed, the last one first
+
+CREATE INDEX tasks_refreshing ON tasks (refresh_of) WHERE refresh_of IS NOT NULL AND ended_at IS NULL;
 
 CREATE TABLE leases (
     lease_id   INTEGER PRIMARY KEY,
@@ -73,6 +76,7 @@ CREATE TABLE sources (
     situs         TEXT NOT NULL,
     delinquent    INTEGER CHECK (delinquent IN (0, 1)),
     tax_due_cents INTEGER,
+    target        TEXT NOT NULL, -- JSON of the task that scrapes it; '' if only a list shows it
     search        TEXT NOT NULL, -- number, owner and address, a line each, in lower case
     UNIQUE (parcel_no, platform, record_key)
 ) STRICT;
