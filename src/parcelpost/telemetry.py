@@ -161,7 +161,7 @@ class Telemetry:
             "platform",
         )
         self._broken = self._gauge(
-            "broken_fields", "Fields that a county's site no longer shows where it did. `platform`.", "platform"
+            "broken_fields", "Fields that are no longer found on a county's site. `platform`.", "platform"
         )
         self._left_behind = self._gauge(
             "threads_left_behind", "Threads of platform code that did not stop at their time limit."

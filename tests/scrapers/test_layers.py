@@ -47,16 +47,16 @@ def test_types_and_aliases_are_kept() -> None:
 
 WRONG: list[tuple[Any, str]] = [
     ("<html>Sign in</html>", "this is a web page"),
-    ("{", "this is not JSON"),
-    ("[" * 100_000, "this is not JSON"),
+    ("{", "not valid JSON"),
+    ("[" * 100_000, "not valid JSON"),
     ({"error": {"code": 499, "message": "Token Required"}}, "the server replied 499 Token Required"),
     ({"layers": [{"id": 0, "name": "Parcels"}, {"id": 1, "name": "Roads"}]}, "several layers: 0 Parcels, 1 Roads"),
     ({"message": "Cannot find view"}, "the server replied Cannot find view"),
-    ({"features": []}, "there are no columns here"),
-    ([], "there are no columns here"),
-    ({}, "this is no layer or table"),
-    ("just a text", "this is no layer or table"),
-    ("", "this is no layer or table"),
+    ({"features": []}, "neither columns nor rows"),
+    ([], "neither columns nor rows"),
+    ({}, "this is not a layer or table"),
+    ("just a text", "this is not a layer or table"),
+    ("", "this is not a layer or table"),
     ('PIN,OWNER\n7,"BLOOM\n', "the table cannot be read"),
 ]
 

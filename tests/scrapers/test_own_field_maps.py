@@ -51,10 +51,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"fields": 7}, "needs [fields] with a parcel_id"),
     ({"has": "PIN", "fields": PARCEL}, 'needs a list of columns in has, for example has = ["PIN", "OWNER"]'),
     ({"has": ["PIN", 7], "fields": PARCEL}, 'needs a list of columns in has, for example has = ["PIN", "OWNER"]'),
-    ({"fields": PARCEL, "columns": {}}, "has the unknown key 'columns'; allowed are has, kind, fields, lien"),
+    ({"fields": PARCEL, "columns": {}}, "has the unknown key 'columns'; allowed keys: has, kind, fields, lien"),
     ({"fields": PARCEL, "kind": "auction"}, "needs kind to be parcel or lien, not 'auction'"),
-    ({"fields": PARCEL, "kind": "lien"}, 'needs [lien] and kind = "lien" both, or neither'),
-    ({"fields": PARCEL, "lien": {"status": {"text": ["S"]}}}, 'needs [lien] and kind = "lien" both, or neither'),
+    ({"fields": PARCEL, "kind": "lien"}, 'needs either both [lien] and kind = "lien", or neither'),
+    ({"fields": PARCEL, "lien": {"status": {"text": ["S"]}}}, 'needs either both [lien] and kind = "lien", or neither'),
     (
         {"fields": {**PARCEL, "owner_name": {"text": ["A"]}}},
         "has 'owner_name', which is not a field of a record that can be mapped (did you mean owner_names?)",

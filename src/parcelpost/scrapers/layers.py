@@ -83,21 +83,21 @@ def read_layer(page: Page) -> Layer:
     start = page.body[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith(b"<"):
         raise InvalidInput(
-            "this is a web page, not a layer or table", hint="give the URL of the layer: https://host/.../MapServer/0"
+            "this is a web page, not a layer or table", hint="use the URL of the layer: https://host/.../MapServer/0"
         )
     if not start.startswith((b"[", b"{")):
         return _read_csv(decode(page.body, page.content_type))
     try:
         found = decode_json(page.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidOperation) as error:
-        raise InvalidInput(f"this is not JSON that can be read: {error}"[:200]) from None
+        raise InvalidInput(f"not valid JSON: {error}"[:200]) from None
     layer = _of_rows(_objects(found)) if isinstance(found, list) else _read_object(found)
     if not layer.columns:
-        raise InvalidInput("there are no columns here, and no rows", hint=_HINT)
+        raise InvalidInput("it has neither columns nor rows", hint=_HINT)
     return layer
 
 
-_HINT = "give a layer of an ArcGIS server, a Socrata table, or a file with an answer of one, GeoJSON or CSV"
+_HINT = "use a layer of an ArcGIS server, a Socrata table, or a file: a saved response of one of them, GeoJSON or CSV"
 
 
 def _read_object(found: Json) -> Layer:
@@ -126,7 +126,7 @@ def _read_object(found: Json) -> Layer:
             hint="add the number of the layer to the URL, such as /0",
         )
     reply = json_text(json_at(found, "message"))
-    raise InvalidInput(f"the server replied {reply}"[:300] if reply else "this is no layer or table", hint=_HINT)
+    raise InvalidInput(f"the server replied {reply}"[:300] if reply else "this is not a layer or table", hint=_HINT)
 
 
 def _socrata_columns(view: Json) -> list[Column]:
@@ -160,5 +160,5 @@ def _read_csv(text: str) -> Layer:
     except csv.Error as error:
         raise InvalidInput(f"the table cannot be read: {error}", hint=_HINT) from None
     if len(names) < 2 or not rows:
-        raise InvalidInput("this is no layer or table", hint=_HINT)
+        raise InvalidInput("this is not a layer or table", hint=_HINT)
     return Layer([Column(name) for name in dict.fromkeys(names) if name], rows)

@@ -289,7 +289,7 @@ def _is_half_empty(record: Record) -> bool:
 
 
 def _too_large(page: Page) -> Retry | None:
-    return Retry(f"the page has {len(page.body):,} bytes") if len(page.body) > _MAX_BYTES else None
+    return Retry(f"the page is too large: {len(page.body):,} bytes") if len(page.body) > _MAX_BYTES else None
 
 
 def _cut_off(page: Page) -> Retry | None:

@@ -98,7 +98,7 @@ def csv_lines(text: str, delimiter: str = ",", *, is_even: bool = True) -> Itera
             raise csv.Error(f"a line has {len(line)} cells instead of {width}")
         width = max(width, len(line))
         if any(_holds_lines(cell, width, delimiter) for cell in line):
-            raise csv.Error("a cell contains whole lines: there is a quote too few or too many")
+            raise csv.Error("a cell contains several lines: a quote is missing or extra")
         yield line
     raise csv.Error("the file ends inside quotes")
 

@@ -26,7 +26,7 @@ MAP_EXAMPLES = examples(
     "parcelpost platforms map https://gis.example.org/arcgis/rest/services/Parcels/MapServer/0",
     "parcelpost platforms map https://data.example.org/resource/abcd-1234.json --output maps/rivers.toml",
     "parcelpost platforms map parcels.csv --field parcel_id=TAXLOT --likely --yes",
-    "parcelpost platforms map saved_answer.json --json",
+    "parcelpost platforms map response.json --json",
 )
 
 _SHOWN_RECORDS = 3
@@ -36,7 +36,7 @@ _SIMPLE_NAME = re.compile(r"[A-Za-z0-9_.: /()#-]{1,100}", re.ASCII)
 
 def map_layer(
     source: Annotated[
-        str, typer.Argument(help="URL of a layer or table, or a saved answer of one.", metavar="URL|FILE")
+        str, typer.Argument(help="URL of a layer or table, or a file with its response.", metavar="URL|FILE")
     ],
     output: Annotated[
         Path | None,
@@ -44,11 +44,9 @@ def map_layer(
     ] = None,
     field: Annotated[
         list[str] | None,
-        typer.Option("--field", metavar="FIELD=COLUMN", help="Place a column yourself. Repeatable."),
+        typer.Option("--field", metavar="FIELD=COLUMN", help="Column to use for a field. Repeatable."),
     ] = None,
-    likely: Annotated[
-        bool, typer.Option("--likely", help="Also use columns that are likely but not certain, after you checked them.")
-    ] = False,
+    likely: Annotated[bool, typer.Option("--likely", help="Also use likely columns. Check them first.")] = False,
     yes: Yes = False,
     as_json: AsJson = False,
     config: ConfigOption = None,
@@ -85,7 +83,7 @@ def map_layer(
     print_lines(_shown(records))
     if field_map is None:
         raise ParcelpostError(
-            "the column of the parcel number is not certain, so there is no map to write",
+            "cannot tell which column has the parcel number, so no field map was written",
             hint="name it with --field parcel_id=COLUMN, or accept likely columns with --likely",
         )
     if not yes:
@@ -141,7 +139,7 @@ def _with_own(proposal: Proposal, own: Sequence[str], layer: Layer) -> Proposal:
             )
         placed = placed_by_hand(name, column)
         if placed is None:
-            raise InvalidInput(f"--field {text!r:.80}: {name!r:.60} is not a field that can be placed")
+            raise InvalidInput(f"--field {text!r:.80}: {name!r:.60} is not a field that can be mapped")
         others = {
             known: proposed
             for known, proposed in proposal.fields.items()

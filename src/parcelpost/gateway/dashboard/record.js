@@ -6,7 +6,7 @@ import { status } from "./parcels.js";
 import { badge, table, whole } from "./table.js";
 
 const SECTIONS = [
-  ["What could be read", "completeness unreadable"],
+  ["Completeness", "completeness unreadable"],
   ["Owner", "owner_names ownership_type owner_lines mailing_lines mailing_city mailing_state mailing_zip mailing_country"],
   [
     "Property",

@@ -108,7 +108,7 @@ class PlaywrightDriver:
         silence_driver_errors(manager)
         started = _driver_pids() - before
         if not started:
-            raise BrowserCallFailed("Playwright's driver exited as soon as it had started")
+            raise BrowserCallFailed("Playwright's driver exited immediately after it started")
         return cls(playwright, started.pop(), clock)
 
     @property
@@ -228,10 +228,10 @@ async def launch(driver: PlaywrightDriver, executable: str, marker: str, *, sand
         opening = handle.new_browser_cdp_session()
         session = await bounded_call(opening, _START_SECONDS, "connecting to Chromium", driver.died)
         asking = session.send("Browser.getVersion")
-        about = await bounded_call(asking, _START_SECONDS, "asking Chromium for its version", driver.died)
+        about = await bounded_call(asking, _START_SECONDS, "getting Chromium's version", driver.died)
         pids = processes.find_browsers(marker)
         if not pids:
-            raise BrowserCallFailed("Chromium exited as soon as it had started")
+            raise BrowserCallFailed("Chromium exited immediately after it started")
     except BaseException as error:
         for pid in processes.find_browsers(marker):
             processes.kill(pid)

@@ -172,7 +172,7 @@ class Extractor:
         name = part.field.name
         found = self.value(part.field, within)
         if found is not None and found.dropped:
-            self.problems.note(name, f"{found.dropped} rows have another number of cells than the headings")
+            self.problems.note(name, f"{found.dropped} rows have more or fewer cells than the header")
         if found is not None and (found.rows or found.dropped):
             self.selector_results.note_columns(name, part.columns.headings, found.columns)
             return found.rows

@@ -59,7 +59,7 @@ def _check_rows(document: Document, count: int, problems: Problems) -> None:
     headings = sum(1 for row in document.root.iter("tr") if next(row.iterchildren("th"), None) is not None)
     widths = {len(cells) for cells in _rows(document) if len(cells) > 1}
     if count < shown - headings or len(widths) > 1:
-        problems.note("liens", "rows of the list have other cells, or cannot be read")
+        problems.note("liens", "some rows of the list have unexpected cells or cannot be read")
     total = next((match for text in document.labels() if (match := _TOTAL.fullmatch(text))), None)
     if total is not None and (count, total[3]) != (int(total[2]) - int(total[1]) + 1, total[2]):
         problems.lacks(f"items of the list: it has {count} of {total[3]}")

@@ -67,10 +67,10 @@ def read(reader: PageReader) -> ReadResult:
     if table.is_cut_off:
         return Retry("the register is incomplete: its last line is cut off")
     if table.dropped:
-        reader.problems.note("liens", f"{table.dropped} lines have another number of cells than the headings")
+        reader.problems.note("liens", f"{table.dropped} lines have more or fewer cells than the header")
     fitting = [row for row in listed if _fits(row)]
     if len(fitting) < len(listed):
-        reader.problems.note("liens", f"{len(listed) - len(fitting)} lines have other values than their headings say")
+        reader.problems.note("liens", f"{len(listed) - len(fitting)} lines have values that do not fit their columns")
     sold = _sale_dates(fitting)
     found = [record for row in fitting if (record := _record(row, sold)) is not None]
     return found or NotFound("the register is empty")

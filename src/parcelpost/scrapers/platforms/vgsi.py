@@ -272,7 +272,7 @@ def _take_current(
     past = [_valuation(row, "market_value") for current, row in appraised if not current]
     taxed_past = [_valuation(row, "assessed_value") for current, row in assessed if not current]
     if not past or not taxed_past or now is None:
-        extractor.problems.note("valuations", "the current values or a part of the history are missing")
+        extractor.problems.note("valuations", "the current values or part of the history are missing")
     past += taxed_past
     shown_now = [_valuation(row, "market_value") for _, row in appraised]
     record.valuations = past or shown_now + [_valuation(row, "assessed_value") for _, row in assessed]
@@ -385,8 +385,8 @@ def _take_rooms(record: Record, document: Document, problems: Problems) -> None:
     details = len([one for one in document.labelled("Style") if one.tag in ("td", "th")])
     shown = {len(_room_texts(document, names)) for names in (_BEDROOMS, _BATHROOMS, _HALF_BATHROOMS)}
     if details and (details != len(record.buildings) or not shown <= {0, details}):
-        problems.note("bedrooms", "not every building has its details once")
-        problems.note("bathrooms", "not every building has its details once")
+        problems.note("bedrooms", "the details of some buildings are missing or repeated")
+        problems.note("bathrooms", "the details of some buildings are missing or repeated")
         record.bedrooms = record.bathrooms = None
     elif record.bathrooms is not None and half is not None:
         record.bathrooms += half / 2

@@ -232,7 +232,7 @@ def build_field_map(name: str, given: Mapping[str, Any], where: str) -> FieldMap
 def _problem(given: Mapping[str, Any]) -> str:
     """Describes the first problem, as a predicate of the map's name; '' if there is none."""
     if unknown := sorted(given.keys() - set(_KEYS)):
-        return f"has the unknown key {unknown[0]!r:.60}; allowed are {', '.join(_KEYS)}"
+        return f"has the unknown key {unknown[0]!r:.60}; allowed keys: {', '.join(_KEYS)}"
     if not _are_columns(given.get("has", ["any"])):
         return 'needs a list of columns in has, for example has = ["PIN", "OWNER"]'
     if given.get("kind", "parcel") not in _KINDS:
@@ -241,7 +241,7 @@ def _problem(given: Mapping[str, Any]) -> str:
     if not isinstance(fields, Mapping) or not isinstance(lien, Mapping) or "parcel_id" not in fields:
         return "needs [fields] with a parcel_id"
     if bool(lien) != (given.get("kind") == LIEN):
-        return f'needs [lien] and kind = "{LIEN}" both, or neither'
+        return f'needs either both [lien] and kind = "{LIEN}", or neither'
     parcel = {name: one for name, one in _types(Record).items() if name not in _SET_BY_PLATFORM}
     problems = [
         *(_field_problem(field, one, {**parcel, "mailing": list[str]}, "a record") for field, one in fields.items()),
@@ -374,7 +374,7 @@ def _proposed(rows: Sequence[Row], columns: Sequence[Column], asked: str) -> Fie
     if missing := proposal.missing():
         return GiveUp(
             f"no field map matches these columns, and it is not certain which of them are {'; '.join(missing)}: "
-            "make a field map with 'parcelpost platforms map', giving the URL of the table"
+            "create a field map with 'parcelpost platforms map URL'"
         )
     return build_field_map(PROPOSED, proposal.field_map(), PROPOSED)
 

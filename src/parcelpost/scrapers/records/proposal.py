@@ -245,7 +245,7 @@ class _Proposer:
             if field == "mailing.line" and meaning.index in (None, 1) and "care" not in words_of(name).words:
                 share = value_shapes.fit("situs_address", column.kind, given)
             if share is not None and share < _MIN_FIT:
-                self._notes.setdefault(column.name, f"named like {field}, but its values are not")
+                self._notes.setdefault(column.name, f"named like {field}, but its values do not look like it")
                 continue
             if share is not None and share < _GOOD_FIT:
                 score = min(score, DOUBTFUL)
@@ -317,7 +317,7 @@ class _Proposer:
         if rivals:
             return best, min(best.score, DOUBTFUL), f"it may also be {', '.join(rivals[:3])}"
         if best.index is not None and best.index > 1 and best.field in _NUMBERED:
-            return best, min(best.score, DOUBTFUL), "its number suggests that another comes first"
+            return best, min(best.score, DOUBTFUL), "its number suggests that another column comes first"
         if best.year is not None:
             return best, min(best.score, DOUBTFUL), "it is the newest of several years"
         return best, best.score, ""
@@ -543,7 +543,7 @@ class _Proposer:
             )
             for candidate in candidates:
                 self._notes[candidate.column] = (
-                    f"the {'owner' if place == 'mailing' else 'property'}'s, by the columns around it"
+                    f"the {'owner' if place == 'mailing' else 'property'}'s, judging by the columns next to it"
                 )
             self._candidates[field].sort(key=lambda candidate: candidate.order)
 
@@ -729,4 +729,4 @@ def placed_by_hand(field: str, column: str) -> Proposed | None:
     if field not in _FIELD_ORDER:
         return None
     conversion = {"owner_names": "texts", "mailing": "lines"}.get(field) or _CONVERSIONS.get(field, "text")
-    return Proposed(conversion, (column,), 1.0, "placed by hand")
+    return Proposed(conversion, (column,), 1.0, "set manually")

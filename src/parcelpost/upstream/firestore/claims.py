@@ -37,7 +37,7 @@ _ORDER_FIELDS = ("priority", "created_at")
 _TASK_FIELDS = ("type", "platform", "target", "priority", "max_retries")
 _PLATFORMS_A_QUERY = 30  # Firestore's limit
 _WIDER = 4
-_NO_ROOM = f"its document has more than {MAX_DOCUMENT_BYTES:,} bytes, and no room for the fields of a lease"
+_NO_ROOM = f"its document has more than {MAX_DOCUMENT_BYTES:,} bytes, which leaves no room for a lease"
 
 
 class Tasks:
@@ -59,7 +59,7 @@ class Tasks:
             if claimed := await self._lease(paths):
                 bad = [task for task in claimed if isinstance(task, BadTask)]
                 return Work(tasks=[task for task in claimed if isinstance(task, Task)], bad=bad)
-        raise Unavailable("Firestore has tasks, but other workers took every one that this worker asked for")
+        raise Unavailable("Firestore has tasks, but other workers claimed all those that this worker requested")
 
     async def end(self, entry: OutboxEntry) -> None:
         """Ends a task that the entry's lease still holds (I4). One that is unknown, ended or leased anew stays."""

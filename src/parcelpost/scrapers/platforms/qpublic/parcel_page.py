@@ -75,7 +75,7 @@ def take_owner(record: Record, module: Element, problems: Problems) -> None:
     """All names, and the mailing address, else the first owner's address."""
     listed = list(_blocks(module))
     if any(heading == _UNKNOWN for heading, _ in listed):
-        problems.note("owner_names", "a heading above the names is not known")
+        problems.note("owner_names", "there is an unknown heading above the names")
     blocks = [(heading, lines, owners_and_mailing(lines)) for heading, lines in listed if lines]
     names = [name for heading, _, read in blocks if heading not in _MAIL_ONLY for name in read[0]]
     record.owner_names = list(dict.fromkeys(names)) or [name for _, _, read in blocks for name in read[0]][:1]

@@ -144,7 +144,7 @@ def valuations(extractor: Extractor) -> list[Valuation]:
     found = _with_assessed(_first(wholes), _first(parts))
     extractor.selector_results.note("valuations", MODULES, bool(found))
     if any(_is_placeholder(text_of(one)) for module in (*wholes, *parts) for one in module.iter("th", "td")):
-        extractor.problems.note(VALUES, "a part of the values was not loaded")
+        extractor.problems.note(VALUES, "some of the values were not loaded")
     if not found and not says_none(extractor.document, ("valu", "assessment")):
         extractor.problems.note("valuations", "the page has no readable values")
     if found:
