@@ -55,8 +55,8 @@ def reparse(
     """Re-parse stored pages with the current parsers and field maps. Nothing is fetched.
 
     A changed record replaces the previous one and is queued for delivery again. Other records stay unchanged, even if
-    their page no longer yields a record, and an incomplete record never replaces a complete one. Ctrl-C is safe: run the
-    same command again to continue where it stopped.
+    their page no longer yields a record, and an incomplete record never replaces a complete one. Ctrl-C is safe: run
+    the same command again to continue where it stopped.
     """
     from parcelpost.cli import context
     from parcelpost.storage.reparse import Filters
