@@ -181,7 +181,8 @@ OTHERS = (
     "OWNER_OCC OWNTYPE OWNER_ID OWNERSHIP_DATE PARCEL_TYPE PARCEL_AREA LAND_SQFT LANDAREA BLDG_NUM "
     "BLDG_CLASS SALE_YEAR SALE_TYPE SALE_QUAL DEED_TYPE TAX_DIST TAX_CODE TAX_RATE TAX_STATUS EXEMPT_CODE "
     "ADDR_TYPE ADDRESS_ID SITE_ID PROP_TYPE PROP_NAME PROPERTY_NAME BUSINESS_NAME SUBDIV_LOT SUB_CODE "
-    "ZONE_DATE FLOOD_ZONE SCHOOL_ZONE FIRE_ZONE LOT_VALUE AG_VALUE PERSONAL_PROP_VALUE EXEMPTION_TYPE "
+    "ZONE_DATE FLOOD_ELEVATION WETLAND_ZONE SCHOOL_ZONE FIRE_ZONE "
+    "LOT_VALUE AG_VALUE PERSONAL_PROP_VALUE EXEMPTION_TYPE "
     "ASSESSMENT_DATE ASSESSOR_ID MARKET_AREA APPRAISER APPRAISAL_DATE VALUE_DATE SALE_DOC YEAR_REMODELED "
     "EFF_YEAR_BUILT YEAR_BUILT_EFF LAND_TYPE LAND_CLASS LAND_CODE MAP_PAGE BOOK PAGE CITY_CODE "
     "CITY_LIMITS STATE_FIPS ZIP_PLUS4 COUNTY COUNTY_NAME COUNTY_ID GEOID ACRES_AG MAIL_CODE MAIL_DATE "
@@ -359,6 +360,15 @@ def test_a_worker_reads_a_table_by_what_is_certain_and_marks_the_record() -> Non
         "last_sale_date": "2014-12-15",
     }
     assert (found.data["land_value"], found.data["market_value"]) == (5_001, None)
+
+
+@pytest.mark.parametrize("name", ["FLOODZONE", "FLD_ZONE", "FEMA_FLOOD_ZONE", "Flood_Zone"])
+def test_the_flood_zone_of_a_layer_is_in_the_record(name: str) -> None:
+    found = outcome("arcgis", attributes(*with_column(name, "AE")[:1]))
+    assert isinstance(found, Done)
+    assert isinstance(found.data, dict)
+    assert found.data["flood_zone"] == "AE"
+    assert "flood_zone" not in certain(proposal(*with_column(name, 1, 0))), "a flag is no zone"
 
 
 def test_a_worker_says_which_essential_columns_it_could_not_place() -> None:

@@ -15,6 +15,7 @@ from tests.scrapers.reading import grid, qpublic, two_columns
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SALES = grid(("Sale Date", "Sale Price"), ("1/2/2020", "$5"))
 FOOTER = '<div id="x_pnlNoDataForModules">No data: Valuation, Buildings.</div><footer>Last Data Upload</footer></body>'
+NO_END = FOOTER.replace("<footer>Last Data Upload</footer>", "")
 
 
 def scraped(ranking: Ranking, number: int, owner: str = "", end: str = FOOTER, **modules: str) -> Outcome:
@@ -47,13 +48,12 @@ def test_a_page_without_a_section_that_the_site_always_had_is_incomplete() -> No
 
 
 def test_a_section_that_the_site_does_not_have_makes_no_page_incomplete() -> None:
-    ranking, no_end = Ranking(), FOOTER.replace("<footer>Last Data Upload</footer>", "")
-    first = [scraped(ranking, number, end=no_end, sales=SALES) for number in (0, 1, 1, 2, 3, 4)]
-    assert all(isinstance(outcome, Retry) and outcome.partial for outcome in first), "five parcels may be chance"
-    assert data(scraped(ranking, 0, end=no_end, sales=SALES))["completeness"] == "complete", "tried again"
-    assert data(scraped(ranking, 5, end=no_end, sales=SALES))["completeness"] == "complete"
-    scraped(ranking, 6, sales=SALES)
-    assert isinstance(scraped(ranking, 7, end=no_end, sales=SALES), Retry), "it has one after all"
+    ranking = Ranking()
+    first = [scraped(ranking, number, end=NO_END, sales=SALES) for number in (0, 1, 1, *range(2, 20))]
+    assert all(isinstance(outcome, Retry) and outcome.partial for outcome in first), "a few parcels may be chance"
+    assert data(scraped(ranking, 0, end=NO_END, sales=SALES))["completeness"] == "complete", "tried again"
+    scraped(ranking, 26, sales=SALES)
+    assert isinstance(scraped(ranking, 27, end=NO_END, sales=SALES), Retry), "it has one after all"
 
 
 def test_once_a_section_is_known_to_be_gone_records_say_that_it_is_unreadable() -> None:
@@ -79,3 +79,57 @@ def test_an_owner_that_twenty_parcels_share_is_suspect() -> None:
     assert "is the same on many parcels" in field_finding(suspect).message
     scraped(ranking, 20, owner="CARVER LOUIS", sales=SALES)
     assert list(ranking.broken()) == []
+
+
+def restarted(ranking: Ranking) -> Ranking:
+    """A new worker, with what the store has of the old one."""
+    again = Ranking()
+    again.sections.restore(ranking.sections.take_changed())
+    return again
+
+
+def test_half_pages_do_not_teach_a_new_worker_that_a_site_has_less() -> None:
+    ranking = Ranking()
+    for number in range(30):
+        scraped(ranking, number, sales=SALES)
+    again = restarted(ranking)
+    for number in range(100, 150):
+        found = scraped(again, number, end=NO_END)
+        assert isinstance(found, Retry), number
+        assert data(found.partial)["completeness"] == "missing: the end of the page, sales"
+
+
+def test_a_section_is_gone_once_twenty_otherwise_complete_parcels_lack_it() -> None:
+    ranking = Ranking()
+    for number in range(30):
+        scraped(ranking, number, sales=SALES)
+    for number in (*range(100, 119), 118, 118, 119):
+        assert isinstance(scraped(ranking, number, end=NO_END, sales=SALES), Retry), number
+        ranking = restarted(ranking)
+    assert data(scraped(ranking, 130, end=NO_END, sales=SALES))["completeness"] == "complete"
+    assert isinstance(scraped(ranking, 131, end=NO_END), Retry), "the sales are still expected"
+    scraped(ranking, 132, sales=SALES)
+    assert isinstance(scraped(ranking, 133, end=NO_END, sales=SALES), Retry), "it has one after all"
+
+
+def test_a_list_that_a_site_shows_now_and_then_is_not_expected() -> None:
+    ranking = Ranking()
+    for number in range(0, 120, 2):
+        scraped(ranking, number, sales=SALES)
+        scraped(ranking, number + 1)
+    assert isinstance(scraped(ranking, 130), Done)
+
+
+def test_a_partial_record_names_the_fields_that_are_broken_on_the_site() -> None:
+    ranking = Ranking()
+    deeds = grid(("Sale Date", "Sale Price", "Deed Type"), ("1/2/2020", "$5", "WD"))
+    for number in range(40):
+        scraped(ranking, number, sales=deeds)
+    for number in range(100, 140):
+        scraped(ranking, number, sales=SALES)
+    whole = scraped(ranking, 150, sales=SALES)
+    found = scraped(ranking, 151, end=NO_END, sales=SALES)
+    assert isinstance(found, Retry)
+    broken = data(whole)["unreadable"]
+    assert "sales.instrument" in broken
+    assert data(found.partial)["unreadable"] == broken

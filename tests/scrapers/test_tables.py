@@ -48,9 +48,9 @@ def test_a_cell_that_spans_rows_keeps_its_column_in_those_below() -> None:
     ]
 
 
-def test_a_row_that_is_one_wide_note_has_no_price() -> None:
+def test_a_row_that_is_one_wide_note_is_no_row_of_values() -> None:
     heading = "<td>Sale Date</td><td>Sale Price</td>"
-    assert rows(heading, "<td colspan=2>N O N E</td>") == [{"date": "N O N E"}]
+    assert rows(heading, "<td colspan=2>N O N E</td>") == []
 
 
 def test_repeated_headings_and_empty_rows_are_left_out() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from parcelpost.model import NotFound, Retry
+from parcelpost.model import NotFound, Page, Retry, Target
+from parcelpost.scrapers.platforms import county_platform
 from tests.scrapers.reading import outcome, record
 
 GENERAL = {"Pid": "12", "Location": "9 ELM ST", "GenOwner": "BLOOM CLARA", "Owner": "BLOOM CLARA", "BldCount": "1"}
@@ -164,3 +165,13 @@ def test_all_buildings_are_found_without_their_ids() -> None:
     )
     assert [one["year_built"] for one in found["buildings"]] == list(range(1901, 1930))
     assert found["building_area_sqft"] == 2_900
+
+
+@pytest.mark.parametrize(("co_owner", "tried"), [("", set()), ("CARVER LOUIS", {True})])
+def test_a_page_without_a_co_owner_is_no_failure_of_a_selector(co_owner: str, tried: set[bool]) -> None:
+    """Towns that show co-owners do not show one for each parcel."""
+    platform = county_platform("vgsi")
+    assert platform is not None
+    shown = Page(body=page(CoOwner=co_owner).encode())
+    parsed = platform.parse(shown, Target(parcel_id="", state="NH", county="invented"))
+    assert {one.success for one in parsed.selector_results if one.field == "co_owner"} == tried

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec import json
 
 from parcelpost.clock import ManualClock
 from parcelpost.events import AttemptEnded, PlatformPaused
@@ -94,6 +95,23 @@ async def test_after_the_last_retry_what_could_be_read_is_delivered(works: Works
     assert await works.status() is TaskStatus.COMPLETED
     result = await the_result(works.lpm)
     assert b"missing: sales" in (result.data or b"")
+
+
+async def test_of_several_incomplete_pages_the_most_complete_one_is_delivered(works: Works, clock: ManualClock) -> None:
+    partials = [
+        Done(data={"parcel_id": "1", "completeness": "missing: sales, land"}),
+        Done(data={"parcel_id": "1", "completeness": "missing: sales", "unreadable": []}),
+        Done(data={"parcel_id": "1", "completeness": "missing: sales", "unreadable": ["zoning"]}),
+        None,
+    ]
+    left = iter(partials)
+    await works.add(a_task(max_retries=3), lambda _: Retry("incomplete", partial=next(left)))
+    for _ in partials:
+        await works.step()
+        clock.advance(1_000)
+    assert await works.status() is TaskStatus.COMPLETED
+    result = await the_result(works.lpm)
+    assert json.decode(result.data or b"") == partials[1].data  # type: ignore[union-attr]
 
 
 async def test_a_retry_waits_twice_as_long_each_time_and_fails_at_the_last(works: Works, clock: ManualClock) -> None:

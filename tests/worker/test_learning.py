@@ -11,6 +11,7 @@ from parcelpost.model import Broken, Done, Retry, Signal
 from parcelpost.scrapers.html.extract import SelectorResult
 from parcelpost.scrapers.html.selectors import Css, Id
 from parcelpost.scrapers.learning.ranking import Ranking
+from parcelpost.scrapers.learning.sections import PageSections
 from parcelpost.storage.signals import MAX_SIGNALS
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.status import WorkerStatus, publish
@@ -164,3 +165,18 @@ async def test_an_attempt_hands_its_signals_on_whatever_its_end(tmp_path: Path) 
             await works.step()
         await works.learning.flush()
         assert len(await works.lpm.signals.unsynced()) == 3
+
+
+async def test_a_new_worker_knows_what_the_pages_of_a_site_have(rig: Rig, learning: Learning, ranking: Ranking) -> None:
+    page = PageSections(shown=["the end of the page"], absent=[], results=[])
+    half = PageSections(shown=[], absent=["the end of the page"], results=[])
+    ranking.sections.note(SITE, page, "p-0")
+    await step(learning)
+    for number in range(19):
+        ranking.sections.note(SITE, half, f"p-{number}")
+    await step(learning)
+    again = Ranking()
+    await step(Learning(rig.context, again))
+    assert again.sections.gone(SITE) == set()
+    again.sections.note(SITE, half, "p-20")
+    assert again.sections.gone(SITE) == {"the end of the page"}, "the twentieth parcel"

@@ -12,7 +12,7 @@ import pytest
 from msgspec.json import decode
 
 from parcelpost.clock import ManualClock
-from parcelpost.model import Done, OutboxEntry, Outcome, Page, Result, Target, TaskStatus
+from parcelpost.model import Done, OutboxEntry, Outcome, Page, Result, Retry, Target, TaskStatus
 from parcelpost.scrapers.platform import NotReadable, Parse
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.admin import Selection
@@ -350,3 +350,19 @@ async def test_after_a_kill_every_record_is_the_old_or_the_new_one_and_the_next_
     assert look(store, "SELECT count(*) FROM results WHERE synced = 0") == [(pages * 6 // 5,)]
     for path, data in look(store, "SELECT json_path, data FROM results WHERE json_path IS NOT NULL"):
         assert (tmp_path / "data" / path).read_text() == data
+
+
+@pytest.mark.parametrize(("before", "after"), [("complete", "complete"), ("missing: sales", "missing: land")])
+async def test_an_incomplete_page_replaces_only_an_incomplete_record(rig: Rig, before: str, after: str) -> None:
+    claim = await rig.claim("t1")
+    page = Page(body=b"<html>")
+    result = Result(data={"parcel_id": "p", "completeness": before}, page=page, scraped_at=rig.clock.now())
+    assert await rig.lpm.save_result(claim, result) is not None
+    rig.clock.advance(60)
+
+    def parse(page: Page, target: Target) -> Outcome:
+        return Retry("incomplete", partial=Done(data={"parcel_id": "p", "completeness": "missing: land"}))
+
+    counts = await Reparse(rig.lpm, lambda _: parse, ALL, rig.clock).run("x")
+    assert look(rig.lpm.path, "SELECT data ->> 'completeness' FROM results") == [(after,)]
+    assert (counts.changed, counts.unreadable) == ((0, 1) if before == after else (1, 0))

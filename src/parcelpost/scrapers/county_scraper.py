@@ -10,14 +10,16 @@ from typing import Protocol
 from msgspec import Struct, field, structs
 
 from parcelpost.clock import Clock, SystemClock, iso
-from parcelpost.model import Done, Encoded, Json, Outcome, Page, Retry, Task
+from parcelpost.model import Done, Encoded, Json, Outcome, Page, Retry, Target, Task
 from parcelpost.scrapers.counties import Counties, County
 from parcelpost.scrapers.fetch.errors import FAILURES, CannotFetch, outcome_of
 from parcelpost.scrapers.fetch.session import Session
 from parcelpost.scrapers.learning.ranking import Ranking, learning_signals
-from parcelpost.scrapers.platform import CountyPlatform
+from parcelpost.scrapers.learning.sections import PageSections, Sections
+from parcelpost.scrapers.platform import CountyPlatform, Parsed
 from parcelpost.scrapers.platforms import NAMES, county_platform
 from parcelpost.scrapers.records.field_maps import FieldMaps
+from parcelpost.scrapers.records.record import COMPLETE, MISSING
 
 Platforms = Callable[[str], CountyPlatform | None]
 """Platform by name."""
@@ -136,37 +138,72 @@ class CountySites(Struct, frozen=True, kw_only=True):
 
 def parse_ranked(platform: CountyPlatform, page: Page, task: Task, ranking: Ranking, now: datetime) -> Outcome:
     """Parses a page with the best selectors of the site first. The outcome carries learning signals."""
-    site = (platform.name, task.target.state, task.target.county)
-    parsed = platform.parse(page, task.target, ranking.order(site), ranking.unshown_sections(site))
-    if isinstance(parsed.outcome, Done) or (isinstance(parsed.outcome, Retry) and parsed.outcome.partial is not None):
-        shown = [section.name for section in platform.sections if section.name not in parsed.absent_sections]
-        ranking.note_sections(site, shown, parsed.absent_sections, task.task_id)
+    site, sections = (platform.name, task.target.state, task.target.county), ranking.sections
+    parsed = platform.parse(page, task.target, ranking.order(site), sections.gone(site))
+    record, lost = _record_of(parsed.outcome), list[str]()
+    if record is not None:
+        shown = _page_sections(platform, parsed)
+        lost = sections.lost(site, shown)
+        sections.note(site, shown, str(record.get("parcel_id") or task.task_id))
     if not parsed.selector_results or not isinstance(parsed.outcome, Done | Retry):
         return parsed.outcome  # another kind of page than the selectors are for
-    lost = ranking.lost_sections(site, parsed.selector_results)
     ranking.note(site, parsed.selector_results, task.task_id, now)
     outcome: Done | Retry = parsed.outcome
-    if isinstance(outcome, Done) and isinstance(outcome.data, Mapping) and not outcome.is_list:
-        ranking.note_values(site, outcome.data, task.task_id)
-        outcome = _by_site(outcome, outcome.data, lost, ranking.broken_fields(site))
+    if record is not None and not _is_list(outcome):
+        if isinstance(outcome, Done):
+            ranking.note_values(site, record, task.task_id)
+        outcome = _by_site(outcome, lost, ranking.broken_fields(site))
     if not ranking.should_report(site):
         return outcome
     return structs.replace(outcome, signals=learning_signals(site, parsed.selector_results, task.task_id))
 
 
-def _by_site(outcome: Done, data: Mapping[str, Json], lost: Sequence[str], broken: Sequence[str]) -> Done | Retry:
-    """What the site's other pages say about this one: a Retry if it lacks a section that they had until now.
+def parse_again(platform: CountyPlatform, page: Page, target: Target, sections: Sections) -> Outcome:
+    """Parses a stored page, which is as complete as the other pages of its site say. Nothing is learned from it."""
+    site = (platform.name, target.state, target.county)
+    parsed = platform.parse(page, target, unshown=sections.gone(site))
+    if not isinstance(parsed.outcome, Done | Retry) or _record_of(parsed.outcome) is None or _is_list(parsed.outcome):
+        return parsed.outcome
+    return _by_site(parsed.outcome, sections.lost(site, _page_sections(platform, parsed)))
+
+
+def _page_sections(platform: CountyPlatform, parsed: Parsed) -> PageSections:
+    absent = parsed.absent_sections
+    shown = [section.name for section in platform.sections if section.name not in absent]
+    return PageSections(shown, absent, parsed.selector_results, is_cut=bool(parsed.also_missing))
+
+
+def _done_of(outcome: Outcome) -> Done | None:
+    """The records of a page, complete or not."""
+    return outcome.partial if isinstance(outcome, Retry) else outcome if isinstance(outcome, Done) else None
+
+
+def _record_of(outcome: Outcome) -> Mapping[str, Json] | None:
+    done = _done_of(outcome)
+    return done.data if done is not None and isinstance(done.data, Mapping) else None
+
+
+def _is_list(outcome: Outcome) -> bool:
+    done = _done_of(outcome)
+    return done is not None and done.is_list
+
+
+def _by_site(outcome: Done | Retry, lost: Sequence[str], broken: Sequence[str] = ()) -> Done | Retry:
+    """What the site's other pages say about this one: a Retry if it lacks a list that they had until now.
 
     Fields that the site no longer shows where it used to are unreadable, not empty.
     """
-    unread = [name for name in broken if not data.get(name.partition(".")[0]) or "." in name]
-    if unread:
-        known = data.get("unreadable")
-        names = sorted({*(known if isinstance(known, list) else ()), *unread})
-        data = {**data, "unreadable": names}
-        outcome = structs.replace(outcome, data=data)
-    if not lost:
+    done, data = _done_of(outcome), _record_of(outcome)
+    if done is None or data is None:
         return outcome
-    missing = f"missing: {', '.join(lost)}"
-    partial = structs.replace(outcome, data={**data, "completeness": missing})
-    return Retry(f"the page is incomplete: {', '.join(lost)}, which other pages of the site show", partial=partial)
+    if unread := [name for name in broken if not data.get(name.partition(".")[0]) or "." in name]:
+        data = {**data, "unreadable": sorted({*data["unreadable"], *unread})}
+    if lost:
+        before = "" if data["completeness"] == COMPLETE else f"{data['completeness']}, "
+        data = {**data, "completeness": f"{before or MISSING}{', '.join(lost)}"}
+    done = structs.replace(done, data=data)
+    if isinstance(outcome, Retry):
+        return structs.replace(outcome, partial=done)
+    if not lost:
+        return done
+    return Retry(f"the page is incomplete: {', '.join(lost)}, which other pages of the site show", partial=done)

@@ -17,7 +17,7 @@ from msgspec import structs
 from parcelpost.clock import Clock, SystemClock
 from parcelpost.model import Outcome, Task
 from parcelpost.scrapers import platforms
-from parcelpost.scrapers.county_scraper import CountySites
+from parcelpost.scrapers.county_scraper import CountySites, parse_again
 from parcelpost.scrapers.platform import CountyPlatform, LoadedPlatform, NotReadable, Parse, Scrape
 from parcelpost.scrapers.platforms.echo import Echo
 from parcelpost.scrapers.plugin_adapter import PluginAdapter
@@ -36,7 +36,10 @@ def load_platform(
     """Raises TypeError if it is not a platform, and whatever instantiating a class raises."""
     if isinstance(plugin, CountyPlatform):
         platform = structs.replace(plugin, name=name)
-        return LoadedPlatform(sites.scrape(platform), lambda page, target: platform.parse(page, target).outcome)
+        sections = sites.ranking.sections
+        return LoadedPlatform(
+            sites.scrape(platform), lambda page, target: parse_again(platform, page, target, sections)
+        )
     adapter = PluginAdapter(plugin, scrape=scrape, parse=parse, sessions=sites.session)
     return LoadedPlatform(adapter.scrape, partial(adapter.parse, name) if adapter.can_parse else _NO_PARSE)
 
@@ -112,7 +115,7 @@ class ScraperFactory:
             return self._others()[name].loaded().parse
         own = self._sites.platform(name)
         if own is not None:
-            return load_platform(name, own).parse
+            return load_platform(name, own, self._sites).parse
         return NotReadable(
             "it has no parse function" if name in self._built_in else "there is no platform of that name"
         )

@@ -22,7 +22,7 @@ from parcelpost.scrapers.records.columns import Column
 from parcelpost.scrapers.records.field_maps import FieldMaps, Rows
 from parcelpost.scrapers.records.identity import is_other_parcel, is_same_parcel, json_parcel_ids, shown_parcel_ids
 from parcelpost.scrapers.records.problems import Problems, mark_unreadable
-from parcelpost.scrapers.records.record import LIEN, Record
+from parcelpost.scrapers.records.record import LIEN, MISSING, Record
 from parcelpost.scrapers.records.shapes import check_shapes
 from parcelpost.scrapers.tabular import standard_json
 
@@ -100,6 +100,8 @@ class Parsed(Struct, frozen=True):
     selector_results: Sequence[SelectorResult]
     absent_sections: Sequence[str] = ()
     """The platform's sections that a page with records lacks."""
+    also_missing: Sequence[str] = ()
+    """What else it lacks."""
 
 
 class Fetcher(Protocol):
@@ -218,7 +220,8 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
             self._identify(record, page, target)
         absent = self._absent_sections(reader)
         missing = [name for name in absent if name not in unshown]
-        return Parsed(self._outcome(found, reader, missing, is_list=is_list), reader.selector_results, absent)
+        outcome = self._outcome(found, reader, missing, is_list=is_list)
+        return Parsed(outcome, reader.selector_results, absent, reader.problems.missing)
 
     def _outcome(
         self, records: list[Record], reader: PageReader, sections: list[str], *, is_list: bool
@@ -233,7 +236,7 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
             if not is_list:
                 mark_unreadable(record, problems.unreadable)
             if missing:
-                record.completeness = f"missing: {', '.join(missing)}"
+                record.completeness = f"{MISSING}{', '.join(missing)}"
         if not self.sparse and any(_is_half_empty(record) for record in records):
             return Retry(f"the page cannot be read: {problems}"[:_MAX_REASON_CHARS])
         first, *additional = [record.as_json() for record in records]

@@ -6,11 +6,12 @@ import random
 from datetime import timedelta
 from typing import NamedTuple, assert_never
 
+import msgspec
 from msgspec import Struct, structs
 
 from parcelpost.errors import InvalidInput
 from parcelpost.events import AttemptEnded, PlatformPaused, TaskPutOff
-from parcelpost.model import Blocked, Busy, Claim, Done, GiveUp, NotFound, Outcome, Result, Retry, TaskStatus
+from parcelpost.model import Blocked, Busy, Claim, Done, Encoded, GiveUp, NotFound, Outcome, Result, Retry, TaskStatus
 from parcelpost.worker.context import Context
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.outcomes import NAMES, Attempted, signals_of
@@ -66,6 +67,47 @@ class CoolDowns:
             del self._last[platform]
 
 
+class Partials:
+    """The most complete partial of each task that is tried again, in memory: after a crash only later ones count."""
+
+    def __init__(self, max_bytes: int = 64 * 1024**2) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._kept: dict[str, Done] = {}
+
+    def instead_of(self, outcome: Attempted, claim: Claim) -> Attempted:
+        """After the last retry, the best that could be read of incomplete pages: the record says what it lacks."""
+        kept = self._kept.pop(claim.task.task_id, None)
+        self._bytes -= _size(kept)
+        if not isinstance(outcome, Retry):
+            return outcome
+        partials = [one for one in (outcome.partial, kept) if one is not None]
+        if not partials:
+            return outcome
+        best = max(partials, key=_completeness) if len(partials) > 1 else partials[0]
+        if claim.retries >= claim.task.max_retries:
+            return structs.replace(best, signals=outcome.signals)
+        self._kept[claim.task.task_id] = best
+        self._bytes += _size(best)
+        while self._bytes > self._max_bytes:
+            self._bytes -= _size(self._kept.pop(next(iter(self._kept))))
+        return outcome
+
+
+def _size(partial: Done | None) -> int:
+    """Of its page, which is larger than its record."""
+    return len(partial.page.body) + 1_024 if partial is not None and partial.page is not None else 0
+
+
+def _completeness(partial: Done) -> tuple[int, int, int, int]:
+    """Fewer missing sections, then more records, fewer unreadable fields and more fields with a value."""
+    data = msgspec.json.decode(partial.data.json) if isinstance(partial.data, Encoded) else partial.data
+    missing = str(data.get("completeness") or "").count(",")
+    unreadable = data.get("unreadable")
+    filled = sum(1 for value in data.values() if value not in (None, "", [], {}))
+    return -missing, len(partial.page_records), -len(unreadable if isinstance(unreadable, list) else ()), filled
+
+
 class AttemptRecorder:
     """Shared by the slots of one executor. Every write waits while the store is full or locked."""
 
@@ -76,6 +118,7 @@ class AttemptRecorder:
         self._clock = context.clock
         self._emit = context.emit
         self._learning = learning
+        self._partials = Partials()
         self.browser_waits = BrowserWaits(context.clock)
         self._cool_downs = CoolDowns(self._settings.cool_down_seconds, self._settings.cool_down_max_seconds)
 
@@ -84,7 +127,7 @@ class AttemptRecorder:
         if isinstance(outcome, Busy):
             await self._put_off(attempt, outcome)
         else:
-            await self._end(attempt, _or_partial(outcome, attempt.claim))
+            await self._end(attempt, self._partials.instead_of(outcome, attempt.claim))
 
     async def _put_off(self, attempt: Attempt, outcome: Busy) -> None:
         task, seconds = attempt.claim.task, outcome.after_seconds
@@ -176,10 +219,3 @@ class AttemptRecorder:
     def _backoff(self, retries: int) -> float:
         least, most = self._settings.retry_min_seconds, self._settings.retry_max_seconds
         return min(most, least * 2.0 ** min(retries, 30)) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
-
-
-def _or_partial(outcome: Attempted, claim: Claim) -> Attempted:
-    """After the last retry, what could be read of an incomplete page; the record says what it lacks."""
-    if not isinstance(outcome, Retry) or outcome.partial is None or claim.retries < claim.task.max_retries:
-        return outcome
-    return structs.replace(outcome.partial, signals=outcome.signals)

@@ -10,6 +10,8 @@ from parcelpost.errors import InvalidInput, StoreError
 from parcelpost.events import FieldBroken, FieldFixed
 from parcelpost.model import Broken, Signal
 from parcelpost.scrapers.learning.ranking import Ranking, replay_signals
+from parcelpost.scrapers.learning.sections import Sections, SiteHistory
+from parcelpost.storage.worker_state import WorkerState
 from parcelpost.worker.context import Context
 from parcelpost.worker.status import read_statuses
 
@@ -19,6 +21,8 @@ _REMEMBERED = 20_000
 _RECALLED = timedelta(days=30)
 """A field that broke before that breaks again on new pages, or its selector is no longer used."""
 _REFRESH_SECONDS = 300.0
+_SITES = "site/"
+"""How the names of stored site histories begin."""
 
 
 class Learning:
@@ -50,6 +54,7 @@ class Learning:
         fields = next((status.broken for status in statuses if status.name == self._name), ())
         oldest = self._clock.now() - _RECALLED
         self.ranking.restore(field for field in fields if field.since is not None and field.since > oldest)
+        await load_sections(self._lpm.state, self.ranking.sections)
         self._is_loaded = True
 
     async def flush(self) -> None:
@@ -68,6 +73,10 @@ class Learning:
                 raise
             else:
                 most = min(2 * most, _A_WRITE)
+        if not self._is_loaded:
+            return  # what was stored before must not be overwritten
+        for history in self.ranking.sections.take_changed():
+            await self._lpm.state.put(_SITES + "/".join(history.site), history)
 
     def find_broken(self) -> None:
         """Brings `broken` up to date and reports what changed."""
@@ -83,6 +92,11 @@ class Learning:
             self._emit(FieldFixed(platform=platform, site=f"{state}/{county}", field=field))
         self._reported, self._keys, self.broken = now, keys, broken
         self._refresh_at = self._clock.monotonic() + _REFRESH_SECONDS
+
+
+async def load_sections(state: WorkerState, sections: Sections) -> None:
+    """Restores what the pages of each site have shown so far. Raises a StoreError."""
+    sections.restore(await state.list(_SITES, SiteHistory))
 
 
 def _key(field: Broken) -> tuple[str, ...]:

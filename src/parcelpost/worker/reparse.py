@@ -16,6 +16,7 @@ from parcelpost.clock import Clock
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Done, Encoded, GiveUp, Json, NotFound, Outcome, Page, PageRecord, Retry, Target, Task
 from parcelpost.scrapers.platform import NotReadable, Parse
+from parcelpost.scrapers.records.record import COMPLETE
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.reparse import Change, Filters, NewRecord, StoredPage, StoredRecord
 from parcelpost.storage.results import child_id, number_of, page_records
@@ -219,6 +220,8 @@ class Reparse:
             return None
         self.counts.pages += 1
         outcome = await self._read(reader, stored)
+        if isinstance(outcome, Retry) and outcome.partial is not None and not _is_complete(stored):
+            outcome = outcome.partial
         if not isinstance(outcome, Done):
             self._note_unreadable(stored, outcome.reason)
             return None
@@ -280,6 +283,11 @@ class Reparse:
         self.counts.unreadable += 1
         if len(self.counts.problems) < _MOST_NAMED:
             self.counts.problems.append((stored.html_path, reason))
+
+
+def _is_complete(stored: StoredPage) -> bool:
+    """Whether one of its records is: then an incomplete page replaces none of them."""
+    return any(_decode(record.data).get("completeness", COMPLETE) == COMPLETE for record in stored.records)
 
 
 def _as_stored(stored: StoredPage, new: NewRecord, *, by_its_own: bool) -> NewRecord:

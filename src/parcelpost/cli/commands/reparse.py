@@ -55,7 +55,8 @@ def reparse(
     """Re-parse stored pages with the current parsers and field maps. Nothing is fetched.
 
     A changed record replaces the previous one and is queued for delivery again. Other records stay unchanged, even if
-    their page no longer yields a record. Ctrl-C is safe: run the same command again to continue where it stopped.
+    their page no longer yields a record, and an incomplete record never replaces a complete one. Ctrl-C is safe: run
+    the same command again to continue where it stopped.
     """
     from parcelpost.cli import context
     from parcelpost.storage.reparse import Filters
@@ -87,11 +88,13 @@ async def _reparse(store: StoreContext, filters: Filters, settings: Settings, *,
     from parcelpost.cli.components import known_sites, scraper_factory
     from parcelpost.cli.context import CLOCK, open_for_writing
     from parcelpost.cli.progress import Meter
+    from parcelpost.worker.learning import load_sections
     from parcelpost.worker.reparse import Reparse
 
     known = known_sites(settings)
     seconds = settings.executor.task_timeout_seconds
     async with open_for_writing(store) as lpm, Meter("re-parsing pages") as meter:
+        await load_sections(lpm.state, known.ranking.sections)
         work = Reparse(lpm, scraper_factory(settings, known).parser, filters, CLOCK, dry=dry, seconds=seconds)
         run_key = f"{filters} {_versions()} {known.field_maps.digest}"
         return await work.run(run_key, lambda counts: meter(counts.pages, None))

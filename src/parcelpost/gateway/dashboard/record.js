@@ -22,7 +22,7 @@ const SECTIONS = [
   ],
   [
     "Tax and sale",
-    "tax_account alternate_id tax_district millage_rate tax_year tax_amount tax_due delinquent " +
+    "tax_account alternate_id tax_district millage_rate tax_year tax_amount tax_status tax_due delinquent " +
       "delinquent_years last_sale_date last_sale_price last_sale_instrument last_sale_book_page",
   ],
 ].map(([title, names]) => [title, names.split(" ")]);

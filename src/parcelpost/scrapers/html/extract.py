@@ -42,6 +42,8 @@ class Field(Struct, Generic[T], frozen=True):
     name: str
     selectors: tuple[Selector, ...]
     convert: Callable[[Piece], T | None]
+    is_optional: bool = False
+    """Not every parcel has it: a page without it is no failure of the selectors."""
 
 
 class Section(Struct, frozen=True):
@@ -146,7 +148,10 @@ class Extractor:
                 ):
                     self._note(field, other, find(other) is not None)
                 return value
-        return self._guess(field, find)
+        guessed = self._guess(field, find)
+        if guessed is None and field.is_optional:
+            self.selector_results.drop(field.name)
+        return guessed
 
     def _first(self, field: Field[T], selector: Selector, within: Element | None) -> T | None:
         """The first value. None if a part of the page that looks the same has another one."""

@@ -21,6 +21,15 @@ _MAX_COLUMNS = 200
 _CELLS = ("td", "th")
 _MULTI_PARCEL = re.compile(r"\bmulti[- ]?parcel|\b[1-9][0-9]* additional parcel", re.IGNORECASE | re.ASCII)
 _NONE = re.compile(r"\bN ?O ?N ?E\b|\bno\b|\bnot? (?:available|found)\b|\bN/A\b", re.IGNORECASE)
+_SAYS_NOTHING = re.compile(
+    r"(?:[\W_]|there|are|is|were|was|currently|sorry)*(?:no (?:\w|matching )|none\b|n ?o ?n ?e\b|nothing\b|n/a\b)",
+    re.IGNORECASE,
+)
+_FAILED = re.compile(
+    r"error|fail|load|server|connect|respon[sd]|script|access|permission|log ?in|sign ?in|try again|temporar|longer"
+    r"|supported|unavailable|timed? ?out",
+    re.IGNORECASE,
+)
 _TITLES = ("h1", "h2", "h3", "h4", "h5", "h6", "legend")
 
 Row = Mapping[str, Piece]
@@ -98,9 +107,11 @@ class Columns:
         columns, width = self._heading(rows)
         if not columns:
             return None
-        below = list(self._rows_below(rows, columns, width))
+        notes: list[str] = []
+        below = list(self._rows_below(rows, columns, width, notes))
         found = [row for row in below if row is not None]
-        return Table(found, columns, len(below) - len(found))
+        unread = [] if below else [text for text in notes if not says_nothing(text)]
+        return Table(found, columns, len(below) - len(found) + len(unread))
 
     def headed(self, document: Document, within: Element | None = None) -> Iterator[Piece]:
         """Tables with these headings in their first rows, a distinctive one among them."""
@@ -136,15 +147,20 @@ class Columns:
                     break
         return found if len(found) >= self._fewest else {}
 
-    def _rows_below(self, rows: Iterator[_Line], columns: Mapping[str, int], width: int) -> Iterator[Row | None]:
-        """None for a row that has other cells than the headings. A single text in such a row is a note."""
+    def _rows_below(
+        self, rows: Iterator[_Line], columns: Mapping[str, int], width: int, notes: list[str]
+    ) -> Iterator[Row | None]:
+        """None for a row that has other cells than the headings. A single text in such a row is added to `notes`."""
         first = next(iter(columns))
         own = next(known for name, known in self._labels if name == first)
         for line in rows:
             starting = line.starting
-            if line.width != width:
-                if sum(1 for cell in starting.values() if text_of(cell)) > 1:
+            if line.width != width or (len(starting) == 1 and width > 1):
+                texts = [text for cell in starting.values() if (text := text_of(cell))]
+                if len(texts) > 1:
                     yield None
+                else:
+                    notes += texts
                 continue
             found = {name: Piece(starting[at]) for name, at in columns.items() if at in starting}
             if first in found and label(found[first].text) in own and self._columns(starting) == columns:
@@ -223,6 +239,11 @@ def text(row: Row, name: str) -> str:
 def lists_nothing(piece: Piece) -> bool:
     """`N O N E` or `No sales`, and no digit: a real row contains one somewhere. An empty frame says nothing."""
     return _NONE.search(piece.text) is not None and not any(sign.isdigit() for sign in piece.text)
+
+
+def says_nothing(text: str) -> bool:
+    """Whether a row with this single text says that the table is empty, rather than that it was not loaded."""
+    return _SAYS_NOTHING.match(text) is not None and _FAILED.search(text) is None
 
 
 def rows_of(table: Element) -> Iterator[list[Element]]:

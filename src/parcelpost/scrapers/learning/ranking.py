@@ -10,6 +10,7 @@ from itertools import groupby
 from parcelpost.model import Broken, Json, Signal
 from parcelpost.scrapers.html.extract import SelectorResult
 from parcelpost.scrapers.html.selectors import Label, Selector, selector_from_name, selector_name
+from parcelpost.scrapers.learning.sections import Sections, SiteKey
 from parcelpost.scrapers.learning.stats import (
     ENOUGH_PAGES,
     FAILING_RATE,
@@ -23,22 +24,14 @@ _MARGIN = 0.2
 _EXPLORE_EVERY = 100
 _BREAK_PROBABILITY = 1e-5
 """A field is broken if so many consecutive pages without it are less likely than this."""
-_ALWAYS = 0.98
 _MAX_LEARNED = 8
 _MIN_FLEET_RATE = 0.8
 """A label that the fleet has learned is tried here from this success rate on."""
 _REPORT_ALL, _REPORT_EVERY = 100, 10
 """Signals are kept of the first pages of a site, then of every tenth, regardless of the result."""
 
-_MIN_ABSENT = 5
-"""So many tasks must lack a section before it counts as one that the site does not have."""
 _DISTINCT = ("owner_names", "situs_address", "legal_description", "mailing_lines", "last_sale_book_page")
 """Fields that are seldom the same on two parcels."""
-SECTIONS = frozenset({"sales", "valuations", "buildings", "tax_bills", "land"})
-"""Lists of a page. A page that says that one is empty has no result for it."""
-
-SiteKey = tuple[str, str, str]
-"""Platform, state, county."""
 
 Results = SelectorResult | list[SelectorResult]
 """The results of one field on one page; a single result is not wrapped in a list."""
@@ -79,9 +72,9 @@ class _FieldState:
         """How often they were repeated since the stats were settled."""
 
     @property
-    def is_expected(self) -> bool:
-        """Whether nearly every page so far had it."""
-        return self.pages >= ENOUGH_PAGES and self.usual_rate >= _ALWAYS and not self.is_broken
+    def misses(self) -> bool:
+        """Whether the repeated results are failures."""
+        return bool(self.run) and isinstance(self.last, SelectorResult) and not self.last.success
 
     @property
     def broken_selectors(self) -> list[SelectorStats]:
@@ -231,9 +224,7 @@ class Ranking:
         self._noted: dict[SiteKey, int] = {}
         self._pages: dict[SiteKey, int] = {}
         self._repetitions: dict[SiteKey, dict[str, _Repetition]] = {}
-        self._absent: dict[SiteKey, dict[str, set[str]]] = {}
-        """By section: tasks whose pages lack it, while no page of the site had it."""
-        self._shown: dict[SiteKey, set[str]] = {}
+        self.sections = Sections()
 
     def order(self, site: SiteKey) -> SiteOrder:
         """Returns the order for one page."""
@@ -287,40 +278,14 @@ class Ranking:
             for name in _DISTINCT:
                 fields.setdefault(name, _Repetition()).note(record.get(name), parcel, task_id)
 
-    def unshown_sections(self, site: SiteKey) -> set[str]:
-        """Sections that the first pages of the site all lack: it does not show them, whatever others do."""
-        with self._lock:
-            absent = self._absent.get(site, {})
-            return {name for name, tasks in absent.items() if len(tasks) >= _MIN_ABSENT}
-
-    def note_sections(self, site: SiteKey, shown: Iterable[str], absent: Iterable[str], task_id: str) -> None:
-        """Of a page with records. A section that was shown once is expected from then on."""
-        with self._lock:
-            known, tasks = self._shown.setdefault(site, set()), self._absent.setdefault(site, {})
-            for name in shown:
-                known.add(name)
-                tasks.pop(name, None)
-            for name in absent:
-                if name not in known and len(tasks.setdefault(name, set())) < _MIN_ABSENT:
-                    tasks[name].add(task_id)
-
-    def lost_sections(self, site: SiteKey, results: Iterable[SelectorResult]) -> list[str]:
-        """Sections that nearly all pages of the site had until now, and this page lacks. Call it before `note`."""
-        by_field = _by_field(result for result in results if result.field in SECTIONS)
-        lost = [name for name, found in by_field.items() if not _has_success(found)]
-        if not lost:
-            return []
-        with self._lock:
-            states = self._sites.get(site, {})
-            for name in lost:
-                if name in states:
-                    states[name].settle()
-            return [name for name in lost if name in states and states[name].is_expected]
-
     def broken_fields(self, site: SiteKey) -> list[str]:
         """Fields that the site no longer shows where it used to."""
         with self._lock:
-            return [name for name, state in self._sites.get(site, {}).items() if state.is_broken]
+            states = self._sites.get(site, {})
+            for state in states.values():
+                if state.misses:
+                    state.settle()
+            return [name for name, state in states.items() if state.is_broken]
 
     def restore(self, reports: Iterable[Broken]) -> None:
         """Restores what was broken when the last worker stopped: signals are a sample and may not show it."""
@@ -382,10 +347,6 @@ def _by_field(results: Iterable[SelectorResult]) -> dict[str, Results]:
         else:
             by_field[result.field] = [earlier, result]
     return by_field
-
-
-def _has_success(results: Results) -> bool:
-    return any(result.success for result in (results if isinstance(results, list) else (results,)))
 
 
 def _suspect(site: SiteKey, name: str, repetition: _Repetition) -> Broken:

@@ -98,7 +98,7 @@ TOWN = Field(
     _town,
 )
 OWNER = Field("owner_names", (Id("MainContent_lblOwner"), Id("MainContent_lblGenOwner"), Label("Owner")), _words)
-CO_OWNER = Field("co_owner", (Id("MainContent_lblCoOwner"), IdEnd("lblCoOwner"), Label("Co-Owner")), _words)
+CO_OWNER = Field("co_owner", (Id("MainContent_lblCoOwner"), IdEnd("lblCoOwner"), Label("Co-Owner")), _words, True)
 ADDRESS = Field("mailing_lines", (Id("MainContent_lblAddr1"), IdEnd("lblAddr1"), Label("Address")), _lines)
 APPRAISAL = Field("market_value", (Id("MainContent_lblGenAppraisal"), Label("Appraisal")), _money)
 ASSESSMENT = Field("assessed_value", (Id("MainContent_lblGenAssessment"), Label("Assessment")), _money)

@@ -185,6 +185,7 @@ class _Proposer:
             "subdivision",
             "sec_twp_rng",
             "zoning",
+            "flood_zone",
             "mailing_country",
             "last_sale_book_page",
         }:
@@ -690,7 +691,7 @@ _UNQUALIFIED = {
 _FIELD_ORDER = (
     *("parcel_id", "tax_account", "owner_names", "mailing", "mailing_city", "mailing_state", "mailing_zip"),
     *("mailing_country", "situs_address", "situs_city", "situs_zip", "latitude", "longitude", "legal_description"),
-    *("subdivision", "sec_twp_rng", "land_use_code", "land_use_desc", "zoning", "land_area_acres"),
+    *("subdivision", "sec_twp_rng", "land_use_code", "land_use_desc", "zoning", "flood_zone", "land_area_acres"),
     *("building_area_sqft", "year_built", "building_count", "bedrooms", "bathrooms", "value_year", "land_value"),
     *("building_value", "extra_feature_value", "market_value", "assessed_value", "exemption_value", "taxable_value"),
     *("taxable_value_school", "homestead", "last_sale_date", "last_sale_price", "last_sale_book_page", "tax_year"),

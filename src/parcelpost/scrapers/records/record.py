@@ -13,6 +13,8 @@ from parcelpost.model import Json
 
 LIEN = "lien"
 COMPLETE = "complete"
+MISSING = "missing: "
+"""How `completeness` begins otherwise."""
 
 
 class Valuation(Struct, kw_only=True):

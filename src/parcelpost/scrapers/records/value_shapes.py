@@ -30,6 +30,7 @@ _DIRECTION = re.compile(r"[NSEW]{1,2}|NORTH|SOUTH|EAST|WEST|(?:NORTH|SOUTH)(?:EA
 _CODE = re.compile(r"[A-Z0-9][A-Z0-9 ./_-]{0,9}", re.ASCII)
 _CITY = re.compile(r"[A-Z][A-Z .,'()/-]{1,39}", re.ASCII)
 _SECTION = re.compile(r"(?:[STR]?\d{1,3}[NSEW]?[ /-]+){1,2}[STR]?\d{1,3}[NSEW]?", re.ASCII)
+_FLOOD_ZONE = re.compile(r"(?:ZONE )?(?:A(?:E|H|O|R|99|\d{1,2})?|VE?|V\d{1,2}|X500|[BCDX])\b.{0,40}", re.ASCII)
 _LONG_CHARS = 40
 _CITY_AFTER = re.compile(r"\d\D*,\s*[A-Z]{3}|[A-Z] \d{5}(?:-\d{4})?$", re.ASCII)
 _EPOCH_MS = 10**10
@@ -208,6 +209,7 @@ _SHAPES: Mapping[str, Shape] = {
     "sec_twp_rng": partial(_matches, _SECTION),
     "land_use_code": lambda value: _is_code(value) or _is_words(value),
     "land_use_desc": _is_words,
+    "flood_zone": partial(_matches, _FLOOD_ZONE),
     "zoning": lambda value: len(_text(value)) <= 60 and any(sign.isalpha() for sign in _text(value)),
     "land_area_acres": partial(_is_number, high=_MAX_ACRES),
     "building_area_sqft": partial(_is_number, low=50, high=10**8),
