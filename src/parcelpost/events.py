@@ -1,4 +1,4 @@
-"""Everything the program reports. `log.py` turns events into lines, `telemetry.py` into metrics."""
+"""Everything the program reports. `log_lines.py` turns events into lines, `telemetry.py` into metrics."""
 
 from __future__ import annotations
 

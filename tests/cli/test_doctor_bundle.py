@@ -138,8 +138,9 @@ def test_nothing_private_is_in_it_wherever_it_was(
     for name, content in members.items():
         for private in PRIVATE:
             assert private.encode() not in content, (name, private, content[:2_000])
-    assert json.loads(members["errors.json"])["newest"], "or nothing was looked at"
-    assert "failed:" in json.loads(members["errors.json"])["newest"][0]["error"]
+    if not times:
+        newest = json.loads(members["errors.json"])["newest"]
+        assert any("failed:" in error["error"] for error in newest), "or nothing was looked at"
     assert ("error" in json.loads(members["state.json"])) is times, "what cannot be read is said to be so"
     for private in (OWNER, TOKEN, PASSWORD):
         assert private not in ran.out.replace(str(store), "")
@@ -160,7 +161,8 @@ def test_what_a_helper_needs_is_in_it(here: Path, run: Run) -> None:
     assert members["settings.json"]["settings"]["worker.mode"] == {"value": "standalone", "from": "environment"}
     assert members["settings.json"]["settings"]["sync.batch_size"] == {"value": 50, "from": "default"}
     assert members["counts.json"]["rows"]["tasks"] == 7
-    assert {"platform": "vgsi", "source": "gateway", "status": "expired", "count": 1} in members["counts.json"]["tasks"]
+    assert members["counts.json"]["tasks"][0]["platform"] == "vgsi"
+    assert members["counts.json"]["tasks"][0]["expired"] == 1
     assert all(one["known"] for one in members["schema.json"]["applied"])
     assert (members["schema.json"]["missing"], members["schema.json"]["unknown"]) == ([], 0)
     assert members["state.json"]["queue"]["rejected"] == 1

@@ -15,7 +15,7 @@ import psutil
 
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.server import new_loop, serve
-from parcelpost.log import make_log
+from parcelpost.log_lines import make_log
 from parcelpost.settings import Settings
 from parcelpost.settings.sources import load
 from tests.acceptance.forked import Forked

@@ -55,7 +55,7 @@ async def test_a_page_comes_back_as_it_was(lpm: LocalPersistenceManager) -> None
 
 async def test_pages_are_kept_compressed(lpm: LocalPersistenceManager) -> None:
     await lpm.cache.put("k", b"the same again " * 10_000)
-    assert (await lpm.cache.stats()).bytes < 10_000
+    assert (await lpm.maintenance.health()).cache_bytes < 10_000
 
 
 class Counting(ThreadPoolExecutor):
@@ -120,10 +120,9 @@ async def test_a_new_page_replaces_the_old_one_with_its_size(lpm: LocalPersisten
     page = await lpm.cache.get("k")
     assert page is not None
     assert (page.data, page.etag, page.data_type) == (b"new", None, "html")
-    stats = await lpm.cache.stats()
-    assert stats.entries == 2
-    assert stats.bytes < 1_000
-    assert look(store, "SELECT sum(size_bytes) FROM cache") == [(stats.bytes,)]
+    size = (await lpm.maintenance.health()).cache_bytes
+    assert size < 1_000
+    assert look(store, "SELECT count(*), sum(size_bytes) FROM cache") == [(2, size)]
 
 
 async def test_the_least_recently_used_go_first(
@@ -150,7 +149,7 @@ async def test_the_cache_never_grows_beyond_its_cap(
         if n % 5 == 0:
             await small.cache.delete(f"k{(n + 3) % 7}")
         clock.advance(1)
-        total = (await small.cache.stats()).bytes
+        total = (await small.maintenance.health()).cache_bytes
         assert total <= 3_500
         assert look(store, "SELECT sum(size_bytes) FROM cache") == [(total,)]
 
@@ -187,8 +186,9 @@ async def test_a_page_larger_than_any_page_may_be_is_not_kept(store: Path, clock
         assert await lpm.cache.put("k", b"x" * 1_000) is True
 
 
-async def test_hits_misses_and_accesses_are_counted(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
-    assert (await lpm.cache.stats()).hit_rate == 0.0
+async def test_hits_misses_and_accesses_are_counted(
+    lpm: LocalPersistenceManager, clock: ManualClock, store: Path
+) -> None:
     await lpm.cache.put("k", b"1", ttl=HOUR)
     for _ in range(3):
         await lpm.cache.get("k")
@@ -196,8 +196,8 @@ async def test_hits_misses_and_accesses_are_counted(lpm: LocalPersistenceManager
     clock.advance(3600)
     await lpm.cache.get("k")
     await settle(lpm)
-    stats = await lpm.cache.stats()
-    assert (stats.hits, stats.misses, stats.hit_rate, stats.accesses) == (3, 2, 0.6, 3)
+    assert lpm.cache.hit_rate == 0.6
+    assert look(store, "SELECT access_count FROM cache") == [(3,)]
 
 
 async def test_a_hit_is_written_down(lpm: LocalPersistenceManager, clock: ManualClock, store: Path) -> None:
@@ -214,7 +214,7 @@ async def test_pages_are_forgotten_one_by_one_or_all(lpm: LocalPersistenceManage
     assert await lpm.cache.delete("a") == 1
     assert await lpm.cache.delete("a") == 0
     assert await lpm.cache.delete() == 2
-    assert (await lpm.cache.stats()).bytes == 0
+    assert (await lpm.maintenance.health()).cache_bytes == 0
 
 
 @pytest.mark.parametrize("key", ["", "x" * 9_000, "nul \0", "lone \ud800"], ids=["empty", "long", "NUL", "surrogate"])

@@ -19,6 +19,7 @@ from parcelpost.model import Signal, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, backup
 from parcelpost.storage.history import Sample, SyncRound
 from parcelpost.storage.raw_files import raw_folder
+from parcelpost.storage.snapshot import file_problems
 from tests.storage.factories import (
     NOW,
     a_result,
@@ -195,7 +196,7 @@ async def test_relief_takes_what_is_delivered_and_the_cache_and_leaves_the_rest(
         await lpm.cache.put(f"k{n}", b"x" * 100)
     relieved = await lpm.maintenance.relieve()
     assert (relieved.results, relieved.tasks, relieved.files, relieved.cache) == (1, 1, 2, 5)
-    assert (await lpm.cache.stats()).bytes == 0
+    assert (await lpm.maintenance.health()).cache_bytes == 0
     assert await the_result(lpm, "waiting") == waiting
     assert lpm.raw_path(str(waiting.html_path)).exists()
     assert not lpm.raw_path(str(delivered.html_path)).exists()
@@ -217,15 +218,16 @@ async def test_cleaning_gives_the_space_back(lpm: LocalPersistenceManager, clock
     for n in range(40):
         await lpm.cache.put(f"k{n}", os.urandom(50_000))
     clock.advance(2 * DAY)
-    before = (await lpm.maintenance.health()).pages
+    before = (await lpm.maintenance.usage()).database
     assert (await lpm.maintenance.clean()).cache == 40
-    after = await lpm.maintenance.health()
-    assert after.pages < before / 3
-    assert after.free_pages == 0
+    assert (await lpm.maintenance.usage()).database < before / 3
+    assert look(store, "PRAGMA freelist_count") == [(0,)]
 
 
 @pytest.mark.parametrize("full", [False, True])
-async def test_a_vacuum_loses_nothing_and_lets_writers_write(lpm: LocalPersistenceManager, full: bool) -> None:
+async def test_a_vacuum_loses_nothing_and_lets_writers_write(
+    lpm: LocalPersistenceManager, store: Path, full: bool
+) -> None:
     await lpm.cache.put("k", os.urandom(2_000_000))
     entry = await save_one(lpm)
     await lpm.cache.delete()
@@ -233,8 +235,7 @@ async def test_a_vacuum_loses_nothing_and_lets_writers_write(lpm: LocalPersisten
     assert free > 200
     assert added is True
     assert await the_result(lpm) == entry
-    assert (await lpm.maintenance.health(check=True)).problems == []
-    assert (await lpm.maintenance.health()).free_pages < 50
+    assert file_problems(store) == []
     assert await lpm.maintenance.vacuum(full=full) < 50
 
 

@@ -44,7 +44,7 @@ def lease_is_over(db: sqlite3.Connection) -> None:
 MAKING: dict[str, list[Action]] = {
     "pending": [],
     "processing": [claim],
-    "completed": [claim, lambda db: tasks.complete(db, 1, TOKEN, NOW)],
+    "completed": [claim, lambda db: tasks.end(db, 1, TOKEN, "completed", NOW, None)],
     "not_found": [claim, lambda db: tasks.end_with_report(db, 1, TOKEN, "not_found", NOW, None)],
     "failed": [claim, lambda db: tasks.end_with_report(db, 1, TOKEN, "failed", NOW, "no")],
     "expired": [lease_is_over],
@@ -55,7 +55,7 @@ TABLE: dict[str, tuple[Action, dict[str, str]]] = {
     "add": (lambda db: tasks.add(db, [row()]), {}),
     "complete_new": (lambda db: tasks.complete_new(db, "t1", NOW), {"pending": "completed"}),
     "claim_each": (claim, {"pending": "processing"}),
-    "complete": (lambda db: tasks.complete(db, 1, TOKEN, NOW), {"processing": "completed"}),
+    "end": (lambda db: tasks.end(db, 1, TOKEN, "completed", NOW, None), {"processing": "completed"}),
     "complete_each": (lambda db: tasks.complete_each(db, {1: TOKEN}, NOW), {"processing": "completed"}),
     "end_with_report": (
         lambda db: tasks.end_with_report(db, 1, TOKEN, "not_found", NOW, None),
@@ -64,7 +64,6 @@ TABLE: dict[str, tuple[Action, dict[str, str]]] = {
     "retry": (lambda db: tasks.retry(db, 1, TOKEN, NOW, LATER, "slow"), {"processing": "pending"}),
     "release": (lambda db: tasks.release(db, [(1, TOKEN)], NOW, None), {"processing": "pending"}),
     "release_owned": (lambda db: tasks.release_owned(db, OWNER, NOW), {"processing": "pending"}),
-    "release_all": (tasks.release_all, {"processing": "pending"}),
     "recover": (lambda db: tasks.recover(db, [OWNER], START, 5), {"processing": "pending"}),
     "expire_leases": (lease_is_over, {"pending": "expired"}),
     "expire_stored_before": (lambda db: tasks.expire_stored_before(db, [1], NOW, NOW), {"pending": "expired"}),
@@ -118,7 +117,7 @@ def test_every_action_leads_where_the_table_says_and_nowhere_else(subtests: pyte
 def test_another_token_changes_nothing() -> None:
     stale = "worker-1-00000000:0"
     with task_that_is("processing") as db:
-        assert not tasks.complete(db, 1, stale, NOW)
+        assert not tasks.end(db, 1, stale, "completed", NOW, None)
         assert not tasks.complete_each(db, {1: stale}, NOW)
         assert not tasks.end_with_report(db, 1, stale, "failed", NOW, "no")
         assert tasks.retry(db, 1, stale, NOW, LATER, "slow") is None

@@ -30,7 +30,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def works(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Works]:
-    options = StoreOptions(max_page_bytes=1_000)
+    options = StoreOptions(max_page_bytes=1_000, retry_min=timedelta(seconds=10), retry_max=timedelta(seconds=60))
     async with at_work(tmp_path, clock, options=options, retry_min_seconds=10.0, retry_max_seconds=60.0) as works:
         yield works
 

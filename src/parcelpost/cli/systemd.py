@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from parcelpost import events
 from parcelpost.clock import Clock
 from parcelpost.events import Event
-from parcelpost.log import LINES, printable
+from parcelpost.log_lines import LINES, printable
 
 _MOST_STATUS_CHARS = 200
 _MAX_INTERVAL_SECONDS = 10.0

@@ -18,7 +18,7 @@ from parcelpost.cli.systemd import Service
 from parcelpost.clock import SystemClock
 from parcelpost.events import Emit, Event
 from parcelpost.health import Finding
-from parcelpost.log import make_log
+from parcelpost.log_lines import make_log
 from parcelpost.scrapers.browser.pool import BrowserPool
 from parcelpost.scrapers.browser.renderer import RenderContext
 from parcelpost.scrapers.fetch.client import PageFetcher

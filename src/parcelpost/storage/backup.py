@@ -15,6 +15,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from parcelpost.clock import iso
 from parcelpost.errors import (
     BackupBehind,
     BackupFailed,
@@ -142,7 +143,7 @@ def restore(
     try:
         if alive and kept is not None:
             snapshot(store, kept)
-            _copy_into_live(ready, store)
+            _copy_into_live(ready, store, now)
         else:
             _keep_previous(store, kept or _kept_path(store, now))
             ready.replace(store)
@@ -261,7 +262,7 @@ def _link(file: Path, name: Path) -> None:
             shutil.copyfile(file, partial)
 
 
-def _copy_into_live(ready: Path, store: Path) -> None:
+def _copy_into_live(ready: Path, store: Path, now: datetime) -> None:
     """One SQLite transaction: processes that have the store open see the old state, then the new."""
     try:
         with (
@@ -270,7 +271,7 @@ def _copy_into_live(ready: Path, store: Path) -> None:
         ):
             # The claims in the backup are not valid any more, though their owner may still have the store open.
             with old:
-                tasks.release_all(old)
+                tasks.release_owned(old, None, iso(now))
             old.backup(new)
     except sqlite3.Error as error:
         raise BackupFailed(f"cannot restore into the open store {store}: {error}") from error

@@ -32,18 +32,6 @@ class CachedPage(Struct, frozen=True, kw_only=True):
     """False: expired, but its etag may still save a download."""
 
 
-class CacheStats(Struct, frozen=True, kw_only=True):
-    entries: int
-    bytes: int
-    """As stored, compressed."""
-    hits: int
-    """Since this process opened the store, like misses and hit_rate."""
-    misses: int
-    hit_rate: float
-    accesses: int
-    """To the stored entries, by all processes."""
-
-
 class Cache:
     """Bounded by `cache_max_bytes`: the least recently used pages go first."""
 
@@ -112,17 +100,11 @@ class Cache:
         """Deletes one page, or all of them."""
         return await self._db.write_lossy(_delete, key)
 
-    async def stats(self) -> CacheStats:
-        entries, size, accesses = await self._db.read(_stats)
+    @property
+    def hit_rate(self) -> float | None:
+        """Since this process opened the store; None before the first request."""
         requests = self._hits + self._misses
-        return CacheStats(
-            entries=entries,
-            bytes=size,
-            hits=self._hits,
-            misses=self._misses,
-            hit_rate=self._hits / requests if requests else 0.0,
-            accesses=accesses,
-        )
+        return self._hits / requests if requests else None
 
 
 def shrink(db: sqlite3.Connection, max_bytes: int, keep: str = "") -> int:
@@ -130,7 +112,7 @@ def shrink(db: sqlite3.Connection, max_bytes: int, keep: str = "") -> int:
     removed = 0
     oldest = """DELETE FROM cache WHERE cache_key =
                     (SELECT cache_key FROM cache WHERE cache_key <> ? ORDER BY last_accessed, rowid LIMIT 1)"""
-    while _size(db) > max_bytes and db.execute(oldest, (keep,)).rowcount:
+    while size(db) > max_bytes and db.execute(oldest, (keep,)).rowcount:
         removed += 1
     return removed
 
@@ -148,7 +130,8 @@ def _header(value: str | None) -> str | None:
     return value if value is not None and value.isascii() and "\0" not in value and len(value) <= _MAX_HEADER else None
 
 
-def _size(db: sqlite3.Connection) -> int:
+def size(db: sqlite3.Connection) -> int:
+    """Bytes as stored, compressed."""
     size: int = db.execute("SELECT bytes FROM storage_usage WHERE kind = 'cache'").fetchone()[0]
     return size
 
@@ -180,8 +163,3 @@ def _delete(db: sqlite3.Connection, key: str | None) -> int:
     if key is None:
         return db.execute("DELETE FROM cache").rowcount
     return db.execute("DELETE FROM cache WHERE cache_key = ?", (key,)).rowcount
-
-
-def _stats(db: sqlite3.Connection) -> tuple[int, int, int]:
-    entries, accesses = db.execute("SELECT count(*), coalesce(sum(access_count), 0) FROM cache").fetchone()
-    return entries, _size(db), accesses

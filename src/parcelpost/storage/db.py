@@ -21,7 +21,6 @@ import aiosqlite
 
 from parcelpost.clock import Clock, iso
 from parcelpost.errors import (
-    InvalidInput,
     NotAStore,
     StoreBusy,
     StoreClosed,
@@ -213,8 +212,6 @@ class LocalDatabase:
 
         Raises StoreNotFound, NotAStore, StoreTooNew, StoreOutdated (with migrate=False) and their like.
         """
-        if options.synchronous not in ("FULL", "NORMAL"):
-            raise InvalidInput(f"synchronous {options.synchronous!r} is not FULL or NORMAL")
         if sqlite3.sqlite_version_info < (3, 37):
             raise StoreError(
                 f"SQLite {sqlite3.sqlite_version} is too old", hint="use a Python with SQLite 3.37 or newer"

@@ -1,4 +1,4 @@
-"""Health of the store: sizes, free space, age, integrity, and whether the loops may go on."""
+"""Health of the store: sizes, free space, age, and whether the loops may go on."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import sqlite3
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
 from parcelpost.clock import from_iso
-from parcelpost.storage import artifacts, backup, durable_files, migrations, outbox
+from parcelpost.storage import artifacts, backup, cache, durable_files, migrations
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.options import StoreOptions
-from parcelpost.storage.snapshot import integrity_problems
 
 _COLLECTOR_SHARE = 0.9
 
@@ -56,23 +54,15 @@ class Usage(Struct, frozen=True, kw_only=True):
 
 
 class Health(Struct, frozen=True, kw_only=True):
-    path: str
     schema_version: int
     usage: Usage
-    file_bytes: int
-    page_size: int
-    pages: int
-    free_pages: int
     cache_bytes: int
     artifact_bytes: int
-    oldest_unsynced_seconds: float
     last_change: str
     age_seconds: float
     """Since the store was created."""
     newest_backup: str | None
     newest_backup_age_seconds: float | None
-    problems: list[str] | None
-    """Found by the integrity check; None: not checked."""
 
 
 async def usage(database: LocalDatabase, live: Path, options: StoreOptions) -> Usage:
@@ -97,30 +87,19 @@ async def usage(database: LocalDatabase, live: Path, options: StoreOptions) -> U
     )
 
 
-async def health(
-    database: LocalDatabase, live: Path, options: StoreOptions, now: datetime, *, check: bool = False
-) -> Health:
-    path = database.path
-    values = await database.read(_read_values)
-    backups = backup.list_backups(path)
+async def health(database: LocalDatabase, live: Path, options: StoreOptions, now: datetime) -> Health:
+    backups = backup.list_backups(database.path)
     newest = backups[-1] if backups else None
-    oldest = values["oldest_unsynced"]
+    made_at = await database.read(_made_at)
     return Health(
-        path=str(path),
-        schema_version=values["schema_version"],
+        schema_version=await database.read(migrations.version),
         usage=await usage(database, live, options),
-        file_bytes=_size(path),
-        page_size=values["page_size"],
-        pages=values["pages"],
-        free_pages=values["free_pages"],
-        cache_bytes=values["cache_bytes"],
-        artifact_bytes=values["artifact_bytes"],
-        oldest_unsynced_seconds=max(0.0, (now - from_iso(oldest)).total_seconds()) if oldest else 0.0,
-        last_change=values["last_change"],
-        age_seconds=max(0.0, (now - from_iso(values["made_at"])).total_seconds()),
+        cache_bytes=await database.read(cache.size),
+        artifact_bytes=await database.read(artifacts.size),
+        last_change=await database.read(backup.last_change),
+        age_seconds=max(0.0, (now - from_iso(made_at)).total_seconds()),
         newest_backup=str(newest) if newest else None,
         newest_backup_age_seconds=now.timestamp() - newest.stat().st_mtime if newest else None,
-        problems=await database.read(integrity_problems) if check else None,
     )
 
 
@@ -144,18 +123,8 @@ def _sizes(db: sqlite3.Connection) -> tuple[int, int]:
     return (pages - free) * size, raw
 
 
-def _read_values(db: sqlite3.Connection) -> dict[str, Any]:
-    return {
-        "schema_version": migrations.version(db),
-        "pages": db.execute("PRAGMA page_count").fetchone()[0],
-        "free_pages": db.execute("PRAGMA freelist_count").fetchone()[0],
-        "page_size": db.execute("PRAGMA page_size").fetchone()[0],
-        "cache_bytes": db.execute("SELECT bytes FROM storage_usage WHERE kind = 'cache'").fetchone()[0],
-        "artifact_bytes": artifacts.size(db),
-        "oldest_unsynced": outbox.depth(db)[2],
-        "last_change": backup.last_change(db),
-        "made_at": db.execute("SELECT min(applied_at) FROM schema_version").fetchone()[0],
-    }
+def _made_at(db: sqlite3.Connection) -> str:
+    return str(db.execute("SELECT min(applied_at) FROM schema_version").fetchone()[0])
 
 
 def newest_moment(db: sqlite3.Connection) -> str:

@@ -276,7 +276,8 @@ class LocalPersistenceManager:
 
     async def claimed_by_peers(self) -> int:
         """Returns how many tasks other processes have claimed."""
-        return await self._db.read(queries.claimed_by_others, self.owner_id)
+        claims = await self._db.read(queries.claims_by_owner)
+        return sum(count for owner_id, count in claims.items() if owner_id != self.owner_id)
 
     async def ended_since(self, moment: datetime) -> dict[str, int]:
         """Returns status -> number of tasks that have ended since then, without children."""

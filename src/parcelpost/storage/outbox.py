@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from msgspec.json import Decoder, encode
 from msgspec.structs import force_setattr
@@ -155,19 +156,22 @@ def note_refusal(db: sqlite3.Connection, result_ids: Sequence[str], error: str) 
     return db.executemany(change, [(error, result_id) for result_id in result_ids]).rowcount
 
 
-def depth(db: sqlite3.Connection) -> tuple[int, int, str | None]:
-    """Returns how many wait, how many are rejected, and when the oldest that waits was stored."""
+class Depth(NamedTuple):
+    waiting: int
+    oldest: str | None
+    """When the oldest that waits was stored."""
+    rejected: int
+    rejected_by_operator: int
+    """Of the rejected."""
+
+
+def depth(db: sqlite3.Connection) -> Depth:
     outbox = "FROM results INDEXED BY results_outbox WHERE synced = 0 AND rejected_at IS NULL"
     waiting = db.execute(f"SELECT count(*) {outbox}").fetchone()[0]
-    rejected = "SELECT count(*) FROM results INDEXED BY results_rejected WHERE rejected_at IS NOT NULL"
     oldest = db.execute(f"SELECT created_at {outbox} ORDER BY seq LIMIT 1").fetchone()
-    return waiting, db.execute(rejected).fetchone()[0], oldest and oldest[0]
-
-
-def rejected_by_operator(db: sqlite3.Connection) -> int:
-    query = """SELECT count(*) FROM results INDEXED BY results_rejected
-        WHERE rejected_at IS NOT NULL AND rejected_by = 'operator'"""
-    return int(db.execute(query).fetchone()[0])
+    rejected = """SELECT count(*), count(rejected_by) FROM results INDEXED BY results_rejected
+        WHERE rejected_at IS NOT NULL"""
+    return Depth(waiting, oldest and oldest[0], *db.execute(rejected).fetchone())
 
 
 def get(db: sqlite3.Connection, task_id: str) -> OutboxEntry | None:

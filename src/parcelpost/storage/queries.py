@@ -136,18 +136,12 @@ def ended_since(db: sqlite3.Connection, moment: str) -> dict[str, int]:
     return dict(db.execute(query, (moment,)).fetchall())
 
 
-def claimed_by_others(db: sqlite3.Connection, owner: str) -> int:
-    query = "SELECT count(*) FROM tasks WHERE status = 'processing' AND claimed_by <> ?"
-    count: int = db.execute(query, (owner,)).fetchone()[0]
-    return count
-
-
 def depth(db: sqlite3.Connection, now: datetime) -> QueueDepth:
     totals: dict[str, int] = {}
     for per_status in counts(db, iso(now)).values():
         for status, count in per_status.items():
             totals[status] = totals.get(status, 0) + count
-    unsynced, rejected, oldest_unsynced = outbox.depth(db)
+    undelivered = outbox.depth(db)
     oldest_pending = db.execute(_OLDEST_PENDING).fetchone()[0]
     delayed = totals.get("delayed", 0)
     return QueueDepth(
@@ -158,11 +152,11 @@ def depth(db: sqlite3.Connection, now: datetime) -> QueueDepth:
         not_found=totals.get("not_found", 0),
         failed=totals.get("failed", 0),
         expired=totals.get("expired", 0),
-        unsynced=unsynced,
-        rejected=rejected,
-        rejected_by_operator=outbox.rejected_by_operator(db) if rejected else 0,
+        unsynced=undelivered.waiting,
+        rejected=undelivered.rejected,
+        rejected_by_operator=undelivered.rejected_by_operator,
         oldest_pending_seconds=_age(oldest_pending, now),
-        oldest_unsynced_seconds=_age(oldest_unsynced, now),
+        oldest_unsynced_seconds=_age(undelivered.oldest, now),
     )
 
 
@@ -248,18 +242,18 @@ WHERE created_at >= ? AND success = 1
 GROUP BY 1, 2
 """
 _ERRORS = (
-    f"""SELECT 'failed', completed_at, platform, county, parcel_id,
+    f"""SELECT 'failed', completed_at, task_id, platform, state, county, parcel_id,
             substr({rows.reason_text("ended_by", "error")}, 1, :chars) FROM tasks WHERE seq IN
         (SELECT seq FROM (SELECT seq, status FROM tasks INDEXED BY tasks_ended WHERE completed_at IS NOT NULL
                           ORDER BY completed_at DESC LIMIT :recent)
          WHERE status = 'failed' LIMIT :limit)""",
-    """SELECT 'again', updated_at, platform, county, parcel_id, substr(error, 1, :chars) FROM tasks
+    """SELECT 'again', updated_at, task_id, platform, state, county, parcel_id, substr(error, 1, :chars) FROM tasks
         WHERE status = 'pending' AND available_at IS NOT NULL AND error IS NOT NULL
         ORDER BY available_at DESC LIMIT :limit""",
-    f"""SELECT 'refused', rejected_at, platform, county, parcel_id,
+    f"""SELECT 'refused', rejected_at, task_id, platform, state, county, parcel_id,
             substr({rows.reason_text("rejected_by", "last_error")}, 1, :chars)
         FROM results INDEXED BY results_rejected WHERE rejected_at IS NOT NULL ORDER BY seq DESC LIMIT :limit""",
-    """SELECT direction, created_at, '', '', '', substr(error, 1, :chars) FROM
+    """SELECT direction, created_at, '', '', '', '', '', substr(error, 1, :chars) FROM
         (SELECT * FROM sync_log ORDER BY seq DESC LIMIT :synced) WHERE error IS NOT NULL LIMIT :limit""",
 )
 
@@ -284,9 +278,11 @@ class RecentError(Struct, frozen=True, kw_only=True):
     kind: str
     """failed, again (a task waits for a retry), refused (a result), upload or download (a sync round)."""
     at: datetime
-    platform: str
-    county: str
-    parcel_id: str
+    task_id: str = ""
+    platform: str = ""
+    state: str = ""
+    county: str = ""
+    parcel_id: str = ""
     error: str
 
 
@@ -322,47 +318,15 @@ def recent_errors(db: sqlite3.Connection, limit: int) -> list[RecentError]:
     values = {"chars": _ERROR_CHARS, "recent": _RECENTLY_ENDED, "synced": _RECENTLY_SYNCED, "limit": limit}
     errors = [row for query in _ERRORS for row in db.execute(query, values)]
     errors.sort(key=lambda row: str(row[1]), reverse=True)
-    return [
-        RecentError(kind=kind, at=from_iso(at), platform=platform, county=county, parcel_id=parcel, error=error or "")
-        for kind, at, platform, county, parcel, error in errors[:limit]
-    ]
+    fields = RecentError.__struct_fields__  # in the order of the columns
+    return [convert(dict(zip(fields, row, strict=True)), RecentError) for row in errors[:limit]]
 
 
-_TABLES = (
-    "tasks",
-    "results",
-    "cache",
-    "learning_signals",
-    "browser_pool_state",
-    "sync_log",
-    "agent_metrics",
-    "platform_pauses",
-    "worker_state",
-    "artifacts",
-)
 _PRAGMAS = ("page_size", "page_count", "freelist_count", "auto_vacuum", "journal_mode", "user_version")
-_TASKS = "SELECT platform, source, status, count(*) FROM tasks GROUP BY platform, source, status"
 _RESULTS = """
 SELECT platform, CASE WHEN synced = 1 THEN 'synced' WHEN rejected_at IS NOT NULL THEN 'rejected' ELSE 'unsynced' END,
     success, count(*), max(sync_attempts) FROM results GROUP BY 1, 2, 3
 """
-_FAILED_TASKS = f"""
-SELECT task_id, parcel_id, platform, state, county, status, retries, updated_at,
-    {rows.reason_text("ended_by", "error")} FROM tasks
-WHERE error IS NOT NULL ORDER BY seq DESC LIMIT ?
-"""
-_REFUSED_RESULTS = f"""
-SELECT task_id, parcel_id, platform, state, county, iif(rejected_at IS NULL, 'unsynced', 'rejected'), sync_attempts,
-    created_at, {rows.reason_text("rejected_by", "last_error")} FROM results
-WHERE synced = 0 AND last_error IS NOT NULL ORDER BY seq DESC LIMIT ?
-"""
-
-
-class TaskCount(Struct, frozen=True):
-    platform: str
-    source: str
-    status: str
-    count: int
 
 
 class ResultCount(Struct, frozen=True):
@@ -372,20 +336,6 @@ class ResultCount(Struct, frozen=True):
     success: bool
     count: int
     most_attempts: int
-
-
-class ErrorRow(Struct, frozen=True):
-    """A task with an error, or a result that could not be delivered."""
-
-    task_id: str
-    parcel_id: str
-    platform: str
-    state: str
-    county: str
-    status: str
-    attempts: int
-    at: str
-    error: str
 
 
 class Applied(Struct, frozen=True):
@@ -405,20 +355,12 @@ class Schema(Struct, frozen=True):
 
 
 def table_counts(db: sqlite3.Connection) -> dict[str, int]:
-    return {name: db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in _TABLES}
-
-
-def task_counts(db: sqlite3.Connection) -> list[TaskCount]:
-    return [TaskCount(*row) for row in db.execute(_TASKS)]
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")]
+    return {name: db.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in tables}
 
 
 def result_counts(db: sqlite3.Connection) -> list[ResultCount]:
     return [ResultCount(row[0], row[1], bool(row[2]), row[3], row[4]) for row in db.execute(_RESULTS)]
-
-
-def error_rows(db: sqlite3.Connection, limit: int) -> list[ErrorRow]:
-    """Returns the newest tasks with an error, and the newest results that the upstream refused."""
-    return [ErrorRow(*row) for query in (_FAILED_TASKS, _REFUSED_RESULTS) for row in db.execute(query, (limit,))]
 
 
 def schema(db: sqlite3.Connection) -> Schema:

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from io import BytesIO
 from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -300,10 +301,7 @@ def _digest(compressed: IO[bytes]) -> str:
 
 
 def file_matches(body: bytes, sha256: str) -> bool:
-    try:
-        return hashlib.sha256(gzip.decompress(body)).hexdigest() == sha256
-    except (OSError, EOFError, zlib.error):
-        return False
+    return _digest(BytesIO(body)) == sha256
 
 
 def page_content(path: Path) -> bytes | None:
@@ -368,8 +366,6 @@ def _holder(folder: Path) -> _Holder | None:
         return msgspec.json.decode((folder / HOLDER_FILE).read_bytes(), type=_Holder)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except msgspec.MsgspecError:
-        return _Holder("", "")  # taken, by an unknown store
 
 
 def _read_store_id(store: Path) -> str | None:

@@ -23,10 +23,7 @@ from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.outbox import named_by_a_result, remove_earlier
 from parcelpost.storage.raw_files import NewPage, RawFiles, StoredPageFile
 from parcelpost.storage.rows import new_id
-from parcelpost.storage.tasks import (
-    Child,
-    add_children,
-)
+from parcelpost.storage.tasks import Child, add_children
 
 MAX_RECORDS = 50_000
 
@@ -40,16 +37,19 @@ def page_records(records: Sequence[Mapping[str, Json]]) -> list[PageRecord]:
     """
     if len(records) > MAX_RECORDS:
         raise InvalidInput(f"the page has {len(records):,} records; at most {MAX_RECORDS:,} are allowed for a task")
-    by_key: dict[str, PageRecord] = {}
+    by_key: dict[str, tuple[str, str, Mapping[str, Json]]] = {}
     for position, record in enumerate(records, start=1):
         number = number_of(record) or f"line {position}"
         county = county_slug(_text(record.get("county")))
         key = f"{county}/{number}"
-        while (earlier := by_key.get(key)) is not None and not _are_liens(earlier.data, record):
+        while key in by_key and not _are_liens(by_key[key][2], record):
             key += " again"
-        data = record if earlier is None else _with_liens(earlier.data, record)
-        by_key[key] = PageRecord(key=key, parcel_id=number, county=county, data=data)
-    return list(by_key.values())
+        data = _with_liens(by_key[key][2], record) if key in by_key else record
+        by_key[key] = number, county, data
+    return [
+        PageRecord(key=key, parcel_id=number, county=county, data=data)
+        for key, (number, county, data) in by_key.items()
+    ]
 
 
 def number_of(record: Mapping[str, Json]) -> str:
@@ -67,18 +67,15 @@ def _text(value: Json) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _are_liens(first: object, second: Mapping[str, Json]) -> bool:
+def _are_liens(first: Mapping[str, Json], second: Mapping[str, Json]) -> bool:
     return (
-        isinstance(first, Mapping)
-        and first.get("record_kind") == second.get("record_kind") == "lien"
+        first.get("record_kind") == second.get("record_kind") == "lien"
         and isinstance(first.get("liens"), list)
         and isinstance(second.get("liens"), list)
     )
 
 
-def _with_liens(earlier: object, record: Mapping[str, Json]) -> Mapping[str, Json]:
-    if not isinstance(earlier, Mapping):
-        return record
+def _with_liens(earlier: Mapping[str, Json], record: Mapping[str, Json]) -> Mapping[str, Json]:
     merged = {**earlier, "liens": [*earlier["liens"], *record["liens"]]}
     unreadable = {
         name for part in (earlier, record) if isinstance(names := part.get("unreadable"), list) for name in names
@@ -176,11 +173,10 @@ def save_each(db: sqlite3.Connection, requests: list[SaveRequest]) -> list[list[
     now = requests[0].row.created_at
     if len(requests) == 1:
         (only,) = requests
-        return [insert(db, only.row) if tasks.complete(db, only.seq, only.token, now) else None]
+        return [insert(db, only.row) if tasks.end(db, only.seq, only.token, "completed", now, None) else None]
     if not tasks.complete_each(db, {request.seq: request.token for request in requests}, now):
         raise _NotAllCurrent  # the writer then runs them one by one
-    saved = [request.row for request in requests]
-    _store(db, saved)
+    _store(db, [request.row for request in requests])
     return [[] for _ in requests]
 
 
@@ -242,7 +238,7 @@ def child_row(task: Task, first: ResultRow, record: PageRecord, result_id: str, 
 def save_multi(db: sqlite3.Connection, request: MultiRecordRequest) -> list[str] | None:
     """Returns what `save_each` returns for one request."""
     seq, token, first = request.first
-    if not tasks.complete(db, seq, token, first.created_at):
+    if not tasks.end(db, seq, token, "completed", first.created_at, None):
         return None
     if first.html_path and outbox.named_by_a_result(db, [first.html_path]):
         raise PathTaken

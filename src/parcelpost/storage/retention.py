@@ -10,7 +10,6 @@ import sqlite3
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import ParamSpec
 
 from parcelpost.clock import Clock, iso
 from parcelpost.errors import BackupFailed
@@ -22,8 +21,6 @@ from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.raw_files import RawFiles
 from parcelpost.storage.recovery import OpenStore
 from parcelpost.storage.snapshot import copies, open_read_only
-
-P = ParamSpec("P")
 
 _BATCH = 500
 _ANY_TIME = "9999"
@@ -252,9 +249,8 @@ class Maintenance:
         """Sizes against the caps. Cheap enough for every step of a loop."""
         return await health.usage(self._db, self._live, self._options)
 
-    async def health(self, *, check: bool = False) -> health.Health:
-        """With `check`, runs SQLite's quick check, which takes a while on a large file."""
-        return await health.health(self._db, self._live, self._options, self._clock.now(), check=check)
+    async def health(self) -> health.Health:
+        return await health.health(self._db, self._live, self._options, self._clock.now())
 
 
 def _optimize(db: sqlite3.Connection) -> None:

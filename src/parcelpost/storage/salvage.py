@@ -228,12 +228,7 @@ class _Copy:
             self._lose(table, "all rows", str(error))
             return
         columns = [name for name in ours if name in theirs]
-        if not columns:
-            return
-        if table == "artifacts":  # the only table without rowids
-            self._insert_all(table, columns, self._from_both_ends(table, columns))
-        else:
-            self._insert_all(table, ["rowid", *columns], self._around_damage(table, columns))
+        self._insert_all(table, ["rowid", *columns], self._around_damage(table, columns))
 
     @staticmethod
     def _columns(db: sqlite3.Connection, table: str) -> list[str]:
@@ -351,20 +346,6 @@ class _Copy:
         if not _fits(values["idempotency_key"], data):
             return None
         return (row[0], *({**values, "data": data.decode()}[name] for name in columns))
-
-    def _from_both_ends(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        query, seen = f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1", set()
-        reason = ""
-        for direction in ("", " DESC"):
-            try:
-                for row in self._old.execute(query + direction):
-                    if row[0] not in seen:
-                        seen.add(row[0])
-                        yield row
-                return
-            except _DAMAGE as error:
-                reason = str(error)
-        self._lose(table, f"after {len(seen):,} rows", reason)
 
     def _insert_all(self, table: str, columns: Sequence[str], readable: Iterator[tuple[Any, ...]]) -> None:
         insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"

@@ -35,15 +35,13 @@ def copies(store: Path) -> str:
     return store.stem if store.suffix == ".db" else store.name
 
 
-def file_problems(path: Path, *, quick: bool = False) -> list[str]:
-    """Returns what SQLite's integrity check finds; empty for an intact file."""
-    check = "quick_check" if quick else "integrity_check"
+def file_problems(path: Path) -> list[str]:
+    """Returns what the deep integrity check finds; empty for an intact file."""
     try:
         with contextlib.closing(open_read_only(path)) as db:
-            rows = [str(row[0]) for row in db.execute(f"PRAGMA {check}(20)")]
+            return integrity_problems(db, deep=True) or []
     except sqlite3.DatabaseError as error:
         return [str(error)]
-    return [] if rows == ["ok"] else rows
 
 
 def _copy(source: Path, partial: Path, progress: Callable[[int, int], None] | None) -> None:

@@ -4,10 +4,10 @@
     (none)      add, add_leased, add_children         pending, or completed for a child
     (none)      add and complete_new                  completed   a record without a task
     pending     claim_each                            processing
-    processing  complete, complete_each               completed   with its result (I3)
+    processing  end, complete_each                    completed   with its result (I3)
     processing  end_with_report                       not_found, failed   with its report (I1)
     processing  retry                                 pending, or failed once its retries are used up
-    processing  release, release_owned, release_all   pending     at no cost to its retries
+    processing  release, release_owned                pending     at no cost to its retries
     processing  recover                               pending, or failed after too many crashes (I9)
     pending     expire_leases, expire_stored_before   expired     with its report (I1)
     ended       add_leased                            pending     requested again by its upstream
@@ -163,9 +163,9 @@ def release(
     return db.executemany(_RELEASE, rows).rowcount if rows else 0
 
 
-def release_owned(db: sqlite3.Connection, owner: str, now: str) -> int:
-    """Releases all claims of a process that closes the store."""
-    held = "SELECT seq, claim_token FROM tasks WHERE status = 'processing' AND claimed_by = ?"
+def release_owned(db: sqlite3.Connection, owner: str | None, now: str) -> int:
+    """Releases all claims of a process that closes the store; of all processes if None."""
+    held = "SELECT seq, claim_token FROM tasks WHERE status = 'processing' AND claimed_by = coalesce(?, claimed_by)"
     return release(db, db.execute(held, (owner,)).fetchall(), now, None)
 
 
@@ -411,21 +411,11 @@ UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at =
     updated_at = ?
 WHERE seq = ? AND status <> 'pending'
 """
-_CLOSE = """
-UPDATE tasks SET status = 'completed', completed_at = ?, updated_at = ?, error = NULL, claim_token = NULL,
-    claimed_by = NULL, assigned_browser = NULL
-"""
-_COMPLETE = f"{_CLOSE} WHERE seq = ? AND claim_token = ?"
 _COMPLETE_EACH = f"""
-{_CLOSE}
+UPDATE tasks SET status = 'completed', completed_at = ?, updated_at = ?, error = NULL, {_LEAVE}
 FROM json_each(?) AS held
 WHERE seq = CAST(held.key AS INTEGER) AND claim_token = held.value
 """
-
-
-def complete(db: sqlite3.Connection, seq: int, token: str, now: str) -> bool:
-    """Returns False for a stale claim (I4)."""
-    return db.execute(_COMPLETE, (now, now, seq, token)).rowcount == 1
 
 
 def complete_each(db: sqlite3.Connection, tokens: Mapping[int, str], now: str) -> bool:
@@ -456,12 +446,6 @@ def fail(db: sqlite3.Connection, seqs: Sequence[int], now: str, error: str) -> N
     db.executemany(change, [(now, now, error, seq) for seq in seqs])
 
 
-def release_all(db: sqlite3.Connection) -> None:
-    """For a copy of a store, in which no claim is valid."""
-    db.execute("""UPDATE tasks SET status = 'pending', started_at = NULL, claim_token = NULL, claimed_by = NULL
-                  WHERE status = 'processing'""")
-
-
 _FREE_RECOVERIES = 10
 _FIRST_DELAY_SECONDS = 60
 
@@ -472,25 +456,20 @@ def recover(db: sqlite3.Connection, crashed: list[str], now: datetime, max_recov
     A task that is claimed at every crash probably causes it: it waits longer each time, apart from its neighbours, and
     fails after `max_recoveries`.
     """
-    back = """UPDATE tasks SET status = 'pending', recoveries = recoveries + 1, available_at = ?, updated_at = ?,
-                  started_at = NULL, claim_token = NULL, claimed_by = NULL, assigned_browser = NULL
-              WHERE seq = ?"""
-    fail = """UPDATE tasks SET status = 'failed', error = ?, completed_at = ?, updated_at = ?,
-                  claim_token = NULL, claimed_by = NULL, assigned_browser = NULL
-              WHERE seq = ?"""
-    recovered, given_up = 0, []
+    back = f"""UPDATE tasks SET status = 'pending', recoveries = recoveries + 1, available_at = ?, updated_at = ?,
+                   started_at = NULL, {_LEAVE}
+               WHERE seq = ?"""
+    recovered = given_up = 0
     for owner in crashed:
-        held = "SELECT seq, recoveries FROM tasks WHERE status = 'processing' AND claimed_by = ?"
-        for seq, recoveries in db.execute(held, (owner,)).fetchall():
+        held = "SELECT seq, claim_token, recoveries FROM tasks WHERE status = 'processing' AND claimed_by = ?"
+        for seq, token, recoveries in db.execute(held, (owner,)).fetchall():
             if recoveries >= max_recoveries:
                 why = f"its worker crashed {recoveries + 1} times while working on this task"
-                db.execute(fail, (why, iso(now), iso(now), seq))
-                given_up.append(seq)
+                given_up += end_with_report(db, seq, token, TaskStatus.FAILED, iso(now), why)
             else:
                 db.execute(back, (_delay_until(seq, recoveries, now), iso(now), seq))
                 recovered += 1
-    outbox.report(db, given_up)
-    return recovered, len(given_up)
+    return recovered, given_up
 
 
 def _delay_until(seq: int, recoveries: int, now: datetime) -> str | None:

@@ -67,11 +67,7 @@ def json_bytes(field: str, value: Mapping[str, Any], *, max_bytes: int) -> bytes
         # The encoder writes NaN as null, and few values have so many brackets: most need no second check.
         may_be_deep = encoded.count(b"[") + encoded.count(b"{") > _MAX_DEPTH
         if b"null" in encoded or may_be_deep:
-            plain = msgspec.to_builtins(value)  # objects of classes, too
-            if _not_finite(plain):
-                raise InvalidInput(f"{field} contains NaN or infinity, which JSON cannot represent")
-            if may_be_deep and _is_deeper(plain, _MAX_DEPTH):
-                raise InvalidInput(f"{field} is nested deeper than {_MAX_DEPTH} levels")
+            _check_json(field, msgspec.to_builtins(value), _MAX_DEPTH)  # objects of classes, too
     except RecursionError:
         raise InvalidInput(f"{field} is nested too deeply") from None
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
@@ -79,19 +75,14 @@ def json_bytes(field: str, value: Mapping[str, Any], *, max_bytes: int) -> bytes
     return encoded
 
 
-def _is_deeper(value: object, levels: int) -> bool:
-    if isinstance(value, Mapping):
+def _check_json(field: str, value: object, levels: int) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInput(f"{field} contains NaN or infinity, which JSON cannot represent")
+    if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list | tuple | set | frozenset):
-        return False
-    return levels == 0 or any(_is_deeper(inner, levels - 1) for inner in value)
-
-
-def _not_finite(value: object) -> bool:
-    if isinstance(value, float):
-        return not math.isfinite(value)
-    if isinstance(value, Mapping):
-        return any(map(_not_finite, value.values()))
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(map(_not_finite, value))
-    return False
+        return
+    if levels == 0:
+        raise InvalidInput(f"{field} is nested deeper than {_MAX_DEPTH} levels")
+    for inner in value:
+        _check_json(field, inner, levels - 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from datetime import timedelta
 from typing import NamedTuple, assert_never
 
@@ -112,15 +111,15 @@ class AttemptRecorder:
     """Shared by the slots of one executor. Every write waits while the store is full or locked."""
 
     def __init__(self, context: Context, learning: Learning) -> None:
+        executor = context.settings.executor
         self._context = context
         self._lpm = context.lpm
-        self._settings = context.settings.executor
         self._clock = context.clock
         self._emit = context.emit
         self._learning = learning
         self._partials = Partials()
         self.browser_waits = BrowserWaits(context.clock)
-        self._cool_downs = CoolDowns(self._settings.cool_down_seconds, self._settings.cool_down_max_seconds)
+        self._cool_downs = CoolDowns(executor.cool_down_seconds, executor.cool_down_max_seconds)
 
     async def record(self, attempt: Attempt, outcome: Outcome) -> None:
         """Raises a StoreError for which waiting does not help, or any once the worker no longer waits."""
@@ -192,8 +191,8 @@ class AttemptRecorder:
         )
 
     async def _retry(self, claim: Claim, outcome: Retry) -> bool:
-        seconds = self._backoff(claim.retries) if outcome.after_seconds is None else outcome.after_seconds
-        status = await self._lpm.retry_later(claim, outcome.reason, timedelta(seconds=seconds))
+        delay = None if outcome.after_seconds is None else timedelta(seconds=outcome.after_seconds)
+        status = await self._lpm.retry_later(claim, outcome.reason, delay)
         self._ended(status is TaskStatus.FAILED)
         return status is not None
 
@@ -215,7 +214,3 @@ class AttemptRecorder:
 
     def _got_through(self, attempt: Attempt) -> None:
         self._cool_downs.worked(attempt.claim.task.platform, started=attempt.started)
-
-    def _backoff(self, retries: int) -> float:
-        least, most = self._settings.retry_min_seconds, self._settings.retry_max_seconds
-        return min(most, least * 2.0 ** min(retries, 30)) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from enum import IntEnum
 
+from parcelpost.settings.schema import ResourcesSettings
 from parcelpost.storage.health import Level, Usage
 
 
@@ -32,6 +33,27 @@ _MEANING = {
     Pressure.NO_NEW_TASKS: "no tasks are started; running ones continue",
     Pressure.STOP_BROWSERS: "no tasks are started and browsers are stopped; their tasks are retried later",
 }
+
+
+_LEFT_AT = 0.95
+"""Of the threshold at which a level was entered: so that one which is hovered about does not come and go."""
+
+
+def next_pressure(before: Pressure, percent: float, settings: ResourcesSettings) -> Pressure:
+    """By how much of the memory is used. It rises at once, and falls a little below where it rose."""
+    thresholds = {
+        Pressure.SLOW: settings.slow_percent,
+        Pressure.NO_NEW_TASKS: settings.no_new_tasks_percent,
+        Pressure.STOP_BROWSERS: settings.stop_browsers_percent,
+    }
+    return max(
+        (
+            level
+            for level, threshold in thresholds.items()
+            if percent >= (threshold * _LEFT_AT if level <= before else threshold)
+        ),
+        default=Pressure.FINE,
+    )
 
 
 class Control:

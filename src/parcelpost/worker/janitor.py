@@ -17,10 +17,10 @@ from parcelpost.storage.health import Level
 from parcelpost.storage.history import Sample
 from parcelpost.storage.queries import Failures
 from parcelpost.telemetry import Figures
+from parcelpost.worker.browser_limit import Resources
 from parcelpost.worker.context import Context
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import FailureCount
-from parcelpost.worker.resources import Resources
 from parcelpost.worker.status import Publisher, delete_old_statuses
 
 _STEP_SECONDS = 0.5
@@ -285,7 +285,6 @@ class Janitor:
         load = self._resources.load
         browsers = await self._lpm.browsers.all()
         average = window.average_execution_time_ms
-        cache = await self._lpm.cache.stats()
         uploads = await self._lpm.sync_log.recent(1, direction="upload")
         await self._lpm.metrics.record(
             Sample(
@@ -296,7 +295,7 @@ class Janitor:
                 ram_used_gb=load.memory.used_bytes / 1024**3,
                 ram_percent=load.memory.percent,
                 cpu_percent=load.cpu_percent,
-                cache_hit_rate=cache.hit_rate if cache.hits or cache.misses else None,
+                cache_hit_rate=self._lpm.cache.hit_rate,
                 sync_latency_ms=uploads[0].round.duration_ms if uploads else None,
             )
         )

@@ -20,6 +20,7 @@ from parcelpost.settings import Settings
 from parcelpost.telemetry import Figures
 from parcelpost.upstream.null import NullUpstream
 from parcelpost.worker.backoff import COLLECTOR, SYNC, Offline
+from parcelpost.worker.browser_limit import Browsers, Resources
 from parcelpost.worker.collector import Collector
 from parcelpost.worker.context import Context
 from parcelpost.worker.control import Pressure
@@ -35,7 +36,6 @@ from parcelpost.worker.heartbeat import HeartbeatLoop
 from parcelpost.worker.janitor import Janitor
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import LONGEST_STEP_SECONDS, Supervisor
-from parcelpost.worker.resources import Browsers, Resources
 from parcelpost.worker.status import MemoryPressure, Publisher, WorkerStatus, publish, read_statuses
 from parcelpost.worker.sync import SyncManager
 

@@ -22,6 +22,7 @@ from parcelpost.errors import (
     StoreTooNew,
 )
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
+from parcelpost.storage.snapshot import file_problems
 from tests.storage.factories import a_result, a_task, claim_one, everything, save_one
 
 IMPATIENT = StoreOptions(busy_timeout_seconds=0.2)
@@ -54,9 +55,8 @@ async def use(store: Path) -> None:
         await lpm.list_tasks(limit=10_000)
         await lpm.list_results(limit=10_000)
         await lpm.queue_depth()
-        health = await lpm.maintenance.health(check=True)
-        if health.problems:
-            raise StoreCorrupt(health.problems[0])
+        if problems := file_problems(store):
+            raise StoreCorrupt(problems[0])
         await lpm.add_tasks(a_task(f"new{number}", extra={"pad": "x" * 500}) for number in range(100))
 
 

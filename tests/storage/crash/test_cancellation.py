@@ -62,7 +62,7 @@ CALLS: dict[str, Call] = {
     "clean": lambda lpm, _claim, _new: lpm.maintenance.clean(),
     "vacuum": lambda lpm, _claim, _new: lpm.maintenance.vacuum(full=True),
     "backup": lambda lpm, _claim, _new: lpm.maintenance.backup(),
-    "health": lambda lpm, _claim, _new: lpm.maintenance.health(check=True),
+    "health": lambda lpm, _claim, _new: lpm.maintenance.health(),
 }
 
 

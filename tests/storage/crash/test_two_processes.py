@@ -148,7 +148,7 @@ async def test_looking_at_the_file_once_more_in_a_process_does_not_drop_the_lock
         async with LocalPersistenceManager.open(store):
             pass
         await lpm.maintenance.backup()
-        await lpm.maintenance.health(check=True)
+        await lpm.maintenance.health()
         with Peer(store) as peer:
             assert peer.leave() == 0
         assert await lpm.add_task(a_task("third"))

@@ -98,7 +98,7 @@ async def _serve(settings: Settings) -> None:
     from parcelpost.cli.systemd import Service
     from parcelpost.gateway.maintenance import Maintenance
     from parcelpost.gateway.server import serve
-    from parcelpost.log import make_log
+    from parcelpost.log_lines import make_log
 
     stop, listens = asyncio.Event(), asyncio.Event()
     log = make_log(settings.log.level, settings.log.format, sys.stderr)

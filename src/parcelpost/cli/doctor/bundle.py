@@ -39,6 +39,7 @@ from parcelpost.cli.health.settings import settings_findings
 from parcelpost.cli.output import size, table
 from parcelpost.cli.platform_names import platform_names
 from parcelpost.cli.progress import Meter
+from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput, InvalidSettings, ParcelpostError
 from parcelpost.health import Finding
 from parcelpost.settings.schema import KEYS, Key, form
@@ -46,7 +47,7 @@ from parcelpost.settings.secrets import read_token
 from parcelpost.settings.validation import url_problem
 from parcelpost.storage import backup, queries
 from parcelpost.storage.history import Metrics, SyncLog
-from parcelpost.storage.queries import ErrorRow
+from parcelpost.storage.queries import RecentError
 
 _MOST_MEMBER_BYTES = 2 * 1024**2
 _SECRET_NAME = re.compile(r"token|password|passwd|secret|api_?key|credential|login|cookie", re.IGNORECASE)
@@ -301,11 +302,11 @@ async def _store_schema(case: CheckContext, scrub: Scrubber) -> Any:
 async def _store_counts(case: CheckContext, scrub: Scrubber) -> Any:
     async with open_for_reading(case.store) as database:
         rows = await database.read(queries.table_counts)
-        tasks = await database.read(queries.task_counts)
+        tasks = await database.read(queries.counts, iso(CLOCK.now()))
         results = await database.read(queries.result_counts)
     return {
         "rows": rows,
-        "tasks": [asdict(row) | {"platform": scrub.platform(row.platform)} for row in tasks[:_MOST_SITES]],
+        "tasks": [{"platform": scrub.platform(name), **tasks[name]} for name in list(tasks)[:_MOST_SITES]],
         "results": [asdict(row) | {"platform": scrub.platform(row.platform)} for row in results[:_MOST_SITES]],
     }
 
@@ -376,23 +377,22 @@ async def _site_rows(case: CheckContext, scrub: Scrubber) -> Any:
 
 async def _recent_error_rows(case: CheckContext, scrub: Scrubber) -> Any:
     async with open_for_reading(case.store) as database:
-        rows = await database.read(queries.error_rows, _MOST_ERRORS)
-    newest = [_error_row(row, scrub) for row in rows]
+        errors = await database.read(queries.recent_errors, _MOST_ERRORS)
+    newest = [_error_row(error, scrub) for error in errors if error.task_id]
     commonest = Counter(row["error"] for row in newest).most_common()
     return {"commonest": [{"error": text, "count": number} for text, number in commonest], "newest": newest}
 
 
-def _error_row(row: ErrorRow, scrub: Scrubber) -> dict[str, Any]:
+def _error_row(error: RecentError, scrub: Scrubber) -> dict[str, Any]:
     return {
-        "task": scrub.pseudonym("task", row.task_id),
-        "parcel": scrub.pseudonym("parcel", row.parcel_id),
-        "platform": scrub.platform(row.platform),
-        "state": scrub.state(row.state),
-        "county": scrub.county(row.county),
-        "status": row.status,
-        "attempts": row.attempts,
-        "at": scrub.moment(row.at),
-        "error": scrub.words(row.error),
+        "task": scrub.pseudonym("task", error.task_id),
+        "parcel": scrub.pseudonym("parcel", error.parcel_id),
+        "platform": scrub.platform(error.platform),
+        "state": scrub.state(error.state),
+        "county": scrub.county(error.county),
+        "kind": error.kind,
+        "at": error.at,
+        "error": scrub.words(error.error),
     }
 
 

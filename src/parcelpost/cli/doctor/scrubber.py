@@ -23,7 +23,16 @@ from pathlib import Path
 
 from parcelpost import errors
 
-_OWN_SOURCES = ("errors.py", "log.py", "settings", "storage", "upstream", "protocol", "worker", "scrapers/browser")
+_OWN_SOURCES = (
+    "errors.py",
+    "log_lines.py",
+    "settings",
+    "storage",
+    "upstream",
+    "protocol",
+    "worker",
+    "scrapers/browser",
+)
 _SCRAPER_SOURCES = ("fetch", "html/document.py", "plugin_adapter.py", "tabular.py")
 _LOWER = re.compile(r"\b[a-z]{1,20}\b")
 _COMMANDS = """

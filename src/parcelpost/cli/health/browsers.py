@@ -23,7 +23,8 @@ from parcelpost.scrapers.browser import chromium
 from parcelpost.scrapers.browser.browser import BrowserCallFailed, PlaywrightDriver, bounded_call, launch
 from parcelpost.scrapers.browser.chromium import ChromiumFound, ChromiumMissing, SandboxCheck
 from parcelpost.settings import Settings
-from parcelpost.worker.resources import UNMEASURED_BROWSER_BYTES, fullest, memories, safe_browsers
+from parcelpost.worker.browser_limit import UNMEASURED_BROWSER_BYTES, safe_browsers
+from parcelpost.worker.machine import fullest, memories
 
 _INSTALL_COMMANDS = {
     "fedora": "'sudo dnf install chromium'",

@@ -199,7 +199,7 @@ async def page_findings(
     root = raw_folder(database.path)
     _, crashed = await openers(store)
     checked, findings = 0, []
-    waiting, rejected, _ = await database.read(outbox.depth)
+    undelivered = await database.read(outbox.depth)
     async with Meter("checking pages") as meter:
         async for entries in _undelivered(database):
             named = [entry for entry in entries if entry.html_path]
@@ -208,7 +208,7 @@ async def page_findings(
                 if now is not None and now.html_path == entry.html_path and now.synced_at is None:
                     findings.append(_page_finding(store, entry, problem, may_be_journalled=bool(crashed)))
             checked += len(named)
-            meter(checked, waiting + rejected)
+            meter(checked, undelivered.waiting + undelivered.rejected)
             if limit is not None and checked >= limit:
                 break
     return findings, checked

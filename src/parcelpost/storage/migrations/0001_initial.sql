@@ -210,7 +210,7 @@ CREATE TABLE artifacts (
     log_path        TEXT,
     bytes           INTEGER NOT NULL,                -- size of the files on disk
     created_at      TEXT NOT NULL
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE INDEX artifacts_created ON artifacts (created_at);
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from parcelpost.worker.resources import Memory, fullest, groups, memories
+from parcelpost.worker.machine import Memory, fullest, groups, memories
 from tests.worker.machine import GIB, MIB, Machine
 
 

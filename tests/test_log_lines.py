@@ -17,7 +17,7 @@ import pytest
 from parcelpost import events
 from parcelpost.clock import ManualClock
 from parcelpost.events import Event
-from parcelpost.log import LINES, make_log
+from parcelpost.log_lines import LINES, make_log
 
 EVENTS = sorted(Event.__subclasses__(), key=lambda one: one.__name__)
 SYNCED = events.ResultsSynced(results=3, reports=0, raw_files=1, seconds=0.41)
@@ -179,7 +179,7 @@ def test_a_full_disk_loses_lines_and_nothing_else(tmp_path: Path) -> None:
 BROKEN_PIPE = """
 import sys
 from parcelpost.events import PagesServed
-from parcelpost.log import make_log
+from parcelpost.log_lines import make_log
 emit = make_log("info", "auto", sys.stderr)
 sys.stdin.readline()
 for number in range(10_000):

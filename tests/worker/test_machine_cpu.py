@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.worker.resources import Cpu
+from parcelpost.worker.machine import Cpu
 from tests.worker.machine import Machine
 
 

@@ -14,8 +14,8 @@ from parcelpost.settings import Settings
 from parcelpost.settings.schema import ResourcesSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.upstream.null import NullUpstream
+from parcelpost.worker.browser_limit import Browsers, Resources
 from parcelpost.worker.control import Pressure
-from parcelpost.worker.resources import Browsers, Resources
 from tests.worker.machine import GIB, MIB, Machine
 from tests.worker.rig import a_context
 

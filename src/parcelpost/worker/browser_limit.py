@@ -1,0 +1,163 @@
+"""How many browsers may run, and how hard the worker may work: by the memory that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct
+
+from parcelpost.events import PressureChanged, ResourcesSampled
+from parcelpost.settings.schema import ResourcesSettings
+from parcelpost.worker.context import Context
+from parcelpost.worker.control import Pressure, next_pressure
+from parcelpost.worker.machine import ROOT, Cpu, Memory, fullest, memories
+
+UNMEASURED_BROWSER_BYTES = 350 * 1024**2
+"""What a browser is taken to need until the first one was measured."""
+
+
+class Figures(Protocol):
+    @property
+    def browsers(self) -> int: ...
+
+    @property
+    def busy(self) -> int: ...
+
+    @property
+    def pss_bytes(self) -> int:
+        """Of all browsers together; what several processes share is counted once."""
+
+    @property
+    def pss_per_browser(self) -> float | None:
+        """None: not measured yet."""
+
+
+class Browsers(Protocol):
+    """A pool of them."""
+
+    @property
+    def figures(self) -> Figures: ...
+
+    def allow(self, most: int) -> None:
+        """Idle ones above it are stopped, and none is started above it."""
+
+    async def stop_largest(self) -> bool:
+        """Whether there was one; its task is given back at no cost."""
+
+
+def safe_browsers(
+    memories: Sequence[Memory], settings: ResourcesSettings, most: int, now: Figures | None = None
+) -> int:
+    """As many as fit below `slow_percent` of all that bounds us, beside everything that is no browser.
+
+    At least one below `no_new_tasks_percent`: one browser that makes us slow gets more done than none. `now`: those
+    there are, None if there is no pool yet.
+    """
+    each = (now.pss_per_browser if now else None) or UNMEASURED_BROWSER_BYTES
+    room = min(memory.limit_bytes * settings.slow_percent / 100 - memory.used_bytes for memory in memories)
+    fitting = int((room + (now.pss_bytes if now else 0)) // max(each, 1))
+    least = int(all(memory.percent < settings.no_new_tasks_percent for memory in memories))
+    return min(most, max(least, fitting))
+
+
+def allowed_browsers(safe: int, pressure: Pressure, browsers: int) -> int:
+    """A pool grows only while all is fine."""
+    match pressure:
+        case Pressure.FINE:
+            return safe
+        case Pressure.SLOW:
+            return min(safe, max(1, browsers))
+        case Pressure.NO_NEW_TASKS:
+            return min(safe, browsers)
+        case Pressure.STOP_BROWSERS:
+            return 0
+
+
+class Load(Struct, frozen=True, kw_only=True):
+    cpu_percent: float
+    """Of all cores, or of what a control group allows, since the last look."""
+    memory: Memory
+    """Of what bounds this worker, the fullest."""
+
+
+class Resources:
+    """Measures memory and processors, and lets the browser pool grow or shrink. `browsers`: None without a pool."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        browsers: Browsers | None,
+        most_browsers: int,
+        root: Path = ROOT,
+    ) -> None:
+        """`most_browsers`: the operator's limit, however much memory there is."""
+        self._settings = context.settings.resources
+        self._control = context.control
+        self._emit = context.emit
+        self._clock = context.clock
+        self._browsers = browsers
+        self._most_browsers = most_browsers
+        self._root = root
+        self._cpu = Cpu(context.clock, root)
+        self.load = Load(cpu_percent=0.0, memory=fullest(memories(root)))
+        self.short_since: datetime | None = None
+        """Since when the pressure is at its level; None while it is fine."""
+        self.summary_then = ""
+        """The summary at that moment."""
+
+    async def sample(self) -> None:
+        now = memories(self._root)
+        self.load = Load(cpu_percent=self._cpu.percent(), memory=fullest(now))
+        before = self._control.pressure
+        pressure = self._control.pressure = next_pressure(before, self.load.memory.percent, self._settings)
+        if pressure is not before:
+            self.short_since = None if pressure is Pressure.FINE else self._clock.now()
+            self.summary_then = self.summary
+            self._report_change(pressure)
+        figures = None if self._browsers is None else self._browsers.figures
+        safe = safe_browsers(now, self._settings, self._most_browsers, figures)
+        self._report_sample(pressure, figures, safe)
+        if self._browsers is not None and figures is not None:
+            self._browsers.allow(allowed_browsers(safe, pressure, figures.browsers))
+            if pressure is Pressure.STOP_BROWSERS:
+                await self._browsers.stop_largest()
+
+    @property
+    def summary(self) -> str:
+        """`87 % of the memory (4.0 GiB) is used: no task is started, those that run go on`; '' while all is fine."""
+        pressure = self._control.pressure
+        if pressure is Pressure.FINE:
+            return ""
+        memory = self.load.memory
+        size = f"{memory.limit_bytes / 1024**3:.1f} GiB"
+        return f"{memory.percent:.0f}% of the memory ({size}) is used: {pressure.meaning}"
+
+    def _report_change(self, pressure: Pressure) -> None:
+        memory = self.load.memory
+        self._emit(
+            PressureChanged(
+                pressure=pressure.label,
+                meaning=pressure.meaning,
+                memory_percent=memory.percent,
+                memory_limit_bytes=memory.limit_bytes,
+            )
+        )
+
+    def _report_sample(self, pressure: Pressure, figures: Figures | None, safe: int) -> None:
+        memory = self.load.memory
+        self._emit(
+            ResourcesSampled(
+                cpu_percent=self.load.cpu_percent,
+                memory_percent=memory.percent,
+                memory_limit_bytes=memory.limit_bytes,
+                pressure=pressure.label,
+                browsers_busy=figures.busy if figures else 0,
+                browsers_idle=figures.browsers - figures.busy if figures else 0,
+                browsers_safe=safe,
+                browser_pss_bytes=figures.pss_bytes if figures else 0,
+            )
+        )
