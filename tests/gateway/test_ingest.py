@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +10,10 @@ from hypothesis import strategies as st
 from msgspec.json import encode
 
 from parcelpost.errors import InvalidInput
-from parcelpost.gateway.ingest import ingest_results
-from parcelpost.gateway.models import ParcelFilter, SearchFields
+from parcelpost.gateway.models import SearchFields
 from parcelpost.protocol.server import BadEntry, read_batch
 from tests.gateway.factories import NOON, facts_in
-from tests.gateway.stage import a_result, some_context
+from tests.gateway.stage import a_result
 
 
 def facts(**record: Any) -> SearchFields:
@@ -99,25 +97,6 @@ def test_a_certificate_has_one_key_however_it_is_written(subtests: pytest.Subtes
     ]:
         with subtests.test(number=number, year=year):
             assert facts(liens=[{"certificate_number": number, "certificate_year": year}]).liens[0].key == key
-
-
-async def test_each_row_of_a_list_of_liens_is_a_source_of_its_own(tmp_path: Path) -> None:
-    """A list shows a parcel once for each of its liens, and another list says nothing about them."""
-
-    def row(task_id: str, certificate: str, day: int = 1, parcel_id: str = "01-02-000300") -> dict[str, Any]:
-        lien = {"certificate_number": certificate, "certificate_year": 2024}
-        record = {"record_kind": "lien", "parcel_id": parcel_id, "liens": [lien]}
-        return a_result(task_id, parcel_id=parcel_id, data=record, scraped_at=f"2025-12-{day:02}T00:00:00Z")
-
-    async with some_context(tmp_path) as context:
-        first_list = [row("a~1", "7"), row("a~2", "8"), row("a~3", "9", parcel_id="0102000300")]
-        for batch in (first_list, [row("b~1", "10", day=2)], [row("c~1", "7", day=3)]):
-            await ingest_results(context, encode(batch), "w-1")
-        (parcel,) = await context.ledger.parcels(ParcelFilter(), None, 10)
-        liens = await context.ledger.liens(ParcelFilter(), None, 10)
-        assert [len(await context.ledger.versions(row.source, 10)) for row in parcel.sources] == [2, 1, 1, 1]
-    assert {row.lien.certificate_number for row in liens} == {"7", "8", "9", "10"}
-    assert parcel.lien_count == 4
 
 
 def test_a_zero_is_a_face_amount() -> None:

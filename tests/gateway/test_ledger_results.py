@@ -10,7 +10,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from parcelpost.gateway.ledger.base import Ledger
-from parcelpost.gateway.models import LeaseEnd, ParcelFilter, ParcelRow, SearchFields, StoreOutcome, TaskState
+from parcelpost.gateway.models import (
+    IngestedResult,
+    LeaseEnd,
+    ParcelFilter,
+    ParcelRow,
+    SearchFields,
+    StoreOutcome,
+    TaskState,
+)
 from tests.gateway.factories import NOON, arrival, parcel, task
 
 HOUR = timedelta(hours=1)
@@ -267,6 +275,42 @@ async def test_what_could_not_be_read_keeps_what_was_known(ledger: Ledger, now: 
     (row,) = await ledger.parcels(_all(), None, 10)
     assert (row.owner, row.situs, row.tax_due_cents, row.lien_count) == ("Bo", "", None, 1)
     assert not row.sources[0].is_partial
+
+
+async def test_each_list_adds_its_liens_in_whatever_order_lists_come(ledger: Ledger, now: datetime) -> None:
+    """A list says nothing about the liens of a parcel that are not on it, and may show a parcel more than once."""
+
+    def listed(task_id: str, county: str, hours: int, *liens: tuple[str, str]) -> IngestedResult:
+        shown = [{"certificate_number": number, "certificate_year": 2024, "status": is_} for number, is_ in liens]
+        key = parcel("P", "register", county=county)
+        return arrival(task_id, key, NOON + hours * HOUR, record_kind="lien", liens=shown)
+
+    for number, batches in enumerate(([[0, 1, 2, 3]], [[3], [2], [1], [0]], [[2, 0], [3, 1]], [[1], [0, 3], [2]])):
+        county = f"county-{number}"
+        lists = [
+            listed("a1", county, 0, ("7", "open"), ("8", "open")),
+            listed("a2", county, 0, ("9", "open")),
+            listed("b", county, 2, ("10", "open")),
+            listed("c", county, 3, ("7", "redeemed")),
+        ]
+        for batch in batches:
+            assert DUPLICATE not in await ledger.store([lists[place] for place in batch], "w1", now)
+        assert await ledger.store(lists, "w1", now) == [DUPLICATE] * 4
+        found = await ledger.liens(ParcelFilter(county=county), None, 10)
+        assert {row.lien.certificate_number: row.lien.status for row in found} == {
+            "7": "redeemed",
+            "8": "open",
+            "9": "open",
+            "10": "open",
+        }
+        assert {row.sources[0].scraped_at for row in found} == {NOON, NOON + 2 * HOUR, NOON + 3 * HOUR}
+        (row,) = await ledger.parcels(ParcelFilter(county=county), None, 10)
+        assert (row.lien_count, len(row.sources), row.scraped_at) == (4, 1, NOON + 3 * HOUR)
+
+        lien = {"certificate_number": "2024-8", "certificate_year": 2024, "status": "redeemed"}
+        await ledger.store([arrival("due", parcel("P", "due", county=county), NOON + HOUR, liens=[lien])], "w1", now)
+        found = await ledger.liens(ParcelFilter(county=county, lien_status="redeemed"), None, 10)
+        assert len(found) == 2, "a later list without a lien does not make its last sight younger"
 
 
 async def test_whatever_comes_in_whatever_order_parcels_and_liens_are_those_of_the_newest_scrapes(

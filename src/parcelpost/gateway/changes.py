@@ -90,7 +90,7 @@ class Facts(Struct, frozen=True, omit_defaults=True, gc=False):
     """By key."""
     subsequent_taxes: Mapping[str, int | None] = {}
     """Amount in cents, by the certificate's key and the day."""
-    is_partial: bool = False
+    has_all_liens: bool = True
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -117,7 +117,7 @@ def facts_of(data: bytes) -> Facts:
         sales=_sales(record, found),
         liens={lien.key: _lien_facts(lien) for lien in found.liens if lien.key},
         subsequent_taxes=dict(subsequent_taxes_of(liens_of(record)[:_MAX_ITEMS])),
-        is_partial=found.is_partial,
+        has_all_liens=found.has_all_liens,
     )
 
 
@@ -173,7 +173,7 @@ def merged(known: Facts | None, new: Facts) -> Facts:
         delinquent=known.delinquent if new.delinquent is None else new.delinquent,
         tax_due_cents=known.tax_due_cents if new.tax_due_cents is None else new.tax_due_cents,
         sales=sales,
-        liens={**known.liens, **new.liens} if new.is_partial else new.liens,
+        liens=new.liens if new.has_all_liens else {**known.liens, **new.liens},
         subsequent_taxes={**known.subsequent_taxes, **new.subsequent_taxes},
     )
 
@@ -263,7 +263,7 @@ def _lien_changes(known: Facts, new: Facts, others: Sequence[Facts]) -> Iterator
             certificate, _, day = tax.rpartition(" ")
             after = _without_nulls(certificate=certificate, day=day, amount=_dollars(amount))
             yield Change(Kind.LIEN_SUBTAXED, certificate, after=after)
-    if not new.is_partial:
+    if new.has_all_liens:
         for key, lien in known.liens.items():
             if key not in new.liens and not any(key in other.liens for other in others):
                 yield Change(Kind.LIEN_GONE, lien.number, before=_lien(lien))

@@ -12,8 +12,8 @@ from msgspec.json import Encoder
 
 from parcelpost.errors import InvalidInput
 from parcelpost.gateway.context import Context
-from parcelpost.gateway.models import IngestedResult, KnownTask, Lien, SourceKey, StoreOutcome
-from parcelpost.gateway.search_fields import letters_and_digits, liens_of, search_fields, subsequent_taxes_of
+from parcelpost.gateway.models import IngestedResult, KnownTask, SourceKey, StoreOutcome
+from parcelpost.gateway.search_fields import letters_and_digits, search_fields
 from parcelpost.gateway.uploads import parse_body
 from parcelpost.model import Json, Target, is_child_id
 from parcelpost.places import county_name, county_slug, parcel_norm, state_code, state_or_text
@@ -52,15 +52,12 @@ def _ingested(result: server.ReadResult) -> IngestedResult | server.BadEntry:
         state, county = state_code(sent.state), county_name(sent.county)
     except InvalidInput as error:
         return _rejected(sent.task_id, sent.parcel_id, sent.platform, str(error))
-    fields = search_fields(result.record, data)
     return IngestedResult(
         task_id=sent.task_id,
-        source=SourceKey(
-            state, county, _norm(sent, result.record), sent.platform, _record_key(result.record, fields.liens)
-        ),
+        source=SourceKey(state, county, _norm(sent, result.record), sent.platform),
         parcel_id=sent.parcel_id,
         data=data,
-        search_fields=fields,
+        search_fields=search_fields(result.record, data),
         scraped_at=scraped_at if scraped_at.tzinfo is UTC else scraped_at.astimezone(UTC),
         parse_duration_ms=sent.parse_duration_ms,
         idempotency_key=sent.idempotency_key or f"{sent.task_id}:{hashlib.sha256(data).hexdigest()}",
@@ -78,13 +75,6 @@ def _norm(sent: payloads.ParcelResult, record: Mapping[str, Json]) -> str:
     number = parcel_norm(sent.parcel_id) if sent.state and sent.county else ""
     has_number = record.get("parcel_id") or sent.parcel_id not in (record.get(name) for name in _CASE_NUMBERS)
     return number if number and has_number else f"={sent.platform}:{sent.parcel_id}"
-
-
-def _record_key(record: Mapping[str, Json], liens: Sequence[Lien]) -> str:
-    """A later tax on a certificate is a row of the list, too."""
-    if record.get("record_kind") != "lien":
-        return ""
-    return liens[0].key if liens else next((key for key, _ in subsequent_taxes_of(liens_of(record))), "")
 
 
 def _rejected(task_id: str, parcel_id: str, platform: str, problem: str) -> server.BadEntry:
@@ -123,7 +113,7 @@ def _with_target(
     entry: IngestedResult | server.BadEntry, known: Mapping[str, KnownTask]
 ) -> IngestedResult | server.BadEntry:
     """By which its source can be scraped again: that of its task, or else its number and place."""
-    if isinstance(entry, server.BadEntry) or entry.listed or entry.source.record_key or is_child_id(entry.task_id):
+    if isinstance(entry, server.BadEntry) or entry.listed or entry.search_fields.is_listed:
         return entry
     task, key = known.get(entry.task_id), entry.source
     target = task.target if task else Target(parcel_id=entry.parcel_id, state=key.state, county=key.county)

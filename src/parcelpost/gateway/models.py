@@ -49,14 +49,12 @@ class ParcelKey(Struct, frozen=True, order=True, gc=False, cache_hash=True):
 
 
 class SourceKey(Struct, frozen=True, order=True, gc=False, cache_hash=True):
-    """Identifies one record of a parcel on one platform; the key of the upsert."""
+    """Identifies a parcel as one platform shows it, however it writes the number; the key of the upsert."""
 
     state: str
     county: str
     norm: str
     platform: str
-    record_key: str = ""
-    """The lien's key for one row of a list of liens, which may have several of a parcel; '' for the parcel itself."""
 
     @property
     def parcel(self) -> ParcelKey:
@@ -106,7 +104,14 @@ class SearchFields(Struct, frozen=True, kw_only=True, gc=False):
     tax_due_cents: int | None = None
     liens: tuple[Lien, ...] = ()
     is_partial: bool = False
-    """Part of the page was missing or could not be read: fields and liens that are not here keep what was known."""
+    """One of these was missing or could not be read: what is not here stays as it was known."""
+    is_listed: bool = False
+    """It is from a list of liens, which says nothing about the parcel's other liens."""
+
+    @property
+    def has_all_liens(self) -> bool:
+        """Whether a lien that is not here is gone."""
+        return not (self.is_partial or self.is_listed)
 
 
 class IngestedResult(Struct, frozen=True, kw_only=True, gc=False):

@@ -48,8 +48,13 @@ def search_fields(record: Mapping[str, Json], data: bytes) -> SearchFields:
         delinquent=delinquent if isinstance(delinquent, bool) else None,
         tax_due_cents=cents(get("tax_due")),
         liens=_liens(liens, data) if isinstance(liens, list) and liens else (),
-        is_partial=completeness not in (None, "complete") or bool(unreadable),
+        is_partial=completeness not in (None, "complete") or any(map(_is_searched, _names(unreadable))),
+        is_listed=get("record_kind") == "lien",
     )
+
+
+def _is_searched(field: str) -> bool:
+    return field.startswith(("owner", "situs", "delinquent", "tax_due", "tax_bills", "liens"))
 
 
 def _names(value: Json) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -18,6 +18,7 @@ from parcelpost.gateway.models import (
     IngestedResult,
     KnownTask,
     LeaseEnd,
+    Lien,
     LienRow,
     ParcelFilter,
     ParcelKey,
@@ -108,7 +109,7 @@ class Ledger(Protocol):
 
         A parcel and its liens are merged from the newest scrape of each source: each field from the newest source that
         has a value for it. A lien stays as long as one source shows it. What a partial record lacks stays as its source
-        last showed it: what could not be read says nothing.
+        last showed it, and a list says nothing about liens that are not on it.
         """
 
     # The fleet
@@ -272,6 +273,21 @@ class DedupedBatch(Struct, frozen=True):
     @property
     def task_ids(self) -> list[str]:
         return sorted({entry.result.task_id for entry in self.entries})
+
+    def liens(self) -> Iterator[tuple[BatchEntry, int, Lien]]:
+        """The liens to write, each with its entry and its position there: those of the newest entry of a source, and of
+        every list, as each list has its own. A lien that two lists show is that of the newer one.
+        """
+        shown: dict[tuple[SourceKey, str], tuple[BatchEntry, int, Lien]] = {}
+        for entry in self.entries:
+            key, fields = entry.result.source, entry.result.search_fields
+            if not fields.is_listed and self.newest[key] is not entry:
+                continue
+            for position, lien in enumerate(fields.liens):
+                earlier = shown.get(name := (key, lien.key or f"={position}"))
+                if earlier is None or entry.age > earlier[0].age:
+                    shown[name] = entry, position, lien
+        yield from shown.values()
 
 
 def dedupe(batch: Sequence[IngestedResult]) -> DedupedBatch:

@@ -248,13 +248,12 @@ _STORE_RESULTS = (
 
 
 def result_arrays(batch: DedupedBatch) -> list[Sequence[Any]]:
-    """By column: all entries, then the liens of those that are newest for their source."""
+    """By column: all entries, then the liens that they show."""
     entries = [_entry_values(entry, batch) for entry in batch.entries]
+    places = {entry.place: place for place, entry in enumerate(batch.entries, 1)}
     liens = [
-        (place, position, lien.key or None, *rows.lien_values(lien))
-        for place, entry in enumerate(batch.entries, 1)
-        if _is_newest(batch, entry)
-        for position, lien in enumerate(entry.result.search_fields.liens)
+        (places[entry.place], position, lien.key or None, *rows.lien_values(lien))
+        for entry, position, lien in batch.liens()
     ]
     return [*zip(*entries, strict=True), *(zip(*liens, strict=True) if liens else [()] * _LIEN_ARRAYS)]
 
@@ -269,6 +268,7 @@ def _entry_values(entry: BatchEntry, batch: DedupedBatch) -> tuple[Any, ...]:
         *astuple(key),
         result.parcel_id,
         search_fields.is_partial,
+        search_fields.is_listed,
         result.target,
         result.task_id,
         batch.leading[key.parcel] is entry,

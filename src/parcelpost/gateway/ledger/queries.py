@@ -65,7 +65,7 @@ def is_matchable(value: Any) -> bool:
 
 
 KEY = "p.state, p.county, p.parcel_norm"
-_SOURCE_KEY = f"{KEY}, s.platform, s.record_key"
+_SOURCE_KEY = f"{KEY}, s.platform"
 
 _OWNER_PART = "\n{}\n"  # of sources.search: number, owner and address, a line each
 
@@ -103,13 +103,13 @@ def record_conditions(wanted: ParcelFilter, after: SourceKey | None) -> Conditio
     _add_existing_lien(conditions, wanted)
     if after is not None:
         conditions.add(f"({KEY}) >= (?, ?, ?)", *astuple(after.parcel))  # uses the index
-        conditions.add(f"({_SOURCE_KEY}) > (?, ?, ?, ?, ?)", *astuple(after))
+        conditions.add(f"({_SOURCE_KEY}) > (?, ?, ?, ?)", *astuple(after))
     return conditions
 
 
 def source_condition(key: SourceKey) -> Conditions:
     conditions = Conditions()
-    conditions.add(f"({_SOURCE_KEY}) = (?, ?, ?, ?, ?)", *astuple(key))
+    conditions.add(f"({_SOURCE_KEY}) = (?, ?, ?, ?)", *astuple(key))
     return conditions
 
 
@@ -289,11 +289,11 @@ _VERSIONS = "parcels p JOIN sources s ON s.parcel_no = p.parcel_no JOIN results 
 _NEWEST_FIRST = "r.scraped_at DESC, r.task_id DESC"
 
 _KNOWN_SCRAPES = """
-WITH asked (state, county, parcel_norm, platform, record_key, task_id) AS (VALUES {})
+WITH asked (state, county, parcel_norm, platform, task_id) AS (VALUES {})
 SELECT r.idempotency_key, r.scraped_at
 FROM asked a
 JOIN parcels p ON p.state = a.state AND p.county = a.county AND p.parcel_norm = a.parcel_norm
-JOIN sources s ON s.parcel_no = p.parcel_no AND s.platform = a.platform AND s.record_key = a.record_key
+JOIN sources s ON s.parcel_no = p.parcel_no AND s.platform = a.platform
 JOIN results r ON r.source_no = s.source_no AND r.task_id = a.task_id
 """
 
@@ -306,9 +306,9 @@ FROM parcels p JOIN liens l ON l.parcel_no = p.parcel_no
 WHERE """
 
 _LIEN_SOURCES = """
-SELECT ls.lien_no, s.platform, s.parcel_id, ls.position, s.scraped_at, ls.json
+SELECT ls.lien_no, s.platform, s.parcel_id, ls.position, ls.scraped_at, ls.json
 FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
-WHERE ls.lien_no IN ({}) ORDER BY ls.lien_no, s.scraped_at DESC, s.task_id DESC, s.source_no
+WHERE ls.lien_no IN ({}) ORDER BY ls.lien_no, ls.scraped_at DESC, ls.task_id DESC, ls.source_no
 """
 
 
@@ -411,7 +411,7 @@ class Queries(Database, Protocol):
         scraped_at: dict[str, datetime] = {}
         for start in range(0, len(results), _CHUNK):
             chunk = results[start : start + _CHUNK]
-            sql = _KNOWN_SCRAPES.format(", ".join(["(?, ?, ?, ?, ?, ?)"] * len(chunk)))
+            sql = _KNOWN_SCRAPES.format(", ".join(["(?, ?, ?, ?, ?)"] * len(chunk)))
             args = [part for result in chunk for part in (*astuple(result.source), result.task_id)]
             scraped_at |= {key: rows.timestamp(at) for key, at in await self._find(sql, *args)}
         return scraped_at

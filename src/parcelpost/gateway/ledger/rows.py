@@ -159,7 +159,7 @@ def source(row: Row) -> SourceRow:
     )
 
 
-SOURCE_VALUES = 12
+SOURCE_VALUES = 11
 """Number of a source's columns."""
 
 

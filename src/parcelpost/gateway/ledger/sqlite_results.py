@@ -36,6 +36,7 @@ class PreparedResult(Struct, frozen=True, gc=False):
     task_id: str
     idempotency_key: str
     scraped_at: str
+    is_listed: bool
     result: Values
 
     @property
@@ -49,8 +50,7 @@ class PreparedSource(Struct, frozen=True, gc=False):
     newest: PreparedResult
     parcel: ParcelKey
     source: Values
-    liens: Sequence[Lien]
-    is_partial: bool
+    has_all_liens: bool
 
 
 class PreparedBatch(Struct, frozen=True):
@@ -59,6 +59,8 @@ class PreparedBatch(Struct, frozen=True):
     at: str
     entries: Sequence[PreparedResult]
     """One for a task and source."""
+    liens: Sequence[tuple[int, int, Lien]]
+    """Place of its entry, position there, lien."""
     sources: dict[SourceKey, PreparedSource]
     parcels: dict[ParcelKey, Values]
     """As their newest entry shows them."""
@@ -74,6 +76,7 @@ def prepare_batch(results: Sequence[IngestedResult], worker_id: str, now: dateti
         worker_id=worker_id,
         at=at,
         entries=list(made.values()),
+        liens=[(entry.place, position, lien) for entry, position, lien in batch.liens()],
         sources={key: _prepared_source(entry, made[entry.place], at) for key, entry in batch.newest.items()},
         parcels={key: _parcel_values(entry, made[entry.place], at) for key, entry in batch.leading.items()},
         task_ids=batch.task_ids,
@@ -88,6 +91,7 @@ def _prepared_result(entry: BatchEntry, worker_id: str, at: str) -> PreparedResu
         result.task_id,
         result.idempotency_key,
         scraped_at,
+        result.search_fields.is_listed,
         (
             result.task_id,
             worker_id,
@@ -107,9 +111,9 @@ def _prepared_source(entry: BatchEntry, made: PreparedResult, at: str) -> Prepar
     key, shown = made.source, entry.result.search_fields
     parcel_id = entry.result.parcel_id
     search = search_text(parcel_id, shown.owner, shown.situs)
-    names = (key.platform, key.record_key, parcel_id, int(shown.is_partial))
+    names = (key.platform, parcel_id, int(shown.is_partial))
     values = (*names, made.task_id, made.scraped_at, at, at, *_summary(entry), entry.result.target, search)
-    return PreparedSource(made, key.parcel, values, shown.liens, shown.is_partial)
+    return PreparedSource(made, key.parcel, values, shown.has_all_liens)
 
 
 def _parcel_values(entry: BatchEntry, made: PreparedResult, at: str) -> Values:
@@ -141,7 +145,7 @@ def _statement(insert: str, rows: int, columns: int, on_conflict: str) -> str:
 
 
 _SOURCES = """
-SELECT json_group_array(json_array(p.parcel_norm, s.platform, s.record_key, p.parcel_no, s.source_no, s.scraped_at,
+SELECT json_group_array(json_array(p.parcel_norm, s.platform, p.parcel_no, s.source_no, s.scraped_at,
                                    s.task_id))
 FROM parcels p JOIN sources s ON s.parcel_no = p.parcel_no
 WHERE p.state = ? AND p.county = ? AND p.parcel_norm IN (SELECT value FROM json_each(?))
@@ -163,7 +167,7 @@ INSERT INTO parcels (parcel_no, state, county, parcel_norm, parcel_id, owner, si
                      lien_count, scraped_at, received_at, first_seen_at)
 """
 _WRITE_SOURCES = """
-INSERT INTO sources (source_no, parcel_no, platform, record_key, parcel_id, is_partial, task_id, scraped_at,
+INSERT INTO sources (source_no, parcel_no, platform, parcel_id, is_partial, task_id, scraped_at,
                      received_at, first_seen_at, owner, situs, delinquent, tax_due_cents, target, search)
 """
 _NEWER_SOURCE = """
@@ -193,15 +197,17 @@ INSERT INTO liens (lien_no, parcel_no, lien_key, certificate_number, certificate
                    holder_name, amount_cents, sale_date)
 """
 _WRITE_LIEN_SOURCES = """
-INSERT INTO lien_sources (lien_no, source_no, position, certificate_number, certificate_year, tax_year, status,
-                          holder_name, amount_cents, sale_date, json)
+INSERT INTO lien_sources (lien_no, source_no, position, task_id, scraped_at, certificate_number, certificate_year,
+                          tax_year, status, holder_name, amount_cents, sale_date, json)
 """
 _NEWER_LIEN_SOURCE = """
 ON CONFLICT (lien_no, source_no) DO UPDATE
-SET position = excluded.position, certificate_number = excluded.certificate_number,
+SET position = excluded.position, task_id = excluded.task_id, scraped_at = excluded.scraped_at,
+    certificate_number = excluded.certificate_number,
     certificate_year = excluded.certificate_year, tax_year = excluded.tax_year, status = excluded.status,
     holder_name = excluded.holder_name, amount_cents = excluded.amount_cents, sale_date = excluded.sale_date,
     json = excluded.json
+WHERE (excluded.scraped_at, excluded.task_id) >= (scraped_at, task_id)
 """
 _DROP_LIEN_SOURCES = """
 DELETE FROM lien_sources
@@ -243,7 +249,6 @@ class _KnownSource(NamedTuple):
 
     norm: str
     platform: str
-    record_key: str
     parcel_no: int
     source_no: int
     scraped_at: str
@@ -265,6 +270,13 @@ class _Numbers(NamedTuple):
     last_lien: int
 
 
+class _Written(NamedTuple):
+    kept: Sequence[PreparedResult]
+    with_liens: dict[int, PreparedResult]
+    """By place, the entries whose liens are written."""
+    known_parcels: Set[ParcelKey]
+
+
 def store_results(db: sqlite3.Connection, batch: PreparedBatch) -> list[StoreOutcome]:
     known = _known_sources(db, batch)
     numbers = _number(db, batch, known)
@@ -281,8 +293,10 @@ def store_results(db: sqlite3.Connection, batch: PreparedBatch) -> list[StoreOut
     sources = [(numbers.sources[key], numbers.parcels[won.parcel], *won.source) for key, won in winners.items()]
     write_rows(db, _WRITE_SOURCES, sources, _NEWER_SOURCE)
     write_rows(db, _WRITE_RESULTS, [(numbers.sources[made.source], *made.result) for made in kept], _NEWER_RESULT)
-    _write_liens(db, winners, numbers, known_parcels)
-    _merge(db, winners, numbers, known_parcels)
+    won = {source.newest.place for source in winners.values()}
+    written = _Written(kept, {one.place: one for one in kept if one.place in won or one.is_listed}, known_parcels)
+    _write_liens(db, batch, written, winners, numbers)
+    _merge(db, written, numbers)
     task_ids = _json(batch.task_ids)
     db.execute(_END_LEASES, (batch.at, batch.worker_id, task_ids))
     db.execute(_DONE, (batch.at, task_ids))
@@ -308,7 +322,7 @@ def _known_sources(db: sqlite3.Connection, batch: PreparedBatch) -> _Known:
     known: _Known = {}
     for county, norms in by_county.items():
         ((text,),) = db.execute(_SOURCES, (*county, _json(norms)))
-        known |= {SourceKey(*county, *source[:3]): source for source in _read_sources(text)}
+        known |= {SourceKey(*county, *source[:2]): source for source in _read_sources(text)}
     return known
 
 
@@ -354,38 +368,40 @@ def _wins(made: PreparedResult, known: _KnownSource | None) -> bool:
     return known is None or made.age >= (known.scraped_at, known.task_id)
 
 
-def _write_liens(db: sqlite3.Connection, winners: _Winners, numbers: _Numbers, known_parcels: Set[ParcelKey]) -> None:
-    """Liens that a source no longer shows go, unless only part of it could be read."""
+def _write_liens(
+    db: sqlite3.Connection, batch: PreparedBatch, written: _Written, winners: _Winners, numbers: _Numbers
+) -> None:
+    """Liens that a source no longer shows go, unless only part of it could be read, or it is a list."""
+    known, dropped = _json([numbers.parcels[key] for key in written.known_parcels]), 0
     lien_numbers: dict[tuple[int, str], int] = {}
-    known, dropped = "", 0
-    if known_parcels:
-        known = _json([numbers.parcels[won.parcel] for won in winners.values() if won.parcel in known_parcels])
+    if written.known_parcels:
         lien_numbers = {(parcel_no, key): lien_no for parcel_no, key, lien_no in db.execute(_LIENS, (known,))}
         if lien_numbers:
-            sources = _json([numbers.sources[key] for key, won in winners.items() if not won.is_partial])
+            sources = _json([numbers.sources[key] for key, won in winners.items() if won.has_all_liens])
             dropped = db.execute(_DROP_LIEN_SOURCES, (known, sources)).rowcount
     liens: list[Values] = []
     lien_sources: list[Values] = []
-    for key, won in winners.items():
-        parcel_no, source_no = numbers.parcels[won.parcel], numbers.sources[key]
-        for position, lien in enumerate(won.liens):
-            lien_key = lien.key or rows.unshared_lien_key(source_no, position)
-            *fields, json = rows.lien_values(lien)
-            lien_no = lien_numbers.get((parcel_no, lien_key))
-            if lien_no is None:
-                lien_no = lien_numbers[parcel_no, lien_key] = numbers.last_lien + len(liens) + 1
-                liens.append((lien_no, parcel_no, lien_key, *fields))
-            lien_sources.append((lien_no, source_no, position, *fields, json))
+    for place, position, lien in batch.liens:
+        if (made := written.with_liens.get(place)) is None:
+            continue
+        parcel_no, source_no = numbers.parcels[made.source.parcel], numbers.sources[made.source]
+        lien_key = lien.key or rows.unshared_lien_key(source_no, position)
+        *fields, json = rows.lien_values(lien)
+        lien_no = lien_numbers.get((parcel_no, lien_key))
+        if lien_no is None:
+            lien_no = lien_numbers[parcel_no, lien_key] = numbers.last_lien + len(liens) + 1
+            liens.append((lien_no, parcel_no, lien_key, *fields))
+        lien_sources.append((lien_no, source_no, position, *reversed(made.age), *fields, json))
     write_rows(db, _WRITE_LIENS, liens)
     write_rows(db, _WRITE_LIEN_SOURCES, lien_sources, _NEWER_LIEN_SOURCE)
     if dropped:
         db.execute(_DROP_LIENS, (known,))
 
 
-def _merge(db: sqlite3.Connection, winners: _Winners, numbers: _Numbers, known_parcels: Set[ParcelKey]) -> None:
-    """A new parcel with one source has been written as that source shows it."""
-    sources = Counter(won.parcel for won in winners.values())
-    merged = [numbers.parcels[key] for key, count in sources.items() if count > 1 or key in known_parcels]
+def _merge(db: sqlite3.Connection, written: _Written, numbers: _Numbers) -> None:
+    """A new parcel with one entry has been written as that entry shows it."""
+    entries = Counter(made.source.parcel for made in written.kept)
+    merged = [numbers.parcels[key] for key, count in entries.items() if count > 1 or key in written.known_parcels]
     if merged:
         parcel_numbers = _json(merged)
         db.execute(_MERGE_LIENS, (parcel_numbers,))

@@ -61,12 +61,11 @@ CREATE TABLE parcels (
 CREATE INDEX parcels_latest ON parcels (received_at, parcel_no);
 CREATE INDEX parcels_with_liens ON parcels (received_at, parcel_no) WHERE lien_count > 0; -- the latest liens, however few parcels have any
 
--- A parcel as one platform shows it; on a list of liens, each lien of the parcel.
+-- A parcel as one platform shows it.
 CREATE TABLE sources (
     source_no     BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     parcel_no     BIGINT NOT NULL,
     platform      TEXT COLLATE "C" NOT NULL,
-    record_key    TEXT COLLATE "C" NOT NULL, -- the key of the lien, if it is one row of a list of liens; else ''
     parcel_id     TEXT COLLATE "C" NOT NULL, -- as the platform writes it, in its newest scrape, as all that follows
     is_partial    BOOLEAN NOT NULL, -- what could not be read is that of an earlier scrape
     task_id       TEXT COLLATE "C" NOT NULL,
@@ -79,7 +78,7 @@ CREATE TABLE sources (
     tax_due_cents BIGINT,
     target        TEXT NOT NULL, -- JSON of the task that scrapes it; '' if only a list shows it
     search        TEXT COLLATE "C" NOT NULL, -- number, owner and address, a line each, in lower case
-    UNIQUE (parcel_no, platform, record_key)
+    UNIQUE (parcel_no, platform)
 );
 
 CREATE TABLE results (
@@ -143,6 +142,8 @@ CREATE TABLE lien_sources (
     lien_no            BIGINT NOT NULL,
     source_no          BIGINT NOT NULL,
     position           INTEGER NOT NULL CHECK (position >= 0), -- in the source's record
+    task_id            TEXT COLLATE "C" NOT NULL, -- of the scrape that shows it
+    scraped_at         TIMESTAMPTZ NOT NULL,
     certificate_number TEXT,
     certificate_year   INTEGER,
     tax_year           INTEGER,
@@ -154,19 +155,20 @@ CREATE TABLE lien_sources (
     PRIMARY KEY (lien_no, source_no)
 );
 
--- What a parcel is according to its sources: each field of the newest source that has a value for it.
+-- What a parcel is according to its sources: each field of the newest source that has a value for it. A partial source may
+-- have it from an earlier scrape: any other goes first.
 CREATE VIEW merged_parcels AS
 SELECT p.parcel_no,
        (SELECT s.parcel_id FROM sources s WHERE s.parcel_no = p.parcel_no
         ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS parcel_id,
        coalesce((SELECT s.owner FROM sources s WHERE s.parcel_no = p.parcel_no AND s.owner <> ''
-                 ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1), '') AS owner,
+                 ORDER BY s.is_partial, s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1), '') AS owner,
        coalesce((SELECT s.situs FROM sources s WHERE s.parcel_no = p.parcel_no AND s.situs <> ''
-                 ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1), '') AS situs,
+                 ORDER BY s.is_partial, s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1), '') AS situs,
        (SELECT s.delinquent FROM sources s WHERE s.parcel_no = p.parcel_no AND s.delinquent IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS delinquent,
+        ORDER BY s.is_partial, s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS delinquent,
        (SELECT s.tax_due_cents FROM sources s WHERE s.parcel_no = p.parcel_no AND s.tax_due_cents IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS tax_due_cents,
+        ORDER BY s.is_partial, s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS tax_due_cents,
        (SELECT count(*) FROM liens l WHERE l.parcel_no = p.parcel_no) AS lien_count,
        (SELECT max(s.scraped_at) FROM sources s WHERE s.parcel_no = p.parcel_no) AS scraped_at,
        (SELECT max(s.received_at) FROM sources s WHERE s.parcel_no = p.parcel_no) AS received_at
@@ -175,27 +177,27 @@ FROM parcels p;
 -- Likewise a lien: each field of the newest source that has a value for it.
 CREATE VIEW merged_liens AS
 SELECT l.lien_no, l.parcel_no,
-       (SELECT ls.certificate_number FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+       (SELECT ls.certificate_number FROM lien_sources ls
         WHERE ls.lien_no = l.lien_no AND ls.certificate_number IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS certificate_number,
-       (SELECT ls.certificate_year FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        ORDER BY ls.scraped_at DESC, ls.task_id DESC, ls.source_no LIMIT 1) AS certificate_number,
+       (SELECT ls.certificate_year FROM lien_sources ls
         WHERE ls.lien_no = l.lien_no AND ls.certificate_year IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS certificate_year,
-       (SELECT ls.tax_year FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        ORDER BY ls.scraped_at DESC, ls.task_id DESC, ls.source_no LIMIT 1) AS certificate_year,
+       (SELECT ls.tax_year FROM lien_sources ls
         WHERE ls.lien_no = l.lien_no AND ls.tax_year IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS tax_year,
-       (SELECT ls.status FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        ORDER BY ls.scraped_at DESC, ls.task_id DESC, ls.source_no LIMIT 1) AS tax_year,
+       (SELECT ls.status FROM lien_sources ls
         WHERE ls.lien_no = l.lien_no AND ls.status IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS status,
-       (SELECT ls.holder_name FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        ORDER BY ls.scraped_at DESC, ls.task_id DESC, ls.source_no LIMIT 1) AS status,
+       (SELECT ls.holder_name FROM lien_sources ls
         WHERE ls.lien_no = l.lien_no AND ls.holder_name IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS holder_name,
-       (SELECT ls.amount_cents FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        ORDER BY ls.scraped_at DESC, ls.task_id DESC, ls.source_no LIMIT 1) AS holder_name,
+       (SELECT ls.amount_cents FROM lien_sources ls
         WHERE ls.lien_no = l.lien_no AND ls.amount_cents IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS amount_cents,
-       (SELECT ls.sale_date FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        ORDER BY ls.scraped_at DESC, ls.task_id DESC, ls.source_no LIMIT 1) AS amount_cents,
+       (SELECT ls.sale_date FROM lien_sources ls
         WHERE ls.lien_no = l.lien_no AND ls.sale_date IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS sale_date
+        ORDER BY ls.scraped_at DESC, ls.task_id DESC, ls.source_no LIMIT 1) AS sale_date
 FROM liens l;
 
 CREATE TABLE workers (
@@ -312,8 +314,8 @@ $$;
 -- of its source in this batch; `l_` are the liens of those that are newest, by the entry's number.
 CREATE FUNCTION store_results(
     worker TEXT, now_at TIMESTAMPTZ,
-    e_state TEXT[], e_county TEXT[], e_norm TEXT[], e_platform TEXT[], e_record TEXT[], e_parcel TEXT[],
-    e_partial BOOLEAN[], e_target TEXT[], e_task TEXT[],
+    e_state TEXT[], e_county TEXT[], e_norm TEXT[], e_platform TEXT[], e_parcel TEXT[],
+    e_partial BOOLEAN[], e_listed BOOLEAN[], e_target TEXT[], e_task TEXT[],
     e_leading BOOLEAN[], e_newest BOOLEAN[], e_scraped TIMESTAMPTZ[], e_late BOOLEAN[], e_ms BIGINT[], e_key TEXT[],
     e_sha256 TEXT[], e_file TEXT[], e_data TEXT[], e_owner TEXT[], e_situs TEXT[], e_delinquent BOOLEAN[],
     e_due BIGINT[], e_liens INTEGER[], e_search TEXT[],
@@ -329,6 +331,7 @@ DECLARE
     kept_no   BIGINT[];
     kept_task TEXT[];
     merged_no BIGINT[];
+    listed    BIGINT[];
 BEGIN
     UPDATE tasks t SET state = 'done', ended_at = now_at, error = NULL
     WHERE t.task_id = ANY (e_task) AND t.state <> 'done';
@@ -356,17 +359,17 @@ BEGIN
 
     WITH upserted AS (
         INSERT INTO sources AS s (
-            parcel_no, platform, record_key, parcel_id, is_partial, task_id, scraped_at, received_at, first_seen_at,
+            parcel_no, platform, parcel_id, is_partial, task_id, scraped_at, received_at, first_seen_at,
             owner, situs, delinquent, tax_due_cents, target, search
         )
-        SELECT e.parcel_no, e.platform, e.record, e.parcel, e.partial, e.task, e.scraped, now_at, now_at,
+        SELECT e.parcel_no, e.platform, e.parcel, e.partial, e.task, e.scraped, now_at, now_at,
                e.owner, e.situs, e.delinquent, e.due, e.target, e.search
-        FROM unnest(e_parcel_no, e_platform, e_record, e_parcel, e_partial, e_target, e_task, e_newest, e_scraped,
+        FROM unnest(e_parcel_no, e_platform, e_parcel, e_partial, e_target, e_task, e_newest, e_scraped,
                     e_owner, e_situs, e_delinquent, e_due, e_search)
-             AS e (parcel_no, platform, record, parcel, partial, target, task, newest, scraped, owner, situs,
+             AS e (parcel_no, platform, parcel, partial, target, task, newest, scraped, owner, situs,
                    delinquent, due, search)
         WHERE e.newest
-        ON CONFLICT (parcel_no, platform, record_key) DO UPDATE
+        ON CONFLICT (parcel_no, platform) DO UPDATE
         SET parcel_id = excluded.parcel_id, is_partial = excluded.is_partial, task_id = excluded.task_id,
             scraped_at = excluded.scraped_at, received_at = excluded.received_at,
             owner = CASE WHEN excluded.is_partial AND excluded.owner = '' THEN s.owner ELSE excluded.owner END,
@@ -383,10 +386,10 @@ BEGIN
 
     SELECT array_agg(
         (SELECT s.source_no FROM sources s
-         WHERE (s.parcel_no, s.platform, s.record_key) = (e.parcel_no, e.platform, e.record))
+         WHERE (s.parcel_no, s.platform) = (e.parcel_no, e.platform))
         ORDER BY e.place
     ) INTO e_no
-    FROM unnest(e_parcel_no, e_platform, e_record) WITH ORDINALITY AS e (parcel_no, platform, record, place);
+    FROM unnest(e_parcel_no, e_platform) WITH ORDINALITY AS e (parcel_no, platform, place);
 
     WITH upserted AS (
         INSERT INTO results AS r (
@@ -435,13 +438,22 @@ BEGIN
         SELECT 1 FROM sources other WHERE other.parcel_no = s.parcel_no AND other.source_no <> s.source_no
     );
 
+    -- A list adds liens, also an older one, and several lists may show a parcel.
+    SELECT merged_no || array_agg(e.parcel_no), array_agg(e.place) INTO merged_no, listed
+    FROM unnest(e_parcel_no, e_no, e_task, e_listed) WITH ORDINALITY AS e (parcel_no, no, task, listed, place)
+    JOIN unnest(kept_no, kept_task) AS k (no, task) ON k.no = e.no AND k.task = e.task
+    WHERE e.listed;
+
     IF merged_no IS NOT NULL THEN
         DELETE FROM lien_sources ls USING liens l
         WHERE l.parcel_no = ANY (merged_no) AND ls.lien_no = l.lien_no AND ls.source_no = ANY (won_no)
-          AND NOT (SELECT s.is_partial FROM sources s WHERE s.source_no = ls.source_no);
+          AND ls.source_no IN (
+              SELECT e.no FROM unnest(e_no, e_newest, e_partial, e_listed) AS e (no, newest, partial, listed)
+              WHERE e.newest AND NOT e.partial AND NOT e.listed
+          );
     END IF;
 
-    IF cardinality(l_entry) > 0 AND won_no IS NOT NULL THEN
+    IF cardinality(l_entry) > 0 THEN
         SELECT array_agg(coalesce(l.key, '=' || e_no[l.entry] || ':' || lpad(l.position::text, 3, '0')) ORDER BY l.place)
         INTO l_key
         FROM unnest(l_entry, l_position, l_key) WITH ORDINALITY AS l (entry, position, key, place);
@@ -453,26 +465,28 @@ BEGIN
         SELECT e_parcel_no[l.entry], l.key, l.number, l.year, l.tax_year, l.status, l.holder, l.amount, l.sale_date
         FROM unnest(l_entry, l_key, l_number, l_year, l_tax_year, l_status, l_holder, l_amount, l_sale_date)
              AS l (entry, key, number, year, tax_year, status, holder, amount, sale_date)
-        WHERE e_no[l.entry] = ANY (won_no)
+        WHERE l.entry = ANY (listed) OR (NOT e_listed[l.entry] AND e_no[l.entry] = ANY (won_no))
         ON CONFLICT (parcel_no, lien_key) DO NOTHING;
 
-        INSERT INTO lien_sources (
-            lien_no, source_no, position, certificate_number, certificate_year, tax_year, status, holder_name,
+        INSERT INTO lien_sources AS ls (
+            lien_no, source_no, position, task_id, scraped_at, certificate_number, certificate_year, tax_year, status, holder_name,
             amount_cents, sale_date, json
         )
         SELECT (SELECT known.lien_no FROM liens known
                 WHERE known.parcel_no = e_parcel_no[l.entry] AND known.lien_key = l.key),
-               e_no[l.entry], l.position, l.number, l.year, l.tax_year, l.status, l.holder, l.amount, l.sale_date,
+               e_no[l.entry], l.position, e_task[l.entry], e_scraped[l.entry], l.number, l.year, l.tax_year, l.status, l.holder, l.amount, l.sale_date,
                l.json
         FROM unnest(l_entry, l_position, l_key, l_number, l_year, l_tax_year, l_status, l_holder, l_amount,
                     l_sale_date, l_json)
              AS l (entry, position, key, number, year, tax_year, status, holder, amount, sale_date, json)
-        WHERE e_no[l.entry] = ANY (won_no)
+        WHERE l.entry = ANY (listed) OR (NOT e_listed[l.entry] AND e_no[l.entry] = ANY (won_no))
         ON CONFLICT (lien_no, source_no) DO UPDATE
-        SET position = excluded.position, certificate_number = excluded.certificate_number,
+        SET position = excluded.position, task_id = excluded.task_id, scraped_at = excluded.scraped_at,
+            certificate_number = excluded.certificate_number,
             certificate_year = excluded.certificate_year, tax_year = excluded.tax_year, status = excluded.status,
             holder_name = excluded.holder_name, amount_cents = excluded.amount_cents,
-            sale_date = excluded.sale_date, json = excluded.json;
+            sale_date = excluded.sale_date, json = excluded.json
+        WHERE (excluded.scraped_at, excluded.task_id) >= (ls.scraped_at, ls.task_id);
     END IF;
 
     IF merged_no IS NOT NULL THEN

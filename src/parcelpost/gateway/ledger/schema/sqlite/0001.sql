@@ -60,12 +60,11 @@ CREATE TABLE parcels (
 CREATE INDEX parcels_latest ON parcels (received_at);
 CREATE INDEX parcels_with_liens ON parcels (received_at) WHERE lien_count > 0; -- the latest liens, however few parcels have any
 
--- A parcel as one platform shows it; on a list of liens, each lien of the parcel.
+-- A parcel as one platform shows it.
 CREATE TABLE sources (
     source_no     INTEGER PRIMARY KEY,
     parcel_no     INTEGER NOT NULL REFERENCES parcels (parcel_no),
     platform      TEXT NOT NULL,
-    record_key    TEXT NOT NULL, -- the key of the lien, if it is one row of a list of liens; else ''
     parcel_id     TEXT NOT NULL, -- as the platform writes it, in its newest scrape, as all that follows
     is_partial    INTEGER NOT NULL CHECK (is_partial IN (0, 1)), -- 1: what could not be read is that of an earlier scrape
     task_id       TEXT NOT NULL,
@@ -78,7 +77,7 @@ CREATE TABLE sources (
     tax_due_cents INTEGER,
     target        TEXT NOT NULL, -- JSON of the task that scrapes it; '' if only a list shows it
     search        TEXT NOT NULL, -- number, owner and address, a line each, in lower case
-    UNIQUE (parcel_no, platform, record_key)
+    UNIQUE (parcel_no, platform)
 ) STRICT;
 
 CREATE TABLE results (
@@ -143,6 +142,8 @@ CREATE TABLE lien_sources (
     lien_no            INTEGER NOT NULL REFERENCES liens (lien_no),
     source_no          INTEGER NOT NULL REFERENCES sources (source_no),
     position           INTEGER NOT NULL CHECK (position >= 0), -- in the source's record
+    task_id            TEXT NOT NULL, -- of the scrape that shows it
+    scraped_at         TEXT NOT NULL,
     certificate_number TEXT,
     certificate_year   INTEGER,
     tax_year           INTEGER,
@@ -154,19 +155,20 @@ CREATE TABLE lien_sources (
     PRIMARY KEY (lien_no, source_no)
 ) STRICT, WITHOUT ROWID;
 
--- What a parcel is according to its sources: each field of the newest source that has a value for it.
+-- What a parcel is according to its sources: each field of the newest source that has a value for it. A partial source may
+-- have it from an earlier scrape: any other goes first.
 CREATE VIEW merged_parcels AS
 SELECT p.parcel_no,
        (SELECT s.parcel_id FROM sources s WHERE s.parcel_no = p.parcel_no
         ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS parcel_id,
        coalesce((SELECT s.owner FROM sources s WHERE s.parcel_no = p.parcel_no AND s.owner <> ''
-                 ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1), '') AS owner,
+                 ORDER BY s.is_partial, s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1), '') AS owner,
        coalesce((SELECT s.situs FROM sources s WHERE s.parcel_no = p.parcel_no AND s.situs <> ''
-                 ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1), '') AS situs,
+                 ORDER BY s.is_partial, s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1), '') AS situs,
        (SELECT s.delinquent FROM sources s WHERE s.parcel_no = p.parcel_no AND s.delinquent IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS delinquent,
+        ORDER BY s.is_partial, s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS delinquent,
        (SELECT s.tax_due_cents FROM sources s WHERE s.parcel_no = p.parcel_no AND s.tax_due_cents IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS tax_due_cents,
+        ORDER BY s.is_partial, s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS tax_due_cents,
        (SELECT count(*) FROM liens l WHERE l.parcel_no = p.parcel_no) AS lien_count,
        (SELECT max(s.scraped_at) FROM sources s WHERE s.parcel_no = p.parcel_no) AS scraped_at,
        (SELECT max(s.received_at) FROM sources s WHERE s.parcel_no = p.parcel_no) AS received_at
@@ -175,27 +177,27 @@ FROM parcels p;
 -- Likewise a lien: each field of the newest source that has a value for it.
 CREATE VIEW merged_liens AS
 SELECT l.lien_no, l.parcel_no,
-       (SELECT ls.certificate_number FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+       (SELECT ls.certificate_number FROM lien_sources ls
         WHERE ls.lien_no = l.lien_no AND ls.certificate_number IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS certificate_number,
-       (SELECT ls.certificate_year FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        ORDER BY ls.scraped_at DESC, ls.task_id DESC, ls.source_no LIMIT 1) AS certificate_number,
+       (SELECT ls.certificate_year FROM lien_sources ls
         WHERE ls.lien_no = l.lien_no AND ls.certificate_year IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS certificate_year,
-       (SELECT ls.tax_year FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        ORDER BY ls.scraped_at DESC, ls.task_id DESC, ls.source_no LIMIT 1) AS certificate_year,
+       (SELECT ls.tax_year FROM lien_sources ls
         WHERE ls.lien_no = l.lien_no AND ls.tax_year IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS tax_year,
-       (SELECT ls.status FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        ORDER BY ls.scraped_at DESC, ls.task_id DESC, ls.source_no LIMIT 1) AS tax_year,
+       (SELECT ls.status FROM lien_sources ls
         WHERE ls.lien_no = l.lien_no AND ls.status IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS status,
-       (SELECT ls.holder_name FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        ORDER BY ls.scraped_at DESC, ls.task_id DESC, ls.source_no LIMIT 1) AS status,
+       (SELECT ls.holder_name FROM lien_sources ls
         WHERE ls.lien_no = l.lien_no AND ls.holder_name IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS holder_name,
-       (SELECT ls.amount_cents FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        ORDER BY ls.scraped_at DESC, ls.task_id DESC, ls.source_no LIMIT 1) AS holder_name,
+       (SELECT ls.amount_cents FROM lien_sources ls
         WHERE ls.lien_no = l.lien_no AND ls.amount_cents IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS amount_cents,
-       (SELECT ls.sale_date FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+        ORDER BY ls.scraped_at DESC, ls.task_id DESC, ls.source_no LIMIT 1) AS amount_cents,
+       (SELECT ls.sale_date FROM lien_sources ls
         WHERE ls.lien_no = l.lien_no AND ls.sale_date IS NOT NULL
-        ORDER BY s.scraped_at DESC, s.task_id DESC, s.source_no LIMIT 1) AS sale_date
+        ORDER BY ls.scraped_at DESC, ls.task_id DESC, ls.source_no LIMIT 1) AS sale_date
 FROM liens l;
 
 CREATE TABLE workers (
