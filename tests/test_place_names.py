@@ -21,6 +21,10 @@ COUNTIES = {
     "St. Johns": "st-johns",
     "Saint Johns County": "st-johns",
     "county": "county",
+    "Baltimore City": "baltimore-city",
+    "City of Baltimore": "baltimore-city",
+    "Baltimore County": "baltimore",
+    "Kenai Peninsula Borough": "kenai-peninsula",
     "": "",
 }
 STATES = {"CT": "CT", "ct": "CT", " Connecticut ": "CT", "NEW  HAMPSHIRE": "NH", "D.C.": "DC", "pr": "PR", "": ""}
@@ -39,6 +43,7 @@ def test_a_place_that_does_not_exist_is_refused_and_the_nearest_named() -> None:
         ("ZZ", "x", "unknown state 'ZZ'"),
         ("Conecticut", "x", "unknown state 'Conecticut' (did you mean Connecticut (CT)?)"),
         ("CT", "€", "'€' is not a county name"),
+        ("FL", "12023", "'12023' is not a county name"),
     ]:
         with pytest.raises(InvalidInput) as refused:
             normalized(Target(parcel_id="1", state=state, county=county))

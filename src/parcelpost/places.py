@@ -34,6 +34,8 @@ _CODES = {name.lower(): code for code, name in STATES.items()}
 _WORDS = re.compile(r"[^a-z0-9]+")
 _PARTS = re.compile(r"[^\W_]+")
 _LONG_NUMBER = 10
+_KINDS = ("-county", "-parish", "-borough", "-census-area")
+_CITY_OF = "city-of-"
 _SAINTS = {"saint": "st", "sainte": "ste"}
 
 
@@ -68,18 +70,24 @@ def state_or_text(text: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def county_slug(text: str) -> str:
-    """`Miami-Dade County` -> `miami-dade`, `St. Johns` -> `st-johns`; '' for a name without letters."""
+    """`Miami-Dade County` -> `miami-dade`, `St. Johns` -> `st-johns`, `City of Baltimore` -> `baltimore-city`; '' for a
+    name without letters or digits.
+    """
     letters = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower().replace("'", "")
-    slug = _WORDS.sub("-", letters).strip("-").removesuffix("-county").removesuffix("-parish")
+    slug = _WORDS.sub("-", letters).strip("-")
+    for kind in _KINDS:
+        slug = slug.removesuffix(kind)
+    if slug.startswith(_CITY_OF):  # independent cities are not the county of the same name
+        slug = f"{slug.removeprefix(_CITY_OF)}-city"
     first, hyphen, rest = slug.partition("-")
     return f"{_SAINTS[first]}-{rest}" if hyphen and first in _SAINTS else slug
 
 
 def county_name(text: str) -> str:
-    """Like `county_slug`, but raises InvalidInput for a name without letters; '' stays."""
+    """Like `county_slug`, but raises InvalidInput for a name without letters, such as a FIPS code; '' stays."""
     slug = county_slug(text)
-    if not slug and text.strip():
-        raise InvalidInput(f"{text!r:.60} is not a county name")
+    if text.strip() and not any(map(str.isalpha, slug)):
+        raise InvalidInput(f"{text!r:.60} is not a county name", hint="write its name, such as columbia")
     return slug
 
 
