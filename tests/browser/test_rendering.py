@@ -108,6 +108,18 @@ async def test_steps_are_taken_before_a_page_is_read(guarded: RenderingPool, sit
     assert page.url.endswith("/found?parcel=7-1&year=2")
 
 
+async def test_a_step_that_cannot_be_taken_is_named_and_the_page_is_read_as_it_is(
+    guarded: RenderingPool, site: Website, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parcelpost.scrapers.browser.renderer._STEP_SECONDS", 0.2)
+    async with rendering(guarded) as one:
+        session = one.session()
+        page = await session.rendered(f"{site.url}/built", steps=[Click("#nothing"), Click("#owner")])
+        await session.end(failed=True)
+    assert b"<title>Parcel</title>" in page.body
+    assert "incomplete: Click #nothing: " in one.artifacts[0].log
+
+
 async def test_a_status_means_what_it_means_without_a_browser(guarded: RenderingPool, site: Website) -> None:
     meanings = {404: PageNotFound, 403: SiteBlocked, 418: CannotFetch, 500: RetryLater, 503: RetryLater}
     async with rendering(guarded) as one:

@@ -22,6 +22,7 @@ from parcelpost.health import Finding, is_ok
 from parcelpost.scrapers.browser import chromium
 from parcelpost.scrapers.browser.browser import BrowserCallFailed, PlaywrightDriver, bounded_call, launch
 from parcelpost.scrapers.browser.chromium import ChromiumFound, ChromiumMissing, SandboxCheck
+from parcelpost.scrapers.browser.pool import PoolFigures
 from parcelpost.settings import Settings
 from parcelpost.worker.browser_limit import UNMEASURED_BROWSER_BYTES, safe_browsers
 from parcelpost.worker.machine import fullest, memories
@@ -61,15 +62,6 @@ def _linux_ids() -> list[str]:
 _MIB = 1024**2
 
 
-class RunningBrowsers(Struct, frozen=True, kw_only=True):
-    """Browsers that run on this machine for a store; `Figures` for who works out how many are safe."""
-
-    browsers: int
-    busy: int
-    pss_bytes: int
-    pss_per_browser: float | None
-
-
 class BrowserCapacity(Struct, frozen=True, kw_only=True):
     safe: int
     most: int
@@ -82,24 +74,25 @@ class BrowserCapacity(Struct, frozen=True, kw_only=True):
     """The machine's, or its container's, whichever is fuller."""
 
 
-def running_browsers(states: Sequence[WorkerBrowser], measured: float | None = None) -> RunningBrowsers:
+def running_browsers(states: Sequence[WorkerBrowser], measured: int | None = None) -> PoolFigures:
     """`measured`: bytes of one, where somebody has just looked."""
     known = [state.memory_mb * _MIB for state in states if state.memory_mb]
-    return RunningBrowsers(
+    return PoolFigures(
         browsers=len(states),
         busy=sum(state.status == "busy" for state in states),
+        waiting=0,
         pss_bytes=sum(known),
-        pss_per_browser=measured or (sum(known) / len(known) if known else None),
+        pss_per_browser=measured or (sum(known) // len(known) if known else None),
     )
 
 
-def browser_capacity(settings: Settings, now: RunningBrowsers) -> BrowserCapacity:
+def browser_capacity(settings: Settings, now: PoolFigures) -> BrowserCapacity:
     bounds = memories()
     tightest = fullest(bounds)
     return BrowserCapacity(
         safe=safe_browsers(bounds, settings.resources, settings.browser.most, now),
         most=settings.browser.most,
-        bytes_per_browser=round(now.pss_per_browser or UNMEASURED_BROWSER_BYTES),
+        bytes_per_browser=now.pss_per_browser or UNMEASURED_BROWSER_BYTES,
         measured=now.pss_per_browser is not None,
         memory_used_bytes=tightest.used_bytes,
         memory_limit_bytes=tightest.limit_bytes,
@@ -260,7 +253,7 @@ async def _try_browser(program: ChromiumFound, sandbox: SandboxCheck) -> _Trial:
                 raise BrowserCallFailed(f"a page has the title {title!a:.80}, not {_TITLE}")
             return _Trial(version=browser.version, seconds=CLOCK.monotonic() - began, memory_bytes=browser.memory())
         finally:
-            await browser.close(kindly=True)
+            await browser.close()
     finally:
         await driver.stop()
 

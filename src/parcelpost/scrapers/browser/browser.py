@@ -99,12 +99,7 @@ class PlaywrightDriver:
             raise BrowserCallFailed("Playwright needs a home folder, but this user has none", "set HOME to any folder")
         before = _driver_pids()
         manager = async_playwright()
-        try:
-            playwright = await bounded_call(manager.start(), _START_SECONDS, "starting Playwright's driver")
-        except BaseException:
-            for pid in _driver_pids() - before:
-                _kill(pid)
-            raise
+        playwright = await bounded_call(manager.start(), _START_SECONDS, "starting Playwright's driver")
         silence_driver_errors(manager)
         started = _driver_pids() - before
         if not started:
@@ -125,7 +120,8 @@ class PlaywrightDriver:
             with suppress(BrowserCallFailed):
                 await bounded_call(self.playwright.stop(), _CLOSE_SECONDS, "stopping Playwright's driver")
         finally:
-            _kill(self.pid)
+            with suppress(psutil.Error):
+                psutil.Process(self.pid).kill()
 
     async def _watch_process(self) -> None:
         while self.is_running:
@@ -135,11 +131,6 @@ class PlaywrightDriver:
 def _driver_pids() -> set[int]:
     """Playwright does not tell which child process is its driver."""
     return {child.pid for child in psutil.Process().children() if "run-driver" in processes.command_line(child.pid)}
-
-
-def _kill(pid: int) -> None:
-    with suppress(psutil.Error):
-        psutil.Process(pid).kill()
 
 
 def silence_driver_errors(manager: Any) -> None:
@@ -197,13 +188,10 @@ class Chromium:
     def kill(self) -> None:
         processes.kill(self.pid)
 
-    async def close(self, *, kindly: bool) -> None:
-        """Leaves neither processes nor folders. `kindly`: Chromium is asked to quit before it is killed."""
+    async def close(self) -> None:
+        """Leaves neither processes nor folders. It has nothing to save, so it is killed."""
         self.end("the browser was closed")
         self._driver.died.remove_done_callback(self._lose_driver)
-        if kindly and self._driver.is_running:
-            with suppress(BrowserCallFailed):
-                await bounded_call(self._handle.close(), _CLOSE_SECONDS, "closing a browser")
         await processes.kill_and_wait(self.pid, self._clock)
         await asyncio.to_thread(processes.remove_folders, self._folders)
 
@@ -255,8 +243,7 @@ def _explained(error: BrowserCallFailed) -> BrowserCallFailed:
 class LeasedPage:
     """A page in a context of its own. Belongs to the pool's event loop; calls to both go through `call`."""
 
-    def __init__(self, browser_id: int, chromium: Chromium, context: BrowserContext, page: Page) -> None:
-        self.browser_id = browser_id
+    def __init__(self, chromium: Chromium, context: BrowserContext, page: Page) -> None:
         self.context = context
         self.page = page
         self._chromium = chromium

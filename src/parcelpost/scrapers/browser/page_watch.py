@@ -210,7 +210,6 @@ _LOOK_CHARS = 4 * (SCANNED_BYTES // 3 + 1)
 _PAUSE_AT = [
     {"urlPattern": "*", "resourceType": kind, "requestStage": "Response"} for kind in ("Document", "XHR", "Fetch")
 ]
-_NOT_A_PAGE = re.compile(r"(image|audio|video|font)/|application/(?!xhtml|xml|unknown)", re.IGNORECASE)
 _NO_SCRIPTS = "script-src 'none'"
 
 
@@ -355,8 +354,6 @@ class PageWatch:
             await dialog.dismiss()
 
     async def _on_window(self, page: Page) -> None:
-        if page is self._leased.page:
-            return
         self._count(_WINDOW_WEIGHT)
         self._log.add("window, closed", page.url)
         with suppress(self._error):
@@ -424,8 +421,7 @@ class PageWatch:
             navigation.request(_joined(response.url, location))
             await (response.refuse() if navigation.is_over else response.proceed())
             return
-        is_page = not _NOT_A_PAGE.match(response.headers.get("content-type", ""))
-        body = await response.body() if is_page else ""
+        body = await response.body()
         navigation.respond(response.status, response.headers)
         navigation.check_challenge(body)
         await (response.show_without_scripts(body) if navigation.is_over and body else response.proceed())

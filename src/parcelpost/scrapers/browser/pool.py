@@ -323,7 +323,7 @@ class BrowserPool:
             raise BrowserCrashed(str(error)) from error
         self._launcher.worked()
         slot.has_opened_page = True
-        return LeasedPage(slot.state.browser_id, leased, context, page)
+        return LeasedPage(leased, context, page)
 
     async def _take_back(self, slot: BrowserSlot, leased: Chromium, task_id: str, page: LeasedPage | None) -> None:
         await slot.assign(task_id, is_working=False)
@@ -394,8 +394,9 @@ class BrowserPool:
         largest.chromium.kill()
         return True
 
-    def opens_in(self) -> float:
-        """0: a page would be leased now, or as soon as a browser has started. Else seconds until asking again."""
+    def opens_in(self, before: int = 0) -> float:
+        """0: after `before` others, a page would be leased now, or as soon as a browser has started. Else seconds until
+        asking again."""
         if not self._limit:
             return _NOT_ALLOWED_SECONDS
         retry_in = self._launcher.retry_in
@@ -403,7 +404,7 @@ class BrowserPool:
             return retry_in
         startable = 0 if retry_in else self._limit - len(self._slots)
         free = sum(slot.is_idle or slot.is_starting for slot in self._slots) + startable
-        return 0.0 if free > len(self._wait_queue) else _POLL_SECONDS
+        return 0.0 if free > len(self._wait_queue) + before else _POLL_SECONDS
 
     @property
     def figures(self) -> PoolFigures:
@@ -444,20 +445,20 @@ class BrowserPool:
             self._fail(str(error), getattr(error, "hint", ""))
         finally:
             if slot.chromium is not None:
-                await slot.chromium.close(kindly=True)
+                await slot.chromium.close()
             self._slots.remove(slot)
         with suppress(StoreError):
             await self._store.remove(slot.state)
         self._serve()
 
     async def _finish(self, slot: BrowserSlot, ended: Chromium) -> None:
-        reason, kindly = ended.ended.result(), slot.is_retiring
-        event = BrowserRetired if kindly else BrowserDied
+        reason, is_retired = ended.ended.result(), slot.is_retiring
+        event = BrowserRetired if is_retired else BrowserDied
         self._emit(event(browser_id=slot.state.browser_id, reason=reason, tasks=slot.tasks))
-        await slot.record(status="restarting" if kindly else "crashed", current_task_id=None)
-        await ended.close(kindly=kindly)
+        await slot.record(status="restarting" if is_retired else "crashed", current_task_id=None)
+        await ended.close()
         slot.chromium = None
-        if not (kindly or slot.is_closing or slot.has_opened_page):
+        if not (is_retired or slot.is_closing or slot.has_opened_page):
             self._fail(reason)  # or it would be started again and again
 
     def _fail(self, reason: str, hint: str = "") -> None:

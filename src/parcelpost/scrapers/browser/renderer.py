@@ -45,7 +45,6 @@ _SETTLE_SECONDS = 0.5
 _READ_SECONDS = 10.0
 _MIN_READ_SECONDS = 1.0
 _STEP_SECONDS = 15.0
-_RETRY_SECONDS = 0.5
 _ARTIFACT_SECONDS = 5.0
 _MAX_FRAMES = 20
 _LENGTH = "document.documentElement ? document.documentElement.outerHTML.length : 0"
@@ -397,7 +396,8 @@ class Renderer:
         self._options = options
         self._clock = clock
         self._holders: set[asyncio.Task[None]] = set()
-        self._cookies = CookieJars()
+        self.cookies = CookieJars()
+        self.opens_in = context.pool.opens_in
 
     @classmethod
     @asynccontextmanager
@@ -414,19 +414,11 @@ class Renderer:
             if renderer._holders:
                 await asyncio.wait(renderer._holders)
 
-    def opens_in(self, before: int) -> float:
-        """0: one more task that needs a page may start, after `before` others. Else seconds until asking again."""
-        pool = self._context.pool
-        if seconds := pool.opens_in():
-            return seconds
-        is_full = pool.figures.busy + pool.figures.waiting + before >= self._context.settings.most
-        return _RETRY_SECONDS if is_full else 0.0
-
     async def lease(self, task: Task | None, profile: str) -> PageLease:
         """A page for an attempt. Raises BrowserUnavailable, BrowserCrashed and HostBusy."""
         state = await asyncio.to_thread(load_profile, self._context.profiles, profile) if profile else {}
         if task is not None:
-            state = self._cookies.added_to(state, task.site)
+            state = self.cookies.added_to(state, task.site)
         lease = PageLease(task.task_id if task is not None else "", profile, state, self._context, self._clock)
         await lease.open(self._proxy, self._options.user_agent, self._holders)
         return lease
@@ -453,9 +445,4 @@ class Renderer:
     async def keep_cookies(self, lease: PageLease, task: Task) -> None:
         """For the next task of its site."""
         with lease.in_use():
-            self._cookies.keep(task.site, await lease.leased.call(lease.leased.context.cookies()))
-
-    def forget_cookies(self, task: Task | None) -> None:
-        """The site has turned us away with them."""
-        if task is not None:
-            self._cookies.forget(task.site)
+            self.cookies.keep(task.site, await lease.leased.call(lease.leased.context.cookies()))

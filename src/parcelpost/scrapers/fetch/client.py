@@ -142,7 +142,8 @@ class PageFetcher:
         try:
             response = await self._render(self._renderer, visit, request)
         except SiteBlocked:
-            self._renderer.forget_cookies(visit.task)
+            if visit.task is not None:  # it has turned us away with them
+                self._renderer.cookies.forget(visit.task.site)
             raise
         page, now = response_page(response), self._clock.now()
         if cached:
