@@ -99,7 +99,12 @@ class PlaywrightDriver:
             raise BrowserCallFailed("Playwright needs a home folder, but this user has none", "set HOME to any folder")
         before = _driver_pids()
         manager = async_playwright()
-        playwright = await bounded_call(manager.start(), _START_SECONDS, "starting Playwright's driver")
+        try:
+            playwright = await bounded_call(manager.start(), _START_SECONDS, "starting Playwright's driver")
+        except BaseException:
+            for pid in _driver_pids() - before:
+                _kill(pid)
+            raise
         silence_driver_errors(manager)
         started = _driver_pids() - before
         if not started:
@@ -120,8 +125,7 @@ class PlaywrightDriver:
             with suppress(BrowserCallFailed):
                 await bounded_call(self.playwright.stop(), _CLOSE_SECONDS, "stopping Playwright's driver")
         finally:
-            with suppress(psutil.Error):
-                psutil.Process(self.pid).kill()
+            _kill(self.pid)
 
     async def _watch_process(self) -> None:
         while self.is_running:
@@ -131,6 +135,11 @@ class PlaywrightDriver:
 def _driver_pids() -> set[int]:
     """Playwright does not tell which child process is its driver."""
     return {child.pid for child in psutil.Process().children() if "run-driver" in processes.command_line(child.pid)}
+
+
+def _kill(pid: int) -> None:
+    with suppress(psutil.Error):
+        psutil.Process(pid).kill()
 
 
 def silence_driver_errors(manager: Any) -> None:
