@@ -46,7 +46,7 @@ async def test_a_task_without_room_for_a_lease_stands_in_nobodys_way(
     work = await client.get_work(10, ["echo"])
     assert [one.task_id for one in work.tasks] == ["good"]
     ((bad, problem),) = [(one.task_id, one.problem) for one in work.bad]
-    assert (bad, "no room for the fields of a lease" in problem) == ("big", True)
+    assert (bad, "leaves no room for a lease" in problem) == ("big", True)
     assert task(server, "big")["status"] == "failed"
 
 
