@@ -246,9 +246,9 @@ def test_a_receipt_decides_only_for_an_entry_of_the_batch() -> None:
         {"task_id": "t9", "status": "stored"},
     ]
     assert batch(receipts=receipts).receipts == {
-        "t0": payloads.Receipt(stored=True),
-        "t1": payloads.Receipt(stored=True),
-        "t2": payloads.Receipt(stored=False, error="no good"),
+        "t0": payloads.Receipt("t0", "stored"),
+        "t1": payloads.Receipt("t1", "duplicate"),
+        "t2": payloads.Receipt("t2", "rejected", "no good"),
     }
 
 

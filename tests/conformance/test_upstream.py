@@ -106,7 +106,7 @@ async def test_a_result_is_kept_as_it_is_and_completes_its_task(stage: UpstreamS
         await worker.get_work(1, ["echo"])
         answer = await worker.submit_results([_result("t1", record), _result("local", {"a": 1}, parcel_id="P2")])
     assert (answer.stored, answer.failed, answer.errors) == (2, 0, [])
-    assert {task_id: receipt.stored for task_id, receipt in answer.receipts.items()} == {"t1": True, "local": True}
+    assert {task_id: receipt.is_stored for task_id, receipt in answer.receipts.items()} == {"t1": True, "local": True}
     assert await stage.results(PLACE) == {"t1": record}
     assert await stage.results((*PLACE[:3], "P2")) == {"local": {"a": 1}}
     assert await stage.state("t1") == ("done", None)
@@ -120,7 +120,7 @@ async def test_sending_again_changes_nothing(stage: UpstreamStage) -> None:
         for one in (worker, other, worker):
             answer = await one.submit_results(entries)
             assert (answer.stored, answer.failed) == (2, 0)
-            assert all(receipt.stored for receipt in answer.receipts.values())
+            assert all(receipt.is_stored for receipt in answer.receipts.values())
     assert await stage.results(PLACE) == {"t1": {"v": 1}}
     assert await stage.results((*PLACE[:3], "P2")) == {"t1~child": {"v": 2}}
 
@@ -129,7 +129,7 @@ async def test_an_older_scrape_never_takes_a_newer_ones_place(stage: UpstreamSta
     async with stage.worker("w-1") as worker:
         for entry in (_result("t2", {"v": 2}, 2), _result("t1", {"v": 1}, 1), _result("t2", {"v": 0}, 0)):
             answer = await worker.submit_results([entry])
-            assert (answer.stored, answer.receipts[entry.task_id].stored) == (1, True)
+            assert (answer.stored, answer.receipts[entry.task_id].is_stored) == (1, True)
         assert await stage.newest(PLACE) == {"v": 2}
         assert await stage.results(PLACE) == {"t1": {"v": 1}, "t2": {"v": 2}}
         await worker.submit_results([_result("t1", {"v": 3}, 3)])
@@ -143,7 +143,7 @@ async def test_a_bad_entry_is_rejected_alone(stage: UpstreamStage) -> None:
     async with stage.worker("w-1") as worker:
         answer = await worker.submit_results(entries)
     assert (answer.stored, answer.failed, len(answer.errors)) == (2, 1, 1)
-    assert {task_id: receipt.stored for task_id, receipt in answer.receipts.items()} == {
+    assert {task_id: receipt.is_stored for task_id, receipt in answer.receipts.items()} == {
         "a": True,
         "b": False,
         "c": True,

@@ -142,7 +142,7 @@ async def test_i2_a_document_that_names_no_moment_hides_no_result(
     add_tasks(server, "t1")
     server.put({f"{ROOT}/results/t1": there, f"{ROOT}/parcels/echo~CT~hartford~parcel-t1": there})
     answer = await client.submit_results([_result("t1", {"v": 1})])
-    assert answer.receipts["t1"].stored
+    assert answer.receipts["t1"].is_stored
     assert server.all(f"{ROOT}/results")["t1"]["data"] == {"v": 1}
     assert server.all(f"{ROOT}/parcels")["echo~CT~hartford~parcel-t1"]["task_id"] == "t1"
 

@@ -80,7 +80,11 @@ async def test_the_workers_client_is_content(tmp_path: Path) -> None:
                 await client.upload_raw_file(entry, raw)
                 for status in (1, 1):
                     submitted = await client.submit_results([entry])
-                    assert (submitted.stored, submitted.failed, submitted.receipts["t/0"].stored) == (status, 0, True)
+                    assert (submitted.stored, submitted.failed, submitted.receipts["t/0"].is_stored) == (
+                        status,
+                        0,
+                        True,
+                    )
                 await client.report_end(an_end("t/1"))
                 assert (await client.heartbeat(a_beat())).commands == []
                 signal = Signal(platform="echo", field="f", selector="#a", selector_type="css", success=True)

@@ -58,9 +58,12 @@ async def test_receipts_are_by_task(gateway: HostileGateway, client: GatewayClie
     gateway.receipts = True
     gateway.play("results", traps.failing(lambda entry: entry["task_id"] == "t2"))
     answer = await client.submit_results([an_entry("t1"), an_entry("t2")])
-    assert answer.receipts == {"t1": Receipt(stored=True), "t2": Receipt(stored=False, error="could not be stored")}
+    assert answer.receipts == {
+        "t1": Receipt("t1", "stored"),
+        "t2": Receipt("t2", "rejected", "could not be stored"),
+    }
     again = await client.submit_results([an_entry("t1")])
-    assert again.receipts == {"t1": Receipt(stored=True)}
+    assert again.receipts == {"t1": Receipt("t1", "duplicate")}
 
 
 async def test_a_raw_file_goes_as_it_is_on_disk(gateway: HostileGateway, client: GatewayClient, tmp_path: Path) -> None:

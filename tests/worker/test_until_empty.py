@@ -22,8 +22,8 @@ from parcelpost.worker.collector import Collector
 from parcelpost.worker.control import Control
 from parcelpost.worker.executor import Executor
 from parcelpost.worker.learning import Learning
+from parcelpost.worker.runner import UntilEmpty
 from parcelpost.worker.status import WorkerStatus, publish
-from parcelpost.worker.worker import UntilEmpty
 from tests.storage.factories import a_result, a_task, claim_one, deliver, save_one, the_result
 from tests.worker.rig import a_context
 
@@ -44,7 +44,7 @@ class Scene:
     async def ends(self, *, delivers: bool = True) -> bool:
         """Whether a run would end now."""
         control = Control()
-        await self.until_empty(control, delivers=delivers).step()
+        await self.until_empty(control, delivers=delivers).check()
         assert not control.stopping.is_set()
         return control.leaving.is_set()
 
@@ -64,7 +64,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 async def test_an_empty_store_and_an_upstream_with_nothing_to_offer_end_the_run(scene: Scene) -> None:
     control = Control()
-    assert 0 < await scene.until_empty(control).step() <= 1
+    await scene.until_empty(control).check()
     assert control.leaving.is_set()
     assert control.reason == "nothing is left to do"
 
@@ -146,7 +146,7 @@ async def test_a_worker_that_leaves_already_is_not_told_again(scene: Scene) -> N
     control = Control()
     until_empty = scene.until_empty(control)
     for _ in range(3):
-        await until_empty.step()
+        await until_empty.check()
     assert control.leaving.is_set()
     assert not control.stopping.is_set()
 
@@ -157,9 +157,9 @@ async def test_it_gives_up_on_an_upstream_that_is_offline_once_nothing_else_is_l
     denied = Unauthorized("401", hint="set a token")
 
     async def wait(seconds: float) -> bool:
-        await until_empty.step()
+        await until_empty.check()
         scene.clock.advance(seconds)
-        await until_empty.step()
+        await until_empty.check()
         return control.leaving.is_set()
 
     scene.collector.offers_nothing = False
@@ -192,16 +192,16 @@ async def test_it_gives_up_when_the_peer_that_delivers_is_offline(scene: Scene) 
             outages={SYNC: outage},
         )  # fmt: skip
         await publish(peer.state, status)
-        await until_empty.step()
+        await until_empty.check()
         scene.clock.advance(301)
-        await until_empty.step()
+        await until_empty.check()
     assert until_empty.gave_up == outage
 
 
 async def test_it_does_not_wait_for_tasks_that_this_worker_does_not_take(scene: Scene) -> None:
     await scene.lpm.add_task(a_task("other", platform="vgsi"))
     control = Control()
-    await scene.until_empty(control, platforms=["echo"]).step()
+    await scene.until_empty(control, platforms=["echo"]).check()
     assert control.leaving.is_set()
     assert not await scene.ends()
 

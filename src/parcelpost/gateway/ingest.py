@@ -135,16 +135,16 @@ async def _without_future_times(context: Context, read: _Entries, now: datetime)
 
 
 def _reply(read: _Entries, stored: Sequence[StoreOutcome]) -> payloads.ResultsReply:
-    receipts: list[payloads.EntryReceipt] = []
+    receipts: list[payloads.Receipt] = []
     errors: list[str] = []
     outcomes = iter(stored)
     for entry in read:
         if isinstance(entry, server.BadEntry):
-            receipts.append(payloads.EntryReceipt(entry.task_id, "rejected", entry.problem))
+            receipts.append(payloads.Receipt(entry.task_id, "rejected", entry.problem))
             errors.append(f"{entry.parcel_id or entry.task_id or 'an entry'}: {entry.problem}")
         else:
             duplicate = next(outcomes) is StoreOutcome.DUPLICATE
-            receipts.append(payloads.EntryReceipt(entry.task_id, "duplicate" if duplicate else "stored"))
+            receipts.append(payloads.Receipt(entry.task_id, "duplicate" if duplicate else "stored"))
     inserted = stored.count(StoreOutcome.INSERTED)
     return payloads.ResultsReply(
         inserted=inserted,

@@ -56,7 +56,6 @@ _MAX_SELECTORS = 10_000
 _MAX_SELECTOR_CHARS = 4_000
 _TARGET_FIELDS = {"parcel_id", "state", "county", "url"}
 _PRIORITIES = {int(priority): priority for priority in Priority}
-_IS_STORED = {"stored": True, "duplicate": True, "rejected": False}
 
 _encode = msgspec.json.Encoder().encode
 
@@ -227,15 +226,16 @@ def _receipts(
     contradicted: set[str] = set()
     pieces = elements(answer["receipts"]) if "receipts" in answer else ()
     for piece in (pieces or ())[: 2 * len(task_ids)]:
-        fields = value(piece)
-        task_id, status = (fields.get("task_id"), fields.get("status")) if isinstance(fields, dict) else (None, None)
-        if not isinstance(task_id, str) or task_id not in task_ids or not isinstance(status, str):
+        try:
+            receipt = msgspec.convert(value(piece), Receipt)
+        except ValueError:
             continue
-        if (stored := _IS_STORED.get(status)) is None:
+        task_id = receipt.task_id
+        if task_id not in task_ids:
             continue
-        if task_id in receipts and receipts[task_id].stored is not stored:
+        if task_id in receipts and receipts[task_id].is_stored is not receipt.is_stored:
             contradicted.add(task_id)
-        receipts[task_id] = Receipt(stored=stored, error=_message(fields.get("error") or "", hide))
+        receipts[task_id] = replace(receipt, error=_message(receipt.error, hide))
     return {task_id: receipt for task_id, receipt in receipts.items() if task_id not in contradicted}
 
 

@@ -105,12 +105,16 @@ class ParcelResult(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     """Whether it is one record of a list, so that its parcel is not the task's. None: the worker does not say."""
 
 
-class EntryReceipt(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What the gateway says about one entry."""
+class Receipt(Struct, frozen=True, omit_defaults=True, gc=False):
+    """What the upstream decided about one entry. A `duplicate` was stored before."""
 
     task_id: str
     status: Literal["stored", "duplicate", "rejected"]
     error: str = ""
+
+    @property
+    def is_stored(self) -> bool:
+        return self.status != "rejected"
 
 
 class ResultsReply(Struct, frozen=True, kw_only=True):
@@ -118,15 +122,7 @@ class ResultsReply(Struct, frozen=True, kw_only=True):
     updated: int
     failed: int
     errors: Sequence[str] | None
-    receipts: Sequence[EntryReceipt]
-
-
-class Receipt(Struct, frozen=True, kw_only=True):
-    """What the upstream decided about one entry."""
-
-    stored: bool
-    """Stored now or before. False: rejected."""
-    error: str = ""
+    receipts: Sequence[Receipt]
 
 
 class Submitted(Struct, frozen=True, kw_only=True):

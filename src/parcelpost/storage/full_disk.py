@@ -1,4 +1,4 @@
-"""What a write does while the disk is full, or the store locked or missing: it waits until it can be written."""
+"""Writes while the disk is full, or the store is locked or missing: they wait until the store is writable."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from parcelpost.storage.recovery import OpenStore
 
 T = TypeVar("T")
 
-RETRY_SECONDS = 3.0
+_RETRY_SECONDS = 3.0
 
 
 class Backpressure:
-    """The one place where a full disk or another program's lock is waited for.
+    """The only place that waits for a full disk or another program's lock.
 
-    A worker waits as long as it takes, until it drains (`stop_waiting`). A command does not wait: its user is told.
+    A worker waits as long as it takes, until it drains (`stop_waiting`). A command does not wait: it reports the error.
     """
 
     def __init__(self, store: OpenStore, options: StoreOptions, clock: Clock, emit: Emit, *, waits: bool) -> None:
@@ -34,27 +34,36 @@ class Backpressure:
             self._stopped.set()
         self._since = 0.0
         self.waiting = 0
-        """Writes that wait now."""
+        """How many writes are waiting."""
         self.problem = ""
         """Why they wait; '' while the store can be written."""
 
     def stop_waiting(self) -> None:
-        """Writes that wait now, or would wait later, raise their error instead."""
+        """From now on, writes raise their error instead of waiting, including those that are waiting."""
         self._stopped.set()
 
     async def write(self, write: Callable[[], Awaitable[T]]) -> T:
-        """A write that takes space: on a full disk it waits until the executor may go on (I8)."""
-        return await self._retry(write, self._until_there_is_room)
+        """A write that takes space: on a full disk it waits until the executor may continue (I8)."""
+        return await self._retry(write, self._until_there_is_room, self._may_wait)
 
     async def write_receipts(self, write: Callable[[], Awaitable[T]]) -> T:
-        """A write that leads to free space: on a full disk it may use the reserve."""
-        return await self._retry(lambda: self._store.even_if_full(write, self._emit), self._pause)
+        """A write that helps to free space: on a full disk it may use the reserve."""
+        return await self._retry(lambda: self._store.even_if_full(write, self._emit), self._pause, self._may_wait)
 
-    async def _retry(self, write: Callable[[], Awaitable[T]], pause: Callable[[StoreError], Awaitable[None]]) -> T:
+    async def write_while_open(self, write: Callable[[], Awaitable[T]]) -> T:
+        """A write in the background, retried until the store is closed, whatever the error."""
+        return await self._retry(write, self._sleep, self._is_open)
+
+    async def _retry(
+        self,
+        write: Callable[[], Awaitable[T]],
+        pause: Callable[[StoreError], Awaitable[None]],
+        may_wait: Callable[[StoreError], bool],
+    ) -> T:
         try:
             return await write()
         except StoreError as error:
-            if not self._may_wait(error):
+            if not may_wait(error):
                 raise
             first = error
         self._begin(first)
@@ -64,7 +73,7 @@ class Backpressure:
                 try:
                     result = await write()
                 except StoreError as error:
-                    if not self._may_wait(error):
+                    if not may_wait(error):
                         raise
                     self.problem = _text(error)
                     again = error
@@ -79,6 +88,9 @@ class Backpressure:
     def _may_wait(self, error: StoreError) -> bool:
         return error.retry_helps and not self._stopped.is_set()
 
+    def _is_open(self, _error: StoreError) -> bool:
+        return not self._store.database.is_closed
+
     def _begin(self, error: StoreError) -> None:
         self.waiting += 1
         if not self.problem:
@@ -91,10 +103,13 @@ class Backpressure:
             self._emit(StoreWritable(seconds=self._clock.monotonic() - self._since))
 
     async def _pause(self, _error: StoreError) -> None:
-        await self._clock.wait(self._stopped, RETRY_SECONDS)
+        await self._clock.wait(self._stopped, _RETRY_SECONDS)
+
+    async def _sleep(self, _error: StoreError) -> None:
+        await self._clock.sleep(_RETRY_SECONDS)
 
     async def _until_there_is_room(self, error: StoreError) -> None:
-        """The last free space belongs to receipts: what is delivered can be removed."""
+        """Leaves the last free space to receipts: they allow delivered rows to be deleted."""
         await self._pause(error)
         while isinstance(error, StoreFull) and not self._stopped.is_set() and await self._is_full():
             await self._pause(error)
@@ -103,7 +118,7 @@ class Backpressure:
         try:
             now = await usage(self._store.database, self._store.live, self._options)
         except (StoreError, OSError):
-            return True  # it cannot even be read: wait on
+            return True  # the store cannot even be read
         return now.level is Level.EXECUTOR_STOPS
 
 

@@ -21,7 +21,7 @@ from parcelpost.storage.artifacts import Artifacts
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
 from parcelpost.storage.claims import Sites
-from parcelpost.storage.full_disk import RETRY_SECONDS, Backpressure
+from parcelpost.storage.full_disk import Backpressure
 from parcelpost.storage.history import Metrics, SyncLog
 from parcelpost.storage.leases import Leases
 from parcelpost.storage.locks import LeaderLocks
@@ -234,7 +234,7 @@ class LocalPersistenceManager:
 
     def release_later(self, claim: Claim) -> None:
         """As `release`, in the background, as soon as the store can be written."""
-        self._in_background(self._release_when_possible([claim]))
+        self._in_background(self._release_in_background([claim]))
 
     async def expire_tasks(self, max_age: timedelta | None = None) -> int:
         """Expires and reports pending tasks whose lease has ended, or that are older than `max_age`."""
@@ -449,7 +449,7 @@ class LocalPersistenceManager:
         await asyncio.wait([claiming])
         if claiming.exception() is not None:
             return
-        await self._release_when_possible(claiming.result())
+        await self._release_in_background(claiming.result())
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -457,14 +457,12 @@ class LocalPersistenceManager:
         task.add_done_callback(self._giving_back.discard)
         return task
 
-    async def _release_when_possible(self, claims: Sequence[Claim]) -> None:
-        held = [(claim.seq, claim.token) for claim in claims]
-        while held and not self._db.is_closed:
-            try:
-                await self._db.write_lossy(tasks.release, held, self._now(), None)
-                return
-            except StoreError:
-                await self._clock.sleep(RETRY_SECONDS)
+    async def _release_in_background(self, claims: Sequence[Claim]) -> None:
+        tokens = [(claim.seq, claim.token) for claim in claims]
+        with contextlib.suppress(StoreError):  # the store was closed, which releases them too
+            await self.backpressure.write_while_open(
+                lambda: self._db.write_lossy(tasks.release, tokens, self._now(), None)
+            )
 
     async def _release_all(self) -> None:
         for giving_back in self._giving_back:

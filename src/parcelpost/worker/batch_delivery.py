@@ -450,7 +450,7 @@ class Delivery:
             self._failed_at.setdefault(entry.result_id, self._pass.successes(Kind.RECORD))
 
     def _settle_one(self, entry: OutboxEntry, receipt: Receipt) -> None:
-        if receipt.stored:
+        if receipt.is_stored:
             self.stored.append(entry)
         else:
             self.refused.append((entry, receipt.error or _NO_REASON))

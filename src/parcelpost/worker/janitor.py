@@ -134,6 +134,8 @@ class Janitor:
         self._not_before: dict[str, float] = {}
         """By the monotonic clock: when a chore that failed is tried again."""
         self.cleaning_since: datetime | None = None
+        self.check_end: Callable[[], Awaitable[None]] | None = None
+        """Ends the run when nothing is left to do; None: it does not end by itself."""
         self.failures: Failures | None = None
         """Of the last day; only where the metrics page is served."""
 
@@ -157,6 +159,8 @@ class Janitor:
         self._reports.start_if_due(now)
         self._records.start_if_due(now)
         self._chores.start_if_due(now)
+        if self.check_end is not None:
+            await self.check_end()
         return _STEP_SECONDS
 
     async def close(self) -> None:

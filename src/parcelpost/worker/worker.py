@@ -1,4 +1,4 @@
-"""One worker's parts, wired together, and when a run that should end by itself is over."""
+"""Wires a worker's parts together, runs them, and describes how the worker is doing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.settings import Settings
 from parcelpost.telemetry import Figures
 from parcelpost.upstream.null import NullUpstream
-from parcelpost.worker.backoff import COLLECTOR, SYNC, Offline
 from parcelpost.worker.browser_limit import Browsers, Resources
 from parcelpost.worker.collector import Collector
 from parcelpost.worker.context import Context
@@ -36,59 +35,8 @@ from parcelpost.worker.heartbeat import HeartbeatLoop
 from parcelpost.worker.janitor import Janitor
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import LONGEST_STEP_SECONDS, Supervisor
-from parcelpost.worker.status import MemoryPressure, Publisher, WorkerStatus, publish, read_statuses
+from parcelpost.worker.status import MemoryPressure, Publisher, WorkerStatus, publish
 from parcelpost.worker.sync import SyncManager
-
-_CHECK_SECONDS = 0.5
-
-
-class UntilEmpty:
-    """Ends a run when nothing is left to do, or when it has waited too long for an upstream that is offline."""
-
-    def __init__(self, context: Context, executor: Executor, collector: Collector | None, *, delivers: bool) -> None:
-        """`collector`: None if no tasks are requested. Without `delivers`, results stay in the store."""
-        self._context = context
-        self._executor = executor
-        self._collector = collector
-        self._delivers = delivers
-        self._waits_since: float | None = None
-        """By the monotonic clock: since when there is nothing to do but to wait for the upstream."""
-        self.gave_up: Offline | None = None
-        """The outage the run ended on, if it did not end on an empty store."""
-
-    async def step(self) -> float:
-        lpm, clock = self._context.lpm, self._context.clock
-        if self._executor.active or await lpm.is_any_open(self._context.chosen_platforms):
-            self._waits_since = None
-            return _CHECK_SECONDS
-        is_undelivered = self._delivers and bool(await lpm.get_unsynced_results(1))
-        if self._is_nothing_offered() and not is_undelivered:
-            self._context.control.leave("nothing is left to do")
-            return _CHECK_SECONDS
-        offline = (self._collector and self._context.upstream_state.offline(COLLECTOR)) or await self._sync_outage()
-        give_up_seconds = self._context.settings.worker.give_up_seconds
-        if offline is None:
-            self._waits_since = None
-        elif self._waits_since is None:
-            self._waits_since = clock.monotonic()
-        elif clock.monotonic() - self._waits_since >= give_up_seconds:
-            self.gave_up = offline
-            self._context.control.leave(f"the upstream was offline for {give_up_seconds:g} s")
-        return _CHECK_SECONDS
-
-    def _is_nothing_offered(self) -> bool:
-        collector = self._collector
-        return collector is None or (collector.offers_nothing and not collector.is_requesting)
-
-    async def _sync_outage(self) -> Offline | None:
-        """Of this process or, where a peer delivers, as that published it."""
-        if offline := self._context.upstream_state.offline(SYNC):
-            return offline
-        peers = self._context.lpm.peers()
-        statuses = await read_statuses(self._context.lpm.state)
-        outages = [status.outages for status in statuses if status.owner in peers]
-        return next((outage[SYNC] for outage in outages if SYNC in outage), None)
-
 
 ONE_BY_ONE = "one by one"
 
@@ -125,8 +73,6 @@ class Worker:
         self._mode = ""
         self._started_at = context.clock.now()
         self.supervisor = Supervisor(context.control, context.clock, context.emit)
-        self.until_empty: UntilEmpty | None = None
-        """Of a run that ends by itself."""
         self.resources = Resources(context, browsers=tools.browsers, most_browsers=tools.most_browsers)
         self.learning = Learning(context, tools.ranking)
         self.executor = Executor(context, self.learning, tools.availability)
@@ -217,12 +163,6 @@ class Worker:
     def longest_attempt_seconds(self) -> float:
         """Of one loop of a slot, which may have to wait for the other."""
         return 2 * self.context.settings.executor.task_timeout_seconds + LONGEST_STEP_SECONDS
-
-    def add_until_empty(self, *, collects: bool) -> None:
-        """The run ends when nothing is left to do."""
-        collector = self.collector if collects else None
-        self.until_empty = UntilEmpty(self.context, self.executor, collector, delivers=self.delivers)
-        self.supervisor.add("until empty", self.until_empty.step)
 
     async def run(self, mode: str) -> None:
         """Runs until the control says leave. When this returns, everything has ended or was released."""

@@ -134,7 +134,7 @@ async def _run(settings: Settings, config: Path | None, *, until_empty: bool) ->
                 see, retry = (command_line(f"tasks {verb} --status failed", store) for verb in ("list", "retry"))
                 text = failures_text(failures, "since this run started")
                 print(printable(f"{text}; list them with '{see}', retry them with '{retry}'."))
-        if worker.until_empty is not None and (offline := worker.until_empty.gave_up):
+        if runner.until_empty is not None and (offline := runner.until_empty.gave_up):
             seconds = settings.worker.give_up_seconds
             text = f"gave up: the upstream has been offline for {seconds:g} s and there is nothing else to do"
             raise UpstreamLost(f"{text}: {offline.reason}", hint=offline.remedy)

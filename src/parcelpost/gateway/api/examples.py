@@ -139,9 +139,7 @@ _EXAMPLES: list[Struct] = [
         raw_html_hash=_SHA256,
         idempotency_key="t-1:5d41402a",
     ),
-    payloads.ResultsReply(
-        inserted=1, updated=0, failed=0, errors=None, receipts=[payloads.EntryReceipt("t-1", "stored")]
-    ),
+    payloads.ResultsReply(inserted=1, updated=0, failed=0, errors=None, receipts=[payloads.Receipt("t-1", "stored")]),
     RawFileForm("(the page)", '{"task_id": "t-1", "sha256": "9f86d081..."}'),
     payloads.RawFileReply("ok", "9f/9f86d081.gz"),
     payloads.Failure(error="the page has no owner", attempts=3, permanent=True),

@@ -119,11 +119,11 @@ class Results:
             try:
                 prepared.append(await self._prepare(entry))
             except InvalidInput as error:
-                receipts[entry.task_id] = Receipt(stored=False, error=str(error))
+                receipts[entry.task_id] = Receipt(entry.task_id, "rejected", str(error))
         errors = [f"{task_id}: {receipt.error}" for task_id, receipt in receipts.items()]
         for group in _commits(prepared):
             await self._calls.transact(partial(self._store, group), may_refuse=True)
-            receipts |= {result.entry.task_id: Receipt(stored=True) for result in group}
+            receipts |= {result.entry.task_id: Receipt(result.entry.task_id, "stored") for result in group}
         return Submitted(stored=len(prepared), failed=len(errors), errors=errors, receipts=receipts)
 
     async def _prepare(self, entry: OutboxEntry) -> _Prepared:
