@@ -13,7 +13,7 @@ import pytest
 
 from parcelpost.storage import migrations, rows, tasks
 from parcelpost.storage.claims import TaskFilter
-from parcelpost.storage.tasks import ClaimRequest
+from parcelpost.storage.tasks import Child, ClaimRequest
 from tests.storage.factories import a_task
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -39,6 +39,15 @@ def leased(db: sqlite3.Connection) -> int:
 def lease_is_over(db: sqlite3.Connection) -> None:
     db.execute("UPDATE tasks SET lease_expires_at = ?", (BEFORE,))
     tasks.expire_leases(db, NOW)
+
+
+def result_of_a_backup(db: sqlite3.Connection) -> None:
+    db.execute(
+        """INSERT INTO results (result_id, task_id, success, parcel_id, platform, state, county, idempotency_key,
+               scraped_at, created_at) VALUES ('r1', 't1', 1, 'p', 'echo', 'CT', 'c', 'k', ?1, ?1)""",
+        (NOW,),
+    )
+    tasks.end_like_result(db, "t1")
 
 
 MAKING: dict[str, list[Action]] = {
@@ -76,6 +85,9 @@ TABLE: dict[str, tuple[Action, dict[str, str]]] = {
         lambda db: tasks.fail(db, [1], NOW, "no"),
         dict.fromkeys(("pending", "completed", "not_found", "expired"), "failed"),
     ),
+    "add_ended": (lambda db: tasks.add_ended(db, "cli", "echo", Child("t2", "CT", "c", "p"), NOW, 1), {}),
+    "end_like_result": (result_of_a_backup, {"pending": "completed"}),
+    "repeat_lost": (lambda db: tasks.repeat_lost(db, [1]), {"completed": "pending"}),
 }
 """Each action, and where it leads from each status; from the others it leads nowhere."""
 

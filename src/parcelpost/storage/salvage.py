@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from parcelpost.errors import StoreCorrupt
-from parcelpost.storage import durable_files, migrations, outbox
+from parcelpost.storage import durable_files, migrations, outbox, tasks
 from parcelpost.storage.raw_files import file_matches, inside, page_content
 from parcelpost.storage.snapshot import DAMAGE_STATE, file_problems, open_read_only
 
@@ -33,26 +33,13 @@ _MAX_LISTED = 1_000
 _FIRST, _LAST = -(2**63), 2**63 - 1
 
 _MISSING_TASKS = """
-SELECT r.task_id, r.platform, r.state, r.county, r.parcel_id, r.created_at, r.success FROM results AS r
+SELECT r.platform, r.created_at, r.success, r.task_id, r.state, r.county, r.parcel_id FROM results AS r
 WHERE NOT EXISTS (SELECT 1 FROM tasks AS t WHERE t.task_id = r.task_id)
-"""
-_ADD_TASK = """
-INSERT INTO tasks (task_id, source, type, platform, state, county, parcel_id, target_json, priority, status,
-    max_retries, created_at, updated_at, completed_at, error)
-VALUES (?, ?, 'scrape', ?, ?, ?, ?, ?, 3, ?, 0, ?, ?, ?, 'its row was damaged: restored from its result')
 """
 _WITHOUT_RESULT = """
 SELECT seq, status FROM tasks
 WHERE task_id = ? AND completed_at IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM results AS r WHERE r.task_id = tasks.task_id)
-"""
-_END_WITH_RESULT = """
-UPDATE tasks SET status = iif(r.success, 'completed', 'failed'), completed_at = r.created_at, available_at = NULL
-FROM results AS r WHERE tasks.task_id = ? AND r.task_id = tasks.task_id AND tasks.status = 'pending'
-"""
-_AGAIN = """
-UPDATE tasks SET status = 'pending', available_at = NULL, completed_at = NULL, error = 'its result was damaged'
-WHERE seq = ?
 """
 
 
@@ -394,7 +381,7 @@ class _Copy:
                 continue
             if self._put(unread.lost.table, row):
                 filled.append(unread)
-                self._new.execute(_END_WITH_RESULT, (row["task_id"],))
+                tasks.end_like_result(self._new, row["task_id"])
         restored = {id(unread.lost) for unread in filled}
         self._unread = [unread for unread in self._unread if id(unread.lost) not in restored]
         self._lost = [row for row in self._lost if id(row) not in restored]
@@ -443,19 +430,16 @@ class _Copy:
         lost = [unread.task_id for unread in self._unread if unread.lost.table == "results"]
         ended = [row for task_id in lost for row in self._new.execute(_WITHOUT_RESULT, (task_id,))]
         outbox.report(self._new, [seq for seq, status in ended if status != "completed"])
-        again = [(seq,) for seq, status in ended if status == "completed"]
-        self._new.executemany(_AGAIN, again)
+        again = [seq for seq, status in ended if status == "completed"]
+        tasks.repeat_lost(self._new, again)
         return len(again)
 
     def _restore_missing_tasks(self) -> int:
         common = "SELECT source FROM tasks GROUP BY source ORDER BY count(*) DESC LIMIT 1"
         source = (self._new.execute(common).fetchone() or ("gateway",))[0]
         missing = self._new.execute(_MISSING_TASKS).fetchall()
-        for task_id, platform, state, county, parcel_id, at, success in missing:
-            target = msgspec.json.encode({"parcel_id": parcel_id, "state": state, "county": county}).decode()
-            status = "completed" if success else "failed"
-            row = (task_id, source, platform, state, county, parcel_id, target, status, at, at, at)
-            self._new.execute(_ADD_TASK, row)
+        for platform, ended_at, success, *names in missing:
+            tasks.add_ended(self._new, source, platform, tasks.Child(*names), ended_at, success)
         return len(missing)
 
     def _lose(self, table: str, row: str, reason: str, task_id: str = "", rowid: int = 0) -> None:

@@ -13,6 +13,12 @@
     ended       add_leased                            pending     requested again by its upstream
     any other   restart, fail                         pending, failed   by an operator (admin.py)
 
+A salvaged store (salvage.py) has lost some rows:
+
+    (none)      add_ended                             completed, failed   its row is lost, its result is not
+    pending     end_like_result                       completed, failed   its result came from a backup
+    completed   repeat_lost                           pending     its result is lost
+
 Only the token of the current claim ends it: with another token nothing changes (I4).
 """
 
@@ -444,6 +450,36 @@ def fail(db: sqlite3.Connection, seqs: Sequence[int], now: str, error: str) -> N
     change = """UPDATE tasks SET status = 'failed', completed_at = ?, updated_at = ?, error = ?, ended_by = 'operator'
                 WHERE seq = ?"""
     db.executemany(change, [(now, now, error, seq) for seq in seqs])
+
+
+_ADD_ENDED = """
+INSERT INTO tasks (task_id, source, type, platform, state, county, parcel_id, target_json, priority, status,
+    max_retries, created_at, updated_at, completed_at, error)
+VALUES (?, ?, 'scrape', ?, ?, ?, ?, ?, 3, ?, 0, ?, ?, ?, 'its row was damaged: restored from its result')
+"""
+_END_LIKE_RESULT = """
+UPDATE tasks SET status = iif(r.success, 'completed', 'failed'), completed_at = r.created_at, available_at = NULL
+FROM results AS r WHERE tasks.task_id = ? AND r.task_id = tasks.task_id AND tasks.status = 'pending'
+"""
+
+
+def add_ended(db: sqlite3.Connection, source: str, platform: str, child: Child, ended_at: str, success: int) -> None:
+    """Adds the lost task of a result."""
+    status = "completed" if success else "failed"
+    place = (platform, child.state, child.county, child.parcel_id)
+    db.execute(_ADD_ENDED, (child.task_id, source, *place, _target(child), status, ended_at, ended_at, ended_at))
+
+
+def end_like_result(db: sqlite3.Connection, task_id: str) -> None:
+    db.execute(_END_LIKE_RESULT, (task_id,))
+
+
+def repeat_lost(db: sqlite3.Connection, seqs: Sequence[int]) -> None:
+    """Runs completed tasks again."""
+    change = """UPDATE tasks SET status = 'pending', available_at = NULL, completed_at = NULL,
+                    error = 'its result was damaged'
+                WHERE seq = ? AND status = 'completed'"""
+    db.executemany(change, [(seq,) for seq in seqs])
 
 
 _FREE_RECOVERIES = 10
