@@ -1,4 +1,4 @@
-"""How an attempt ends: its outcome is stored as the task's end, its retry, or its release."""
+"""Stores the outcome of an attempt: the task ends, is retried or released. Failing tasks are handled here."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _STALE = "another attempt has ended this task: nothing was changed"
 class Attempt(Struct, frozen=True, kw_only=True):
     claim: Claim
     started: float
-    """`Clock.monotonic`."""
+    """Monotonic."""
 
 
 class _Pause(NamedTuple):
     began: float
     ends: float
     seconds: float
-    """The next pause doubles this."""
+    """Doubled for the next pause."""
 
 
 class CoolDowns:
-    """Per platform: doubles from `first` to `longest` seconds while it stays blocked. Times are `Clock.monotonic`."""
+    """Pauses of blocked platforms, doubling from `first` to `longest` seconds. Times are monotonic."""
 
     def __init__(self, first: float, longest: float) -> None:
         self._first = first
@@ -42,9 +42,9 @@ class CoolDowns:
         self._last: dict[str, _Pause] = {}
 
     def blocked(self, platform: str, *, started: float, now: float, requested: float | None = None) -> float:
-        """Returns the seconds to pause from now: `requested` by the site (up to a day), or doubled from the last pause.
+        """Returns the seconds to pause: as `requested` by the site (up to a day), or twice the last pause.
 
-        0 if the attempt started before the current pause, which already covers it.
+        Returns 0 if the attempt started before the current pause, which already covers it.
         """
         last = self._last.get(platform)
         if last is None:
@@ -60,14 +60,14 @@ class CoolDowns:
         return pause
 
     def worked(self, platform: str, *, started: float) -> None:
-        """An attempt got through. One that started before the pause proves nothing."""
+        """Ends the doubling after an attempt that was not blocked, unless it started before the pause."""
         last = self._last.get(platform)
         if last is not None and started > last.began:
             del self._last[platform]
 
 
 class Partials:
-    """The most complete partial of each task that is tried again, in memory: after a crash only later ones count."""
+    """The most complete partial record of each task that is being retried. In memory: a crash loses them."""
 
     def __init__(self, max_bytes: int = 64 * 1024**2) -> None:
         self._max_bytes = max_bytes
@@ -75,12 +75,12 @@ class Partials:
         self._kept: dict[str, Done] = {}
 
     def instead_of(self, outcome: Attempted, claim: Claim) -> Attempted:
-        """After the last retry, the best that could be read of incomplete pages: the record says what it lacks."""
-        kept = self._kept.pop(claim.task.task_id, None)
-        self._bytes -= _size(kept)
+        """Returns the best partial record if this was the last retry, else the outcome itself."""
+        earlier = self._kept.pop(claim.task.task_id, None)
+        self._bytes -= _size(earlier)
         if not isinstance(outcome, Retry):
             return outcome
-        partials = [one for one in (outcome.partial, kept) if one is not None]
+        partials = [partial for partial in (outcome.partial, earlier) if partial is not None]
         if not partials:
             return outcome
         best = max(partials, key=_completeness) if len(partials) > 1 else partials[0]
@@ -94,12 +94,12 @@ class Partials:
 
 
 def _size(partial: Done | None) -> int:
-    """Of its page, which is larger than its record."""
+    """Returns about how many bytes it takes: those of its page, which is larger than its record."""
     return len(partial.page.body) + 1_024 if partial is not None and partial.page is not None else 0
 
 
 def _completeness(partial: Done) -> tuple[int, int, int, int]:
-    """Fewer missing sections, then more records, fewer unreadable fields and more fields with a value."""
+    """Sort key: fewer missing sections, then more records, fewer unreadable fields, more fields with a value."""
     data = msgspec.json.decode(partial.data.json) if isinstance(partial.data, Encoded) else partial.data
     missing = str(data.get("completeness") or "").count(",")
     unreadable = data.get("unreadable")
@@ -108,7 +108,7 @@ def _completeness(partial: Done) -> tuple[int, int, int, int]:
 
 
 class AttemptRecorder:
-    """Shared by the slots of one executor. Every write waits while the store is full or locked."""
+    """Shared by the slots of an executor. Every write waits while the store is full or locked."""
 
     def __init__(self, context: Context, learning: Learning) -> None:
         executor = context.settings.executor
@@ -122,7 +122,7 @@ class AttemptRecorder:
         self._cool_downs = CoolDowns(executor.cool_down_seconds, executor.cool_down_max_seconds)
 
     async def record(self, attempt: Attempt, outcome: Outcome) -> None:
-        """Raises a StoreError for which waiting does not help, or any once the worker no longer waits."""
+        """Raises a StoreError that waiting does not cure, or any StoreError once the worker drains."""
         if isinstance(outcome, Busy):
             await self._put_off(attempt, outcome)
         else:
@@ -130,9 +130,9 @@ class AttemptRecorder:
 
     async def _put_off(self, attempt: Attempt, outcome: Busy) -> None:
         task, seconds = attempt.claim.task, outcome.after_seconds
-        why = "; ".join(filter(None, (outcome.reason, outcome.remedy))) if outcome.lacks_browser else ""
-        await self._lpm.release(attempt.claim, timedelta(seconds=seconds), why)
-        if why:
+        reason = "; ".join(filter(None, (outcome.reason, outcome.remedy))) if outcome.lacks_browser else ""
+        await self._lpm.release(attempt.claim, timedelta(seconds=seconds), reason)
+        if reason:
             self.browser_waits.put_off(task, outcome.reason, outcome.remedy)
         self._emit(TaskPutOff(task_id=task.task_id, platform=task.platform, seconds=seconds, reason=outcome.reason))
 
@@ -207,7 +207,7 @@ class AttemptRecorder:
         return await self._lpm.release(attempt.claim)
 
     def _ended(self, has_ended: bool) -> bool:
-        """There is something to deliver."""
+        """Wakes the sync if there is something to deliver."""
         if has_ended:
             self._context.control.wake("sync")
         return has_ended

@@ -1,4 +1,4 @@
-"""Whether the upstream can be used, and when a loop tries it again."""
+"""Whether the upstream can be reached, and when each loop tries again after a failure."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ _LONGEST_REQUEST_SECONDS = 3_600.0
 
 
 class Offline(Struct, frozen=True, kw_only=True):
-    """Since when and why a loop cannot use the upstream, and when it tries again. Kept over restarts."""
+    """Why and since when a loop cannot use the upstream, and when it tries again. Survives restarts."""
 
     since: datetime
     until: datetime
     failures: int
     reason: str
     denied: bool = False
-    """The upstream does not accept this worker: an operator must act."""
+    """The upstream rejected this worker's credentials: an operator must act."""
     remedy: str = ""
     """What the operator can do."""
     takes_nothing: bool = False
-    """It answers, and stores nothing of what it is sent."""
+    """It answers, but stores nothing."""
     asked: bool = False
-    """It asked for this pause: nothing shortens it."""
+    """The upstream asked for this pause, so nothing shortens it."""
 
 
 class Backoff:
     """Doubles from `least` to `most` seconds, with jitter between `least` and the doubled value.
 
-    Never shorter than the upstream asked for (up to an hour); always `most` while it denies us.
+    Never shorter than the upstream asks for (up to an hour); always `most` after a rejection of our credentials.
     """
 
     def __init__(self, least: float, most: float) -> None:
@@ -73,12 +73,12 @@ class Backoff:
         return self.offline
 
     def worked(self) -> Offline | None:
-        """Starts over. Returns the outage that this ends, if there was one."""
+        """Resets the backoff. Returns the outage that this ends, if there was one."""
         ended, self.offline = self.offline, None
         return ended
 
     def retry_within(self, seconds: float, now: datetime) -> bool:
-        """Brings the next try forward. Returns False if it is online, or asked for this pause."""
+        """Brings the next try forward. Returns False if the upstream is online or asked for the pause."""
         remaining = self.remaining(now)
         if self.offline is None or self.offline.asked:
             return False
@@ -86,7 +86,7 @@ class Backoff:
         return True
 
     def remaining(self, now: datetime) -> float:
-        """Seconds until the next try, which comes in time even if the clock was set back."""
+        """Returns the seconds until the next try. A clock that is set back does not delay it."""
         if self.offline is None:
             return 0.0
         latest = now + timedelta(seconds=max(self._most, _LONGEST_REQUEST_SECONDS))
@@ -96,22 +96,23 @@ class Backoff:
         return max(0.0, (self.offline.until - now).total_seconds())
 
 
-_EARLY_SECONDS = (1.0, 5.0)  # spread: a fleet must not return to a recovered upstream all at once
+_EARLY_SECONDS = (1.0, 5.0)  # random, so that a fleet does not return to a recovered upstream all at once
 
 
 class _LoopState:
     def __init__(self, backoff: Backoff) -> None:
         self.backoff = backoff
         self.brought_forward_by = ""
-        """The loop whose success brought the next try forward. Once: if that try fails, the success proves nothing."""
+        """The loop whose success brought the next try forward. Only once: if that try fails, the paths differ."""
         self.retries_early = False
-        """The next try was brought forward and has not been made."""
+        """Whether the next try was brought forward and has not been made yet."""
 
 
 class UpstreamState:
-    """One for all loops of a worker. Each loop has a backoff of its own, as one path of a gateway can fail alone.
+    """The state of the upstream, shared by all loops of a worker.
 
-    A loop that reaches the upstream brings the next try of the others forward, once.
+    Each loop has its own backoff, because one endpoint of a gateway can fail alone. A loop that reaches the upstream
+    brings the next try of the others forward, once.
     """
 
     def __init__(self, settings: SyncSettings, control: Control, clock: Clock, emit: Emit) -> None:
@@ -125,28 +126,28 @@ class UpstreamState:
 
     @property
     def outages(self) -> dict[str, Offline]:
-        """By loop; empty while the upstream is online."""
+        """Returns outages by loop; empty while the upstream is online."""
         return {loop: offline for loop, state in self._loops.items() if (offline := state.backoff.offline)}
 
     def offline(self, loop: str) -> Offline | None:
         return self._loops[loop].backoff.offline
 
     def remaining(self, loop: str) -> float:
-        """Seconds until the loop's next try."""
+        """Returns the seconds until the loop's next try."""
         return self._loops[loop].backoff.remaining(self._clock.now())
 
     def retries_early(self, loop: str) -> bool:
-        """Whether its next try was brought forward, and is still to come."""
+        """Whether its next try was brought forward and has not been made yet."""
         return self._loops[loop].retries_early
 
     def restore(self, outages: Mapping[str, Offline]) -> None:
-        """Continues an earlier process's backoff. Not after a denial: this process may have another token."""
+        """Continues the backoff of another process, unless its credentials were rejected: ours may be new."""
         for loop, offline in outages.items():
             if loop in self._loops and not offline.denied:
                 self._loops[loop].backoff.offline = offline
 
     def leave(self, loop: str) -> None:
-        """A peer process makes this loop's calls from now on: what this process knew is out of date."""
+        """Clears the loop's state: from now on a peer process makes its calls."""
         if self._loops[loop].backoff.offline is not None:
             self._loops[loop].brought_forward_by = ""
             self._loops[loop].retries_early = False
@@ -161,7 +162,7 @@ class UpstreamState:
         state.retries_early = False
         for other in self._loops.values():
             if other.brought_forward_by == loop:
-                other.brought_forward_by = ""  # by now it is offline for both
+                other.brought_forward_by = ""  # both are offline now
         offline = state.backoff.failed(error, self._clock.now())
         remaining = self.remaining(loop)
         if before is None or before.reason != offline.reason:

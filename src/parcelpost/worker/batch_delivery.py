@@ -1,4 +1,4 @@
-"""Delivering one batch: raw files first (I6), then results and reports; what is refused is found by halving."""
+"""Delivers one batch: raw files first (I6), then results and reports. Splits a refused batch to find the bad entry."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _BATCHES_BEFORE_LARGER = 20
 
 
 class BatchSize:
-    """Halved by every time-out, down to one, and one more after every batch that was answered in time.
+    """Halved after every timeout, down to one, and increased by one after every batch that was answered in time.
 
-    A size that has timed out is tried again only after some smaller batches were answered.
+    A size that has timed out is tried again only after twenty smaller batches were answered.
     """
 
     def __init__(self, most: int, clock: Clock) -> None:
@@ -33,16 +33,16 @@ class BatchSize:
         self._too_large = most + 1
         """The size that timed out last."""
         self._answered = 0
-        """Batches since then."""
+        """Batches answered since then."""
         self.now = most
         self.slow: SlowUpstream | None = None
-        """Set while batches are smaller than the settings say."""
+        """Set while batches are smaller than `sync.batch_size`."""
 
     def restore(self, slow: SlowUpstream | None) -> None:
         self.slow, self.now = slow, min(slow.batch_size, self._most) if slow else self._most
 
     def timed_out(self, sent: int) -> None:
-        if sent > 1:  # one entry alone says nothing about sizes
+        if sent > 1:  # a single entry may be slow for other reasons
             self._too_large, self._answered = sent, 0
         self._resize(max(1, min(self.now, sent) // 2))
 
@@ -60,12 +60,12 @@ class BatchSize:
 
 
 def refused(task: Task, problem: str, now: datetime) -> OutboxEntry:
-    """For a task that the store refused, so that it has no row."""
+    """Returns the report for a task that the store refused, which therefore has no row."""
     return end_of(task, TaskStatus.FAILED, f"the worker cannot store the task: {problem}", now)
 
 
 def end_of(task: Task, status: TaskStatus, error: str | None, now: datetime) -> OutboxEntry:
-    """A report as the sync sends it."""
+    """Returns a report of the end of a task."""
     target = task.target
     return OutboxEntry(
         seq=0,
@@ -97,12 +97,12 @@ _NO_REASON = "not stored; no reason was given"
 
 
 def parcel(entry: OutboxEntry) -> Parcel:
-    """The key under which the upstream keeps one record."""
+    """Returns the key under which the upstream keeps one record."""
     return entry.platform, entry.state, entry.county, entry.parcel_id
 
 
 class Kind(Enum):
-    """What a call sends. One path of a gateway can fail while the others work."""
+    """What a call sends. One of a gateway's endpoints can fail while the others work."""
 
     PAGE = "page"
     RECORD = "record"
@@ -110,27 +110,27 @@ class Kind(Enum):
 
 
 class LoneFailure(Struct, frozen=True, kw_only=True):
-    """An entry that the upstream did not take though it was sent alone."""
+    """An entry that the upstream did not store although it was sent alone."""
 
     result_id: str
     task_id: str
     kind: Kind
     reason: str
     stored_before: int
-    """The pass's `successes` when it failed."""
+    """`Pass.successes` when it failed."""
 
 
 class Pass:
-    """One walk through the outbox, from its oldest entry to its newest: what was stored, and what failed alone."""
+    """One pass over the outbox, oldest entry first: what was stored, and what failed alone."""
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
-        """Of passes in a row in which nothing was stored: each probes other entries."""
+        """Counts consecutive passes in which nothing was stored: each probes other entries."""
         self.stored: Counter[Kind] = Counter()
         self.failures: dict[str, LoneFailure] = {}
-        """By result id: those that are undecided."""
+        """Undecided failures, by result id."""
         self.failures_in_a_row = 0
-        """Of records, since one was stored."""
+        """Failed records since one was stored."""
 
     def was_stored(self, kind: Kind, count: int = 1) -> None:
         self.stored[kind] += count
@@ -147,20 +147,20 @@ class Pass:
         )
 
     def successes(self, kind: Kind) -> int:
-        """How many entries of this kind the upstream has stored in this pass; for a report, records count too."""
+        """Returns how many entries of this kind were stored in this pass. For a report, records count too."""
         return self.stored[kind] + (self.stored[Kind.RECORD] if kind is Kind.REPORT else 0)
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the upstream itself may be the reason why records fail."""
+        """Whether records may fail because of the upstream itself."""
         return not self.stored[Kind.RECORD] or self.failures_in_a_row >= _MOST_FAILURES_IN_A_ROW
 
     def decidable(self) -> list[LoneFailure]:
-        """Failures after which an entry of the kind was stored."""
+        """Returns failures after which another entry of the same kind was stored."""
         return [failure for failure in self.failures.values() if self.successes(failure.kind) > failure.stored_before]
 
     def refusal(self) -> Unavailable | None:
-        """An error if the upstream stores nothing: then no entry is at fault."""
+        """Returns an error if the upstream stores nothing, so that no entry is at fault."""
         failures = [failure for failure in self.failures.values() if failure.kind is Kind.RECORD and self.in_doubt]
         if not failures and not self.stored.total():
             failures = list(self.failures.values())
@@ -171,7 +171,7 @@ class Pass:
 
 
 class SharedPages:
-    """Pages that several entries share: each is sent once."""
+    """Remembers pages of multi-record entries that were sent: each is sent once."""
 
     def __init__(self) -> None:
         self._sent: dict[str, None] = {}
@@ -180,7 +180,7 @@ class SharedPages:
         return html_path in self._sent
 
     def one_of_each(self, pages: Sequence[OutboxEntry]) -> list[OutboxEntry]:
-        """Returns the entries whose page is to be sent: one for each shared page."""
+        """Returns the entries whose pages must be sent: one entry for each shared page."""
         first: dict[str, str] = {}
         for entry in pages:
             if entry.page_shared and entry.html_path not in self:
@@ -196,7 +196,7 @@ class SharedPages:
 
 
 class Delivery:
-    """The delivery of one batch. Each entry ends in one of the lists, or is left for a later pass."""
+    """Delivers one batch. Each entry ends up in one of the lists, or is left to a later pass."""
 
     def __init__(
         self, upstream: Receiver, lpm: LocalPersistenceManager, parallel: int, walk: Pass, shared: SharedPages
@@ -205,31 +205,31 @@ class Delivery:
         self._lpm = lpm
         self._pass = walk
         self._is_sampling = walk.in_doubt and bool(walk.failures)
-        """Nothing of an earlier batch was stored: a few entries of this one show whether that goes on."""
+        """Nothing of the previous batch was stored: send only a few entries of this one first."""
         self._probes = _PROBES_OF_LATER_BATCHES if self._is_sampling else _PROBES
         self._shared = shared
         self._parallel = asyncio.Semaphore(parallel)
         self.stored: list[OutboxEntry] = []
         self.raw_stored: list[OutboxEntry] = []
         self.refused: list[tuple[OutboxEntry, str]] = []
-        """Entries that are at fault, with the reason."""
+        """Bad entries, with the reason."""
         self.lost_pages: set[str | None] = set()
-        """Missing or damaged, and not restorable: trying again does not help."""
+        """Pages that are missing or damaged and cannot be restored: retrying does not help."""
         self.undecided: list[tuple[OutboxEntry, str]] = []
-        """Entries that failed alone: either they or the upstream are at fault."""
+        """Entries that failed alone, with the reason: either the entry or the upstream is at fault."""
         self.waiting: list[OutboxEntry] = []
-        """Not sent, or their page or report failed for a passing reason. Another pass tries them again."""
+        """Entries that were not sent, or whose page or report failed temporarily. A later pass sends them."""
         self._failed_at: dict[str, int] = {}
-        """By result id: the pass's successes when the entry first failed, alone or in a batch."""
+        """`Pass.successes` when an entry first failed, alone or in a batch, by result id."""
         self._deleted: set[str | None] = set()
-        """Pages that an operator deleted with their results since the entries were read."""
+        """Pages that were deleted with their results by an operator after the entries were read."""
         self.unavailable: Unavailable | None = None
-        """Why entries wait."""
+        """Why entries are in `waiting`."""
 
     async def send(self, entries: Sequence[OutboxEntry]) -> None:
-        """Raises Unavailable or Unauthorized if the upstream cannot be used; the lists hold what happened until then.
+        """Raises Unavailable or Unauthorized if the upstream cannot be used; the lists say what happened before that.
 
-        Of several entries of one parcel, a later one is sent only when the earlier one is stored.
+        Of two entries of one parcel, the later one is sent only once the earlier one is stored.
         """
         ready = await self._send_pages(entries)
         records = [entry for entry in ready if entry.data is not None]
@@ -238,10 +238,10 @@ class Delivery:
             await self._send_records(group)
         await self._each(reports, self._report, Kind.REPORT)
         if self.unavailable is not None and not self.stored and not self.raw_stored:
-            raise self.unavailable  # nothing worked: it is not these entries
+            raise self.unavailable  # nothing worked, so the entries are not to blame
 
     async def decide(self) -> None:
-        """Sends entries that failed before something was stored again, alone. One that fails once more is at fault."""
+        """Resends, alone, entries that failed before another one was stored. One that fails again is at fault."""
         for failure in self._pass.decidable():
             entry = await self._lpm.get_result(failure.task_id)
             if entry and entry.result_id == failure.result_id and not entry.synced_at and not entry.rejected_at:
@@ -263,7 +263,7 @@ class Delivery:
 
     @property
     def is_fruitless(self) -> bool:
-        """Whether something was sent and nothing stored."""
+        """Whether entries were sent and none was stored."""
         return bool(self.undecided) and not self.stored and not self.raw_stored
 
     def _unresolved(self) -> set[Parcel]:
@@ -298,7 +298,7 @@ class Delivery:
         if problem:
             top = self._lpm.raw_path(html_path.split("/")[0])
             if not await asyncio.to_thread(top.is_dir):
-                raise Unavailable(f"the folder of raw pages {top} is missing")  # a volume that is not mounted?
+                raise Unavailable(f"the folder of raw pages {top} is missing")  # perhaps an unmounted volume
             if not await self._is_kept(entry):
                 self._deleted.add(html_path)
                 return
@@ -317,7 +317,7 @@ class Delivery:
         return now is not None and now.result_id == entry.result_id
 
     def _settle_shared(self, pages: Sequence[OutboxEntry]) -> None:
-        """What happened to a shared page holds for all its entries."""
+        """Applies the outcome of a shared page to all its entries."""
         shared = [entry for entry in pages if entry.page_shared]
         if not shared:
             return
@@ -376,7 +376,7 @@ class Delivery:
         if denied:
             raise denied[0]
         if self.unavailable is not None and self.unavailable.retry_after:
-            raise self.unavailable  # it asked for no more calls
+            raise self.unavailable  # the upstream asked for a pause
 
     # Records: many to a call
 
@@ -387,21 +387,21 @@ class Delivery:
         await self._split(rest)
 
     async def _probe(self, group: Sequence[OutboxEntry]) -> Sequence[OutboxEntry]:
-        """Nothing was stored: is it the upstream, or are bad entries among good ones? Sends a few alone.
+        """Sends a few entries alone to find out whether the upstream stores anything.
 
-        Returns what is left to send as soon as one was stored. If none was, the others wait.
+        Returns the remaining entries once one was stored. If none was, the remaining entries wait.
         """
-        asked: set[str] = set()
+        probed: set[str] = set()
         for entry in _spread(group, self._probes, self._pass.number):
-            asked.add(entry.result_id)
+            probed.add(entry.result_id)
             await self._submit([entry])
             if not self._pass.in_doubt:
-                return [other for other in group if other.result_id not in asked]
-        self.waiting += [entry for entry in group if entry.result_id not in asked]
+                return [other for other in group if other.result_id not in probed]
+        self.waiting += [entry for entry in group if entry.result_id not in probed]
         return []
 
     async def _split(self, group: Sequence[OutboxEntry]) -> None:
-        """Sends the parts of a group until each entry has its own answer, or nothing is stored any more."""
+        """Halves the group until each entry has its own answer, or until nothing is stored any more."""
         if not group:
             return
         if self._pass.in_doubt:
@@ -413,7 +413,7 @@ class Delivery:
                 await self._split(await self._submit(part))
 
     async def _submit(self, group: Sequence[OutboxEntry]) -> Sequence[OutboxEntry]:
-        """Returns the entries that the answer leaves open; never an entry that was sent alone."""
+        """Returns entries without an answer of their own; never an entry that was sent alone."""
         try:
             answer = await self._upstream.submit_results(group)
         except (Refused, TooLarge) as error:
@@ -425,7 +425,7 @@ class Delivery:
         return self._settle(group, answer)
 
     def _settle(self, group: Sequence[OutboxEntry], answer: Submitted) -> Sequence[OutboxEntry]:
-        """Sorts the entries by what the answer says. Returns those that it leaves open."""
+        """Sorts entries by their receipts. Returns those without one."""
         if answer.failed == 0 and answer.stored == len(group) and not answer.receipts:
             self.stored += group
             self._pass.was_stored(Kind.RECORD, len(group))
@@ -457,7 +457,7 @@ class Delivery:
 
 
 def _is_lost(page: Path) -> bool:
-    """False for a file that cannot be read because of its permissions or its disk: an operator can change that."""
+    """Whether the page is missing or damaged. An operator can fix permissions or a failing disk: that is not lost."""
     try:
         page.open("rb").close()
     except (FileNotFoundError, NotADirectoryError):
@@ -470,7 +470,7 @@ def _is_lost(page: Path) -> bool:
 def _one_of_each_parcel(
     records: Sequence[OutboxEntry], unresolved: Callable[[], set[Parcel]]
 ) -> Iterable[list[OutboxEntry]]:
-    """Yields groups in which no parcel occurs twice, in order, without entries that must wait for an earlier one."""
+    """Yields groups in order, each with at most one entry per parcel, without entries of unresolved parcels."""
     rest = list(records)
     while rest:
         stuck = unresolved()
@@ -488,18 +488,18 @@ def _one_of_each_parcel(
 
 
 def _spread(group: Sequence[OutboxEntry], count: int, number: int) -> Sequence[OutboxEntry]:
-    """That many entries, spread over the group; in each pass others, until all have been probed.
+    """Returns about `count` entries spread over the group, different ones in each pass, until all have been probed.
 
-    From the end: an upstream that stops after too many bad entries has not seen the last ones.
+    From the end: an upstream that gives up after too many bad entries has not seen the last ones.
     """
     apart = -(-len(group) // count)
     return group[::-1][number % apart :: apart]
 
 
 def _halves(group: Sequence[OutboxEntry]) -> tuple[Sequence[OutboxEntry], Sequence[OutboxEntry]]:
-    """Two parts of about the same size in bytes, neither empty."""
+    """Returns two non-empty parts of about the same size in bytes."""
     half, size, middle = sum(len(entry.data or b"") for entry in group) // 2, 0, 0
-    for middle, entry in enumerate(group):  # noqa: B007 - where it stops is the answer
+    for middle, entry in enumerate(group):  # noqa: B007 - used after the loop
         size += len(entry.data or b"")
         if size > half:
             break

@@ -1,4 +1,4 @@
-"""How many browsers may run, and how hard the worker may work: by the memory that is left."""
+"""How many browsers may run: measures memory and CPU, sets the memory pressure, and resizes the browser pool."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from parcelpost.worker.control import Pressure, next_pressure
 from parcelpost.worker.machine import ROOT, Cpu, Memory, fullest, memories
 
 UNMEASURED_BROWSER_BYTES = 350 * 1024**2
-"""What a browser is taken to need until the first one was measured."""
+"""Assumed memory of a browser until one was measured."""
 
 
 class Figures(Protocol):
@@ -28,33 +28,32 @@ class Figures(Protocol):
 
     @property
     def pss_bytes(self) -> int:
-        """Of all browsers together; what several processes share is counted once."""
+        """Memory of all browsers; shared memory counts once."""
 
     @property
     def pss_per_browser(self) -> float | None:
-        """None: not measured yet."""
+        """None until it was measured."""
 
 
 class Browsers(Protocol):
-    """A pool of them."""
+    """A browser pool."""
 
     @property
     def figures(self) -> Figures: ...
 
     def allow(self, most: int) -> None:
-        """Idle ones above it are stopped, and none is started above it."""
+        """Sets the limit: idle browsers beyond it are stopped, and no more are started."""
 
     async def stop_largest(self) -> bool:
-        """Whether there was one; its task is given back at no cost."""
+        """Returns whether there was one. Its task is released and loses no attempt."""
 
 
 def safe_browsers(
     memories: Sequence[Memory], settings: ResourcesSettings, most: int, now: Figures | None = None
 ) -> int:
-    """As many as fit below `slow_percent` of all that bounds us, beside everything that is no browser.
+    """Returns how many browsers fit below `slow_percent` of every memory limit, next to everything else in memory.
 
-    At least one below `no_new_tasks_percent`: one browser that makes us slow gets more done than none. `now`: those
-    there are, None if there is no pool yet.
+    At least one below `no_new_tasks_percent`, because one slow browser is better than none. `now`: the pool's figures.
     """
     each = (now.pss_per_browser if now else None) or UNMEASURED_BROWSER_BYTES
     room = min(memory.limit_bytes * settings.slow_percent / 100 - memory.used_bytes for memory in memories)
@@ -64,7 +63,7 @@ def safe_browsers(
 
 
 def allowed_browsers(safe: int, pressure: Pressure, browsers: int) -> int:
-    """A pool grows only while all is fine."""
+    """Returns the pool's limit: it grows only at pressure FINE."""
     match pressure:
         case Pressure.FINE:
             return safe
@@ -78,13 +77,13 @@ def allowed_browsers(safe: int, pressure: Pressure, browsers: int) -> int:
 
 class Load(Struct, frozen=True, kw_only=True):
     cpu_percent: float
-    """Of all cores, or of what a control group allows, since the last look."""
+    """Use since the last sample: of all cores or of a control group's quota."""
     memory: Memory
-    """Of what bounds this worker, the fullest."""
+    """The memory limit with the highest use."""
 
 
 class Resources:
-    """Measures memory and processors, and lets the browser pool grow or shrink. `browsers`: None without a pool."""
+    """Samples memory and CPU, and resizes the browser pool. `browsers`: None without a pool."""
 
     def __init__(
         self,
@@ -94,7 +93,7 @@ class Resources:
         most_browsers: int,
         root: Path = ROOT,
     ) -> None:
-        """`most_browsers`: the operator's limit, however much memory there is."""
+        """`most_browsers`: the operator's limit, regardless of memory."""
         self._settings = context.settings.resources
         self._control = context.control
         self._emit = context.emit
@@ -105,9 +104,9 @@ class Resources:
         self._cpu = Cpu(context.clock, root)
         self.load = Load(cpu_percent=0.0, memory=fullest(memories(root)))
         self.short_since: datetime | None = None
-        """Since when the pressure is at its level; None while it is fine."""
+        """Since when the pressure has been at its current level; None at FINE."""
         self.summary_then = ""
-        """The summary at that moment."""
+        """`summary` at that time."""
 
     async def sample(self) -> None:
         now = memories(self._root)
@@ -128,7 +127,7 @@ class Resources:
 
     @property
     def summary(self) -> str:
-        """`87 % of the memory (4.0 GiB) is used: no task is started, those that run go on`; '' while all is fine."""
+        """`87% of the memory (4.0 GiB) is used: no tasks are started; running ones continue`; '' at FINE."""
         pressure = self._control.pressure
         if pressure is Pressure.FINE:
             return ""

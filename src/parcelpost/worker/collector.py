@@ -1,4 +1,4 @@
-"""The collector keeps the local queue between two water marks: enough tasks to outlast an outage of the upstream."""
+"""The collector keeps the local queue between a low and a high water mark, so that it outlasts an outage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SUM_UP_SECONDS = 10.0
 
 
 class _Received(Struct):
-    """What came since the last event."""
+    """Counts since the last TasksReceived event."""
 
     answers: int = 0
     new: int = 0
@@ -52,11 +52,11 @@ class Collector:
         self._clock = context.clock
         self._emit = context.emit
         self._not_before = 0.0
-        """By the monotonic clock: the upstream asked for no call before that."""
+        """Monotonic time of the next call that the upstream allows."""
         self._received = _Received()
         self._received_tasks = 0
         self.offers_nothing = False
-        """Whether the last answer held no task. False while that is not known."""
+        """Whether the last answer had no tasks. False until the first answer and after a failed call."""
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -78,18 +78,18 @@ class Collector:
             self._idle.set()
 
     async def _shortage(self) -> tuple[int, Sequence[str]]:
-        """How many tasks are wanted, and of which platforms.
+        """Returns how many tasks to request, and from which platforms.
 
-        A paused platform does not count and is not requested; one with a full queue of delayed tasks gets no more. So
-        neither starves the others, and no task is held here that another worker could do.
+        A paused platform is neither counted nor requested, and one whose queue is full of delayed tasks gets no more:
+        neither starves the others, and no task waits here that another worker could do.
         """
         high = self._settings.high_water
         supply = await self._lpm.supply(high)
         wanted = self._context.platforms
-        here = sum(supply[name].ready for name in wanted if name in supply and not supply[name].paused)
-        if here > self._settings.low_water:
+        ready = sum(supply[name].ready for name in wanted if name in supply and not supply[name].paused)
+        if ready > self._settings.low_water:
             return 0, ()
-        return high - here, [
+        return high - ready, [
             name
             for name in wanted
             if name not in supply or (not supply[name].paused and supply[name].ready + supply[name].delayed < high)
@@ -97,7 +97,7 @@ class Collector:
 
     @property
     def in_hand(self) -> int:
-        """Tasks that were received and wait for a store that cannot be written."""
+        """How many received tasks wait until the store is writable."""
         return self._received_tasks if self._lpm.backpressure.waiting else 0
 
     @property
@@ -105,7 +105,7 @@ class Collector:
         return not self._idle.is_set()
 
     async def settle(self, seconds: float) -> None:
-        """Waits that long for an answer that is under way: its tasks have left the upstream's queue."""
+        """Waits up to that long for the answer to a pending request: its tasks have left the upstream's queue."""
         if self.is_requesting:
             await self._clock.wait(self._idle, seconds)
         self._sum_up()
@@ -139,7 +139,7 @@ class Collector:
             self._sum_up()
         if added.new:
             self._context.control.wake("slots")
-            # Some upstreams give one task an answer: request more at once while they come.
+            # Some upstreams return one task per call, so the next call follows at once.
             pause = work.rest
         else:
             pause = max(work.rest, work.retry_after, self._settings.poll_seconds)
@@ -147,7 +147,7 @@ class Collector:
         return pause
 
     async def _report_refusals(self, tasks: Sequence[Task], refusals: Sequence[tuple[str, str]]) -> None:
-        """Tasks that the store refuses, and would refuse again. Where leases have names, the upstream is told."""
+        """Reports tasks that the store refused. If leases have ids, reports them to the upstream as failed."""
         named = {task.task_id: task for task in tasks if task.lease_id}
         for task_id, problem in refusals:
             self._emit(TaskSkipped(task_id=task_id, problem=problem))
@@ -156,7 +156,7 @@ class Collector:
                     await self._upstream.report_end(refused(task, problem, self._clock.now()))
 
     def _sum_up(self) -> None:
-        """One event for many answers."""
+        """Reports many answers in one event."""
         if self._received.answers:
             received, self._received = self._received, _Received()
             self._emit(TasksReceived(new=received.new, known=received.known, bad=received.bad))

@@ -1,4 +1,4 @@
-"""What every part of a worker works with."""
+"""The Context that every part of a worker gets: store, upstream, settings, clock, events, control."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class Context:
         self.clock = clock
         self.emit = emit
         self.worker_id = worker_id
-        """Upstream: the same for every process on the store."""
+        """This worker's id upstream, shared by all processes on the store."""
         self.name = name
-        """Of this process: the worker's id, or `<id>-2` for a second process on the store."""
+        """The name of this process: the worker's id, or `<id>-2` for a second process on the store."""
 
     @property
     def chosen_platforms(self) -> frozenset[str] | None:
-        """By the upstream's command or the settings. None: all, so that a task of an unknown platform ends too (I1)."""
+        """Set by the upstream's command or the settings. None: all, so that tasks of unknown platforms end too (I1)."""
         return self.control.platforms or frozenset(self.settings.worker.platforms) or None
 
     @property
     def platforms(self) -> Sequence[str]:
-        """Those whose tasks this worker requests: the chosen ones that are installed."""
+        """The platforms whose tasks this worker requests: the chosen ones that are installed."""
         known = self.factory.names()
         chosen = self.chosen_platforms
         return sorted(known if chosen is None else chosen & frozenset(known))

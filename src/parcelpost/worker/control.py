@@ -1,4 +1,4 @@
-"""What a worker may do now, shared by its loops: commands, draining, the store's level, memory pressure."""
+"""What a worker may do at the moment: commands, draining, storage level and memory pressure, shared by its loops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parcelpost.storage.health import Level, Usage
 
 
 class Pressure(IntEnum):
-    """How hard the worker may work, by how much memory is used."""
+    """How much the worker may do, depending on memory use."""
 
     FINE = 0
     SLOW = 1
@@ -36,11 +36,11 @@ _MEANING = {
 
 
 _LEFT_AT = 0.95
-"""Of the threshold at which a level was entered: so that one which is hovered about does not come and go."""
+"""Hysteresis: a level is left at this share of the threshold at which it was entered."""
 
 
 def next_pressure(before: Pressure, percent: float, settings: ResourcesSettings) -> Pressure:
-    """By how much of the memory is used. It rises at once, and falls a little below where it rose."""
+    """Returns the pressure at this memory use. It rises at a threshold and falls a little below it."""
     thresholds = {
         Pressure.SLOW: settings.slow_percent,
         Pressure.NO_NEW_TASKS: settings.no_new_tasks_percent,
@@ -57,36 +57,36 @@ def next_pressure(before: Pressure, percent: float, settings: ResourcesSettings)
 
 
 class Control:
-    """Belongs to one event loop. Loops read it at the start of every step."""
+    """Read by loops at the start of every step. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self.paused = False
-        """No task is started or requested; stored results are delivered."""
+        """No tasks are started or requested; stored results are still delivered."""
         self.platforms: frozenset[str] | None = None
-        """Only these, by the upstream's command; None: what the settings say."""
+        """The platforms that the upstream restricts this worker to; None: as set in the settings."""
         self.usage: Usage | None = None
-        """Of the store, as last measured."""
+        """The store's sizes at the last measurement."""
         self.missing = ""
-        """What is wrong if the store's files are not where they were; '' while they are."""
+        """What is wrong if the store's files were moved or deleted; '' if they are in place."""
         self.pressure = Pressure.FINE
         self.wake: Callable[..., None] = lambda *_names: None
-        """Lets the named loops take their next step at once. Set by the supervisor."""
+        """Starts the next step of the named loops at once. Set by the supervisor."""
         self.leaving = asyncio.Event()
-        """Set when the worker drains: nothing new is started."""
+        """Set when the worker drains: no new tasks are started."""
         self.reason = ""
         """Why it leaves."""
         self.stopping = asyncio.Event()
-        """Set when it stops without waiting for what runs."""
+        """Set when it stops without waiting for running tasks."""
         self._is_interrupted = False
 
     @property
     def level(self) -> Level:
-        """What the store allows (I8)."""
+        """Which loops may run, given the store's size and the disk's free space (I8)."""
         return Level.EXECUTOR_STOPS if self.missing else self.fill_level
 
     @property
     def fill_level(self) -> Level:
-        """As `level`, for a store whose files are there."""
+        """Like `level`, but assumes that the store's files are in place."""
         return self.usage.level if self.usage else Level.FINE
 
     @property
@@ -103,13 +103,13 @@ class Control:
         return self.pressure is Pressure.FINE or (self.pressure is Pressure.SLOW and even_if_slow)
 
     def leave(self, reason: str, *, at_once: bool = False) -> None:
-        """Drains; with `at_once`, stops. Calling it again does not delay anything."""
+        """Starts draining; with `at_once`, stops. The first reason counts."""
         if at_once:
             self.stopping.set()
         self.reason = self.reason or reason
         self.leaving.set()
 
     def interrupt(self, signal: str) -> None:
-        """The first signal drains, the second stops at once."""
+        """Drains at the first signal, stops at the second."""
         self.leave(signal, at_once=self._is_interrupted)
         self._is_interrupted = True

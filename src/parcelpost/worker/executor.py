@@ -1,4 +1,4 @@
-"""The executor: slots that work on one task after another, each with two loops and a sandbox thread."""
+"""The executor: slots that claim tasks and run them one after another, each with two loops and a sandbox thread."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _SAME_MOMENT_SECONDS = 0.01
 
 
 class WakeUps:
-    """When an idle slot looks for a task again: one slot for each host whose rate limit allows the next request."""
+    """Plans when idle slots try to claim again: one slot for each host whose rate limit allows the next request."""
 
     def __init__(self, idle_seconds: float, clock: Clock) -> None:
         self._idle_seconds = idle_seconds
         self._clock = clock
         self._wake_at: dict[str, float] = {}
-        """By slot: the wake-up it was given."""
+        """Monotonic time of the planned wake-up, by slot."""
 
     def next_in(self, slot: str, open_in: Sequence[float]) -> float:
-        """Returns the seconds until this slot looks again. `open_in`: until each host may be asked, soonest first."""
+        """Returns the seconds until this slot's next try. `open_in`: seconds until each host's next request, sorted."""
         now = self._clock.monotonic()
         self._wake_at.pop(slot, None)
         planned = [at - now for at in self._wake_at.values() if at > now]
@@ -49,7 +49,7 @@ class WakeUps:
 
 
 class AbandonedThreads:
-    """Sandboxes whose platform code did not stop. One that ends after all is no longer counted."""
+    """Sandboxes whose platform code did not stop in time. Those that have stopped since do not count."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -64,44 +64,44 @@ class AbandonedThreads:
         self._sandboxes.append((platform, sandbox))
 
     def are_too_many(self, platform: str) -> bool:
-        """Whether the limit is reached, with threads of this platform among them."""
+        """Whether the limit is reached and this platform has a share in it."""
         if len(self._sandboxes) < self._limit or self.count < self._limit:
             return False
         return any(owner == platform for owner, _ in self._sandboxes)
 
 
 class _Running:
-    """The steps that slots are in."""
+    """The slots' current steps."""
 
     def __init__(self) -> None:
         self.claims: dict[int, Claim] = {}
-        """By step: the task it works on, until its end is stored."""
-        self.nothing = asyncio.Event()
-        """Set while no slot is in a step."""
-        self.nothing.set()
+        """The claim that each step works on, until its outcome is stored."""
+        self.idle = asyncio.Event()
+        """Set while no step runs."""
+        self.idle.set()
         self._steps = 0
         self._numbers = count(1)
 
     @contextlib.contextmanager
     def step(self) -> Iterator[int]:
-        """Yields its number."""
+        """Yields the step's number."""
         number = next(self._numbers)
         self._steps += 1
-        self.nothing.clear()
+        self.idle.clear()
         try:
             yield number
         finally:
             self.claims.pop(number, None)
             self._steps -= 1
             if not self._steps:
-                self.nothing.set()
+                self.idle.set()
 
 
 class Slot:
-    """Two loops serve it: while one waits for its result to be on disk, the other works on the next task.
+    """Has two loops: while one waits for its result to be durable, the other works on the next task.
 
-    So scraping does not wait for the store, and at most two scraped tasks are not stored yet. Cancelling a step at any
-    moment loses nothing: its claim is released, or recovered by I9.
+    Scraping therefore does not wait for the disk. Cancelling a step loses nothing: its claim is released, or recovered
+    at the next start (I9).
     """
 
     def __init__(self, name: str, executor: Executor) -> None:
@@ -111,17 +111,17 @@ class Slot:
         self._lpm = executor.context.lpm
         self._sandbox = self._new_sandbox()
         self._scraping = asyncio.Lock()
-        """Held by the step whose task is in the sandbox."""
+        """Locked by the step that uses the sandbox."""
         self.released = 0
-        """Tasks that were interrupted and are pending again."""
+        """How many tasks were interrupted and are pending again."""
 
     @property
     def loops(self) -> dict[str, Step]:
-        """By name. One loop alone works too, but waits for the disk."""
+        """Steps of its two loops, by name."""
         return {self.name: self.step, f"{self.name}, second loop": self.step}
 
     async def step(self) -> float:
-        """One task, from its claim until its end is stored."""
+        """Claims a task, runs it and stores its outcome. Returns the seconds until the next try if there is none."""
         executor = self._executor
         with executor.running.step() as step:
             async with self._scraping:
@@ -143,11 +143,11 @@ class Slot:
             return 0.0
 
     def interrupt(self) -> None:
-        """Stops what runs; its task is released. The slot is not used again."""
+        """Stops the running task, which is released. The slot cannot be used again."""
         self._sandbox.interrupt()
 
     async def close(self) -> None:
-        """Ends its thread, unless platform code holds it."""
+        """Ends its thread, unless platform code does not return."""
         await self._sandbox.close()
 
     @contextlib.asynccontextmanager
@@ -181,7 +181,7 @@ class Slot:
         return outcome
 
     def _new_sandbox(self) -> Sandbox:
-        # A record may be large: it is encoded in the sandbox's thread, not on the event loop.
+        # Records can be large, so they are encoded in the sandbox's thread.
         return Sandbox(self.name, grace=self._executor.grace, finish=lambda outcome: encoded(outcome, self._lpm.encode))
 
     def _replace_sandbox(self, task: Task) -> None:
@@ -192,7 +192,7 @@ class Slot:
 
 
 class Executor:
-    """Each slot's `step` is run by loops of its own. Belongs to one event loop."""
+    """The slots and what they share. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -203,8 +203,8 @@ class Executor:
         grace: float = GRACE_SECONDS,
         max_abandoned: int = MAX_ABANDONED,
     ) -> None:
-        """`availability`: the fetcher's rate limits. `grace`: seconds that platform code has to stop when its time is
-        up. At `max_abandoned` threads that did not stop, their platforms are paused.
+        """`availability`: the fetcher's rate limits. `grace`: seconds that platform code has to stop at its time limit.
+        At `max_abandoned` threads that did not stop, their platforms are paused.
         """
         self.context = context
         self.availability = availability
@@ -217,11 +217,11 @@ class Executor:
         self._is_draining = False
         self.slots = [Slot(f"slot {number}", self) for number in range(1, context.settings.executor.slots + 1)]
         self._half = {slot.name for slot in self.slots[: max(1, len(self.slots) // 2)]}
-        """Those that go on claiming when memory is short."""
+        """Slots that keep claiming when memory is tight."""
 
     @property
     def active(self) -> int:
-        """How many tasks are being worked on."""
+        """How many tasks are running."""
         return len(self.running.claims)
 
     @property
@@ -229,31 +229,31 @@ class Executor:
         return self.recorder.browser_waits.current
 
     async def drain(self, seconds: float) -> int:
-        """Starts nothing more, waits that long for what runs, then interrupts the rest.
+        """Starts no more tasks, waits up to that long for running ones, then interrupts the others.
 
-        Returns how many tasks were interrupted and released, also by an earlier drain that was cancelled.
+        Returns how many tasks were interrupted and released, including those of an earlier drain that was cancelled.
         """
         self._is_draining = True
-        nothing = self.running.nothing
-        if not nothing.is_set():
-            await self.context.clock.wait(nothing, seconds)
-        if not nothing.is_set():
+        idle = self.running.idle
+        if not idle.is_set():
+            await self.context.clock.wait(idle, seconds)
+        if not idle.is_set():
             self.context.lpm.backpressure.stop_waiting()
             for slot in self.slots:
                 slot.interrupt()
-            await nothing.wait()
+            await idle.wait()
         return sum(slot.released for slot in self.slots)
 
     async def close(self) -> None:
-        """Ends all threads that can end. Call it when no slot takes another step."""
+        """Ends all threads that can end. Call it after the last step."""
         self._is_draining = True
         await asyncio.gather(*(slot.close() for slot in self.slots))
 
     async def next_claim(self, slot: str) -> Claim | float:
-        """Returns the next task for the slot, or the seconds until it should look again."""
+        """Returns the next claim for the slot, or the seconds until its next try."""
         if not self._may_claim(slot):
             return self._wake_ups.next_in(slot, ())
-        # Where hosts have rate limits, each caller must see which host the one before it will ask.
+        # With rate limits, each caller must see which host the previous claim will use.
         async with self._one_by_one if self.availability.knows_sites else contextlib.nullcontext():
             closed = self.availability.closed()
             platforms = self.context.chosen_platforms

@@ -24,7 +24,7 @@ _KEPT = "results are kept in the store and sent when it is back"
 
 
 def status_findings(status: WorkerStatus, now: datetime, *, is_running: bool = True) -> Iterator[Finding]:
-    """Without its browser waits and lost fields, of which there may be several."""
+    """Yields findings of a worker, except browser waits and lost fields."""
     upstream = upstream_label(status)
     if outage := worst_outage(status):
         yield from _outage_findings(outage, upstream, now, is_running=is_running)
@@ -52,7 +52,7 @@ def upstream_label(status: WorkerStatus) -> str:
 
 
 def worst_outage(status: WorkerStatus) -> Offline | None:
-    """An outage that an operator must end, else that of the sync if it has tried."""
+    """Returns an outage that needs an operator, else that of the sync, collector or heartbeat, in this order."""
     outages = [status.outages[loop] for loop in (SYNC, COLLECTOR, HEARTBEAT) if loop in status.outages]
     return next((outage for outage in outages if outage.denied), outages[0] if outages else None)
 
@@ -97,7 +97,7 @@ def browser_wait_finding(wait: BrowserWait) -> Finding:
 
 
 def field_finding(field: Broken, page: str = "") -> Finding:
-    """`page`: a raw page on which the field is missing."""
+    """`page`: the path of a raw page on which the field is missing."""
     since = f" since {field.since:%Y-%m-%d %H:%M} UTC" if field.since else ""
     place = f"{field.platform} {field.state}/{field.county}: {field.field}"
     failing = ", ".join(field.failing) or "all selectors"
@@ -118,7 +118,7 @@ def field_finding(field: Broken, page: str = "") -> Finding:
 
 
 def usage_finding(usage: Usage, store_option: str) -> Finding | None:
-    """`store_option`: ` --store PATH`, or '' where commands find the store by themselves."""
+    """`store_option`: ` --store PATH`, or '' if commands use this store by default."""
     if usage.level is Level.FINE:
         return None
     check = "store.nearly_full" if usage.level is Level.COLLECTOR_STOPS else "store.full"
@@ -137,18 +137,18 @@ def usage_finding(usage: Usage, store_option: str) -> Finding | None:
 
 
 def failures_text(failures: Failures, when: str = "in the last 24 h") -> str:
-    which = ""
+    platforms = ""
     if failures.hopeless and failures.failed < failures.ended:
-        which = f", including all of {', '.join(failures.hopeless)}"
+        platforms = f", including all of {', '.join(failures.hopeless)}"
     reason = failures.commonest[:_MAX_REASON_CHARS] or "no reason given"
     total = count(failures.ended, "task")
-    return f"{failures.failed:,} of {total} {when} failed{which}, most often with: {reason}"
+    return f"{failures.failed:,} of {total} {when} failed{platforms}, most often with: {reason}"
 
 
 def failures_finding(failures: Failures, store_option: str) -> Finding | None:
     if not failures.are_many:
         return None
-    see = f"parcelpost tasks list --status failed{store_option}"
+    listing = f"parcelpost tasks list --status failed{store_option}"
     retry = f"parcelpost tasks retry --status failed{store_option}"
-    fix = f"list them with '{see}'; once the cause is fixed, retry them with '{retry}'"
+    fix = f"list them with '{listing}'; once the cause is fixed, retry them with '{retry}'"
     return Finding.of("tasks.failing", failures_text(failures), fix, f"{retry} --yes")

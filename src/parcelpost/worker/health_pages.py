@@ -31,7 +31,7 @@ Page = Callable[[], Answer]
 
 
 def state(findings: list[Finding]) -> Answer:
-    """200 unless a finding blocks the worker's work."""
+    """Returns 200 unless a finding blocks work."""
     is_ok = not any(finding.blocks_work for finding in findings)
     body = {"status": "ok" if is_ok else "not ok", "findings": findings}
     return Answer(200 if is_ok else 503, msgspec.json.encode(body) + b"\n")
@@ -39,7 +39,7 @@ def state(findings: list[Finding]) -> Answer:
 
 @asynccontextmanager
 async def served(settings: HttpSettings, pages: dict[str, Page], emit: Emit) -> AsyncIterator[None]:
-    """Serves the pages by their paths while the block lasts; nothing at port 0. Raises InvalidSettings."""
+    """Serves pages by path until the block ends; does nothing if the port is 0. Raises InvalidSettings."""
     if not settings.port:
         yield
         return
@@ -65,7 +65,7 @@ async def served(settings: HttpSettings, pages: dict[str, Page], emit: Emit) -> 
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pages: dict[str, Page]) -> None:
-    """One request and its answer."""
+    """Answers one request."""
     request = await reader.readuntil(b"\r\n\r\n")
     writer.write(_response(request, pages))
     writer.close()

@@ -1,4 +1,4 @@
-"""The heartbeat tells the upstream how this worker is, whatever the other loops do, and brings back its commands."""
+"""The heartbeat: reports the worker's state upstream, extends leases, and applies the upstream's commands."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ _ENOUGH_SAMPLES = 20
 
 
 class _SharedCommands(Struct, frozen=True):
-    """The upstream's commands, for every process on the store."""
+    """The upstream's commands, shared with all processes on the store."""
 
     count: int = 0
-    """Of all that ever came."""
+    """How many commands were ever received."""
     last: tuple[str, ...] = ()
-    """The newest of them."""
+    """The newest commands."""
 
 
 class HeartbeatLoop:
-    """Of several processes on one store, which are one worker upstream, one sends heartbeats.
+    """All processes on a store are one worker upstream, and one of them sends its heartbeats.
 
-    The others read the commands it received from the store.
+    The others read the received commands from the store.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class HeartbeatLoop:
         self._leases: Sequence[Lease] = ()
         self._claimed_by_peers = 0
         self._seen: int | None = None
-        """How many of the upstream's commands this process has seen; None: it has not looked yet."""
+        """How many of the upstream's commands this process has seen; None before the first step."""
         self._unshared: list[str] = []
-        """Commands that peers cannot see yet."""
+        """Received commands that are not in the store yet."""
         self._selectors_at: dict[str, float] = {}
-        """By platform and the monotonic clock: when the fleet's selector stats are due."""
+        """Monotonic time at which the fleet's selector stats are due, by platform."""
         self._offers_selectors = True
         self.paused_since: datetime | None = None
 
@@ -110,7 +110,7 @@ class HeartbeatLoop:
         except UpstreamError as error:
             return self._failed(Unavailable(str(error)))
         self._state.worked(HEARTBEAT)
-        with contextlib.suppress(StoreError):  # the next reply says it again
+        with contextlib.suppress(StoreError):  # the next reply repeats it
             if reply.lease_expires_at and reply.leases_since:
                 await self._lpm.leases.extend_all(reply.lease_expires_at, reply.leases_since)
             if extended:
@@ -122,9 +122,9 @@ class HeartbeatLoop:
         return self._settings.seconds
 
     async def goodbye(self) -> None:
-        """The last heartbeat: this worker leaves. Its reply's commands come too late.
+        """Sends the last heartbeat, which says that this worker leaves, and ignores the commands in its reply.
 
-        Not sent while the upstream is offline or asked for a pause, nor while a peer process goes on.
+        Does nothing while the upstream is offline or asked for a pause, or if a peer process continues.
         """
         if self._state.remaining(HEARTBEAT) > 0 or not is_last_process(self._lpm):
             return
@@ -140,7 +140,7 @@ class HeartbeatLoop:
             self._leases = await self._lpm.leases.list()
             self._claimed_by_peers = await self._lpm.claimed_by_peers()
         except StoreError:
-            pass  # the last known values are sent, so that the upstream sees this worker alive
+            pass  # send the last known values, so that the upstream knows that the worker is alive
         load, usage = self._resources.load, self._control.usage
         return Heartbeat(
             active_tasks=self._executor.active + self._collector.in_hand + self._claimed_by_peers,
@@ -159,12 +159,12 @@ class HeartbeatLoop:
         )
 
     def _failed(self, error: Unavailable | Unauthorized) -> float:
-        """Never so long that the upstream forgets this worker, unless it does not accept it."""
+        """Returns the pause: short enough to stay online upstream, unless our credentials were rejected."""
         pause = max(self._settings.seconds, self._state.failed(HEARTBEAT, error))
         return pause if isinstance(error, Unauthorized) else min(pause, _LONGEST_SILENCE_SECONDS)
 
     async def _read_shared_commands(self) -> None:
-        """The upstream's commands since the last step, as the process that sends heartbeats received them."""
+        """Applies commands that a peer process has received since the last step."""
         try:
             shared = await self._lpm.state.get(_COMMANDS_STATE, _SharedCommands) or _SharedCommands()
         except StoreError:
@@ -192,7 +192,7 @@ class HeartbeatLoop:
             self.paused_since = self._clock.now()
 
     async def _get_selectors(self) -> None:
-        """How selectors do on other workers: of one platform in each step, so that no heartbeat is late for it."""
+        """Requests the fleet's selector stats, of one platform per step, so that no heartbeat is late."""
         now = self._clock.monotonic()
         due = [name for name in self._context.platforms if now >= self._selectors_at.get(name, 0.0)]
         if not due or not self._offers_selectors:

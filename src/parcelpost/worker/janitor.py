@@ -1,4 +1,4 @@
-"""The janitor: recovery, expiry, backups and clean-up, and everything that is measured, reported and published."""
+"""The janitor: recovery, expiry, backups, clean-up; measures store and machine, reports progress, publishes status."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _REPORT_SECONDS = 1.0
 
 
 class LastRuns(Struct, frozen=True, kw_only=True):
-    """When each chore was last done. Kept over restarts."""
+    """When each chore was last done. Survives restarts."""
 
     backup: datetime
     clean: datetime
@@ -46,9 +46,9 @@ class LastRuns(Struct, frozen=True, kw_only=True):
 
 
 class _BackgroundTask:
-    """Runs beside the janitor's steps: what may take long, or wait for the store.
+    """Work that may take long or wait for the store: it runs concurrently with the janitor's steps.
 
-    If its failures are final, every step raises the last one, which ends the worker.
+    Once its failures are final, the next step raises the last one, which ends the worker.
     """
 
     def __init__(self, name: str, work: Callable[[], Coroutine[Any, Any, float]], emit: Emit) -> None:
@@ -59,7 +59,7 @@ class _BackgroundTask:
         self._began = 0.0
 
     def seconds(self, now: float) -> float:
-        """How long it has been running; 0 while it is not."""
+        """Returns how long it has been running, 0 if it is not."""
         return 0.0 if self._task is None or self._task.done() else now - self._began
 
     def start_if_due(self, now: float) -> None:
@@ -89,9 +89,9 @@ class _BackgroundTask:
 
 
 class Janitor:
-    """Every step measures the store and the machine. Chores run beside the steps.
+    """Each step measures the store and the machine. Reports, short writes and chores run in the background.
 
-    Of several processes on one store only one does the chores; at the cap each makes room.
+    One process per store does the chores (leader lock). At the size limit every process frees space.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Janitor:
         progress_seconds: float,
         observe: Callable[[Figures], None] | None = None,
     ) -> None:
-        """`observe` receives the store's figures, for the metrics page."""
+        """`observe` is called with the store's figures, for the metrics page."""
         settings = context.settings
         self.context = context
         self._lpm = context.lpm
@@ -125,30 +125,30 @@ class Janitor:
         self._records = _BackgroundTask("janitor: records", self.record, self._emit)
         self._chores = _BackgroundTask("janitor: chores", self.do_chores, self._emit)
         self._due: dict[str, float] = {}
-        """By the monotonic clock: when something is done next."""
+        """Monotonic time at which each periodic action is due."""
         self._progress: WorkProgress | None = None
         self._sampled_at = self._clock.monotonic()
         self._relieved_at = -_RELIEF_SECONDS
         self._runs: LastRuns | None = None
         """None: not read yet."""
         self._not_before: dict[str, float] = {}
-        """By the monotonic clock: when a chore that failed is tried again."""
+        """Monotonic time before which a failed chore is not tried again."""
         self.cleaning_since: datetime | None = None
         self.check_end: Callable[[], Awaitable[None]] | None = None
         """Ends the run when nothing is left to do; None: it does not end by itself."""
         self.failures: Failures | None = None
-        """Of the last day; only where the metrics page is served."""
+        """Failures of the last day; set only if the metrics page is served."""
 
     @property
     def chores_seconds(self) -> float:
-        """How long the chores that run now have taken: they may hold the store. 0 while none runs."""
+        """How long the chores have been running, 0 if they are not. They may lock the store."""
         return self._chores.seconds(self._clock.monotonic())
 
     async def start(self) -> None:
-        """Before any other loop: what the store and the machine allow, and what was learned before."""
+        """Takes the first measurements and loads the learned ranking, before any loop runs."""
         await self.watch_storage()
         await self._resources.sample()
-        with contextlib.suppress(StoreError):  # loaded later: no task waits for it
+        with contextlib.suppress(StoreError):  # tried again in `record`; no task waits for it
             await self._learning.load()
 
     async def step(self) -> float:
@@ -164,7 +164,7 @@ class Janitor:
         return _STEP_SECONDS
 
     async def close(self) -> None:
-        """Ends what runs beside the steps, stores the last signals and reports how the work stands."""
+        """Stops background work, stores the last signals and reports the progress."""
         for task in (self._chores, self._records, self._reports):
             await task.cancel()
         await self.record()
@@ -172,7 +172,7 @@ class Janitor:
             await self.report_progress(even_if_unchanged=True)
 
     async def flush(self) -> None:
-        """Stores the signals that came since the last step."""
+        """Stores the signals collected since the last step."""
         with contextlib.suppress(StoreError):
             await self._learning.flush()
 
@@ -249,10 +249,10 @@ class Janitor:
         )
         self.failures = await self._lpm.failures_since(self._clock.now() - _DAY)
 
-    # Short writes that nothing waits for
+    # Short writes that no task waits for
 
     async def record(self) -> float:
-        with contextlib.suppress(StoreError):  # a full disk is reported by those who depend on it
+        with contextlib.suppress(StoreError):  # a full disk is reported by the writes that wait for it
             await self._learning.load()
             await self._learning.flush()
         self._learning.find_broken()
@@ -263,7 +263,7 @@ class Janitor:
 
     async def do_chores(self) -> float:
         is_leader = self._lpm.leader_locks.take("janitor")
-        await self._relieve(is_leader)  # first: on a full disk nothing else works
+        await self._relieve(is_leader)  # first: on a full disk the other chores fail
         if not is_leader:
             return _NOT_LEADER_SECONDS
         await self._lpm.recover_abandoned()
@@ -325,7 +325,7 @@ class Janitor:
 
     async def _last_runs(self, now: datetime) -> LastRuns:
         known = self._runs or await self._lpm.state.get(STATE, LastRuns)
-        if known is None:  # the first start: nothing was missed
+        if known is None:  # the first start
             return await self._remember(LastRuns(backup=now, clean=now, vacuum=now))
         runs = LastRuns(
             backup=_believable(known.backup, now),
@@ -336,12 +336,12 @@ class Janitor:
 
     async def _remember(self, runs: LastRuns) -> LastRuns:
         self._runs = runs
-        with contextlib.suppress(StoreError):  # then a chore may be done twice
+        with contextlib.suppress(StoreError):  # at worst a chore is done twice
             await self._lpm.state.put(STATE, runs)
         return runs
 
     async def _do(self, name: str, chore: Callable[[], Awaitable[object]]) -> bool:
-        """Returns whether it was done. A chore that fails is tried again later; the others go on."""
+        """Returns whether the chore was done. A failed chore is tried again later and does not stop the others."""
         if self._clock.monotonic() < self._not_before.get(name, 0.0):
             return False
         try:
@@ -356,17 +356,17 @@ class Janitor:
 
 
 def _last(at: time, now: datetime) -> datetime:
-    """The newest moment, not later than now, when the local clock showed `at`."""
+    """Returns the last time, not later than now, at which the local clock showed `at`."""
     today = now.astimezone().date()
     moment = _local(today, at)
     return moment if moment <= now else _local(today - _DAY, at)
 
 
 def _local(day: date, at: time) -> datetime:
-    """By that day's own offset: summer time may have begun or ended since. A moment it skips comes an hour later."""
+    """Uses that day's own offset from UTC. A time that daylight saving skips comes an hour later."""
     return datetime.fromtimestamp(datetime.combine(day, at).timestamp(), UTC)
 
 
 def _believable(moment: datetime, now: datetime) -> datetime:
-    """One far ahead was written by a clock that was wrong: waiting for it could take years."""
+    """Returns `now` for a time in the far future, written while the clock was wrong: waiting could take years."""
     return moment if moment <= now + _DAY else now

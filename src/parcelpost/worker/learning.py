@@ -1,4 +1,4 @@
-"""Learning signals: how each selector did, collected from attempts and stored; and which fields are broken."""
+"""Learning signals: collects from attempts how each selector did, stores it, and reports broken fields."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _MOST_WAITING = 20_000
 _A_WRITE = 2_000
 _REMEMBERED = 20_000
 _RECALLED = timedelta(days=30)
-"""A field that broke before that breaks again on new pages, or its selector is no longer used."""
+"""Older broken fields are not restored: new pages will show whether they still are."""
 _REFRESH_SECONDS = 300.0
 _SITES = "site/"
-"""How the names of stored site histories begin."""
+"""Prefix of the names of stored site histories."""
 
 
 class Learning:
-    """Off the critical path: signals that cannot be stored wait here, and beyond a bound the oldest are dropped."""
+    """No task waits for it. Signals that cannot be stored wait in memory, up to a bound; beyond it the oldest go."""
 
     def __init__(self, context: Context, ranking: Ranking) -> None:
         self._lpm = context.lpm
@@ -45,7 +45,7 @@ class Learning:
         self._waiting.extend(signals)
 
     async def load(self) -> None:
-        """What earlier runs learned, once. Raises a StoreError."""
+        """Loads what earlier runs have learned, once. Raises a StoreError."""
         if self._is_loaded:
             return
         before = await self._lpm.signals.recent(_REMEMBERED)
@@ -58,7 +58,7 @@ class Learning:
         self._is_loaded = True
 
     async def flush(self) -> None:
-        """Raises a StoreError: what was not stored stays, unless it never can be."""
+        """Stores waiting signals. Raises a StoreError; the rest keeps waiting. Drops invalid signals."""
         most = _A_WRITE
         while self._waiting:
             batch = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
@@ -66,7 +66,7 @@ class Learning:
                 await self._lpm.signals.append(batch)
             except InvalidInput:
                 most = max(1, len(batch) // 2)
-                if len(batch) > 1:  # one of them is invalid: fewer at a time, until it is alone
+                if len(batch) > 1:  # one of them is invalid: use smaller batches until it is alone
                     self._waiting.extendleft(reversed(batch))
             except StoreError:
                 self._waiting.extendleft(reversed(batch))
@@ -74,12 +74,12 @@ class Learning:
             else:
                 most = min(2 * most, _A_WRITE)
         if not self._is_loaded:
-            return  # what was stored before must not be overwritten
+            return  # do not overwrite what earlier runs have stored
         for history in self.ranking.sections.take_changed():
             await self._lpm.state.put(_SITES + "/".join(history.site), history)
 
     def find_broken(self) -> None:
-        """Brings `broken` up to date and reports what changed."""
+        """Updates `broken` and reports changes."""
         broken = list(self.ranking.broken())
         now = {_key(field): field for field in broken if not field.found_otherwise}
         keys = {(_key(field), field.found_otherwise) for field in broken}

@@ -1,4 +1,4 @@
-"""Loops: each runs one step after another; the Supervisor starts, wakes, drains and stops them together."""
+"""Loop runs one step after another; the Supervisor starts, wakes, drains and stops all loops of a worker."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _MOST_FAILURES = 10
 
 
 class FailureCount:
-    """Failures in a row of a loop or a background task, each reported, with a longer pause after each.
+    """Counts consecutive failures of a loop or a background task. Each is reported, and followed by a longer pause.
 
-    Ten failures that waiting does not cure are final. A store that cannot be written for now (a full disk, another
-    program's lock) is waited for as long as it takes.
+    Ten failures that waiting does not cure are final. If the store cannot be written for now (a full disk, another
+    program's lock), there is no limit.
     """
 
     def __init__(self, name: str, emit: Emit) -> None:
@@ -35,14 +35,14 @@ class FailureCount:
     def reset(self) -> None:
         self._failures = 0
         self._surprises = 0
-        """Failures that waiting does not cure."""
+        """How many of them waiting does not cure."""
 
     @property
     def is_final(self) -> bool:
         return self._surprises >= _MOST_FAILURES
 
     def add(self, error: BaseException) -> float:
-        """Returns the pause."""
+        """Returns the pause in seconds."""
         self._failures += 1
         self._surprises += not (isinstance(error, StoreError) and error.retry_helps)
         pause: float = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures - 1, 10))
@@ -52,14 +52,14 @@ class FailureCount:
 
 
 class Loop:
-    """Runs until it is cancelled, or its failures are final: then the error ends the worker."""
+    """Runs until it is cancelled or its failures are final. A final failure ends the worker."""
 
     def __init__(self, name: str, step: Step, clock: Clock, emit: Emit, longest: float = LONGEST_STEP_SECONDS) -> None:
-        """`longest`: a step that has not ended after so many seconds is stuck."""
+        """A step that takes more than `longest` seconds is stuck."""
         self.name = name
         self._longest = longest
         self._began: float | None = None
-        """When the current step began; None between steps."""
+        """Monotonic start of the current step; None between steps."""
         self._step = step
         self._clock = clock
         self._failures = FailureCount(name, emit)
@@ -70,7 +70,7 @@ class Loop:
         return self._began is not None and self._clock.monotonic() - self._began > self._longest
 
     def wake(self) -> None:
-        """The next step comes at once, unless the last one failed: its pause is kept."""
+        """Starts the next step at once, unless the last one failed: then the pause stays."""
         self._woken.set()
 
     async def run(self) -> None:
@@ -79,7 +79,7 @@ class Loop:
             await self._take_step()
 
     async def _take_step(self) -> None:
-        """One step, and the pause after it."""
+        """Runs one step and the pause after it."""
         self._began = self._clock.monotonic()
         try:
             delay = await self._step()
@@ -98,7 +98,7 @@ class Loop:
             if delay > 0:
                 await self._clock.wait(self._woken, delay)
                 return
-        await self._clock.sleep(pause)  # even for no time: a step that never waits would block the event loop
+        await self._clock.sleep(pause)  # even if it is 0: a step that never awaits would block the event loop
 
 
 T = TypeVar("T")
@@ -108,10 +108,10 @@ _GOODBYE_SECONDS = 3.0
 _HURRIED_GOODBYE_SECONDS = 1.0
 
 AFTER_DRAIN_SECONDS = _LAST_SYNC_SECONDS + _GOODBYE_SECONDS
-"""What follows the drain takes no longer than this."""
+"""Upper bound of the time between the end of the drain and the end of the process."""
 
 Drain = Callable[[float], Awaitable[int]]
-"""Waits that many seconds for what runs, releases the rest, and returns how many were released."""
+"""Waits up to that many seconds for running tasks, releases the others, and returns how many were released."""
 
 Goodbye = Callable[[], Awaitable[None]]
 
@@ -126,26 +126,26 @@ class Supervisor:
         control.wake = self.wake
 
     def add(self, name: str, step: Step, longest: float = LONGEST_STEP_SECONDS, *, group: str = "") -> None:
-        """`group`: a name under which several loops are woken together."""
+        """Loops of one `group` are woken together."""
         loop = self._loops[name] = Loop(name, step, self._clock, self._emit, longest)
         self._groups.setdefault(group or name, []).append(loop)
 
     def wake(self, *names: str) -> None:
-        """Loops or groups; names that this worker does not have are ignored."""
+        """Wakes these loops or groups. Ignores names that this worker does not have."""
         for name in names:
             for loop in self._groups.get(name, ()):
                 loop.wake()
 
     def overdue(self) -> list[str]:
-        """Loops whose step should have ended long ago."""
+        """Returns the names of loops whose step takes too long."""
         return [name for name, loop in self._loops.items() if loop.is_overdue]
 
     async def run(
         self, drain: Drain, last_sync: Step | None, drain_seconds: float, goodbye: Goodbye | None = None
     ) -> None:
-        """Until the control says leave. A loop that cannot go on drains the worker, which then raises its error.
+        """Runs all loops until the worker is told to leave. If a loop fails for good, drains, then raises its error.
 
-        `last_sync` delivers what the upstream takes in a few seconds. `goodbye` comes last, when no loop runs.
+        `last_sync` delivers what the upstream accepts within a few seconds. `goodbye` runs last, after all loops.
         """
         tasks = {asyncio.create_task(loop.run(), name=name): name for name, loop in self._loops.items()}
         leaving = asyncio.create_task(self._control.leaving.wait())
@@ -169,7 +169,7 @@ class Supervisor:
             raise error
 
     async def _drain(self, drain: Drain, seconds: float) -> int:
-        """At once when told to stop, before or meanwhile."""
+        """Drains without waiting if the worker was told to stop, before the drain or during it."""
         at_once = self._control.stopping.is_set()
         self._emit(WorkerDraining(reason=self._control.reason, seconds=0.0 if at_once else seconds))
         if not at_once:
@@ -202,13 +202,13 @@ class Supervisor:
         self._report("goodbye", saying)
 
     def _report(self, name: str, ended: asyncio.Future[None]) -> None:
-        """A failure at the end is only reported."""
+        """Reports a failure at the end, which has no other effect."""
         if not ended.cancelled() and (error := ended.exception()):
             message = f"{type(error).__name__}: {error}"
             self._emit(LoopFailed(loop=name, error=message, in_a_row=1, next_in_seconds=0.0))
 
     async def _unless_stopped(self, work: Awaitable[T], seconds: float | None = None) -> asyncio.Future[T]:
-        """Returns the work when it has ended, by itself or cancelled because the control said stop or time was up."""
+        """Returns the work once it has ended. Cancels it if the worker is told to stop or the time is up."""
         working = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._control.stopping.wait())
         try:

@@ -1,4 +1,4 @@
-"""The machine: how much memory and processor time this process may use, and how much is in use."""
+"""Memory and CPU that this process may use (the machine's or its control group's), and how much is in use."""
 
 from __future__ import annotations
 
@@ -21,40 +21,42 @@ class Group(Struct, frozen=True):
 
 class _Mount(Struct, frozen=True):
     root: str
-    """Which group stands at `point`: not the topmost one where a container sees only its own."""
+    """The group mounted at `point`: not the root group if a container sees only its own."""
     point: str
     kind: str
     controllers: Sequence[str]
 
 
 def groups(controller: str, root: Path = ROOT) -> Sequence[Group]:
-    """The process's own first, then all above it that can be seen. Empty where there are none.
+    """Returns the process's own group, then its visible ancestors. Empty without control groups.
 
-    `root` is the folder in which `proc` and `sys` are.
+    `root` is the folder that contains `proc` and `sys`.
     """
     own = dict(_own(_text(root / "proc/self/cgroup")))
     version: Literal[1, 2] = 1 if controller in own else 2
     path = own.get(controller) or own.get("", "")
     for mount in _mounts(_text(root / "proc/self/mountinfo")):
-        is_it = mount.kind == "cgroup2" if version == 2 else mount.kind == "cgroup" and controller in mount.controllers
-        if path and is_it:
+        matches = (
+            mount.kind == "cgroup2" if version == 2 else mount.kind == "cgroup" and controller in mount.controllers
+        )
+        if path and matches:
             top = root / mount.point.lstrip("/")
             return [Group(folder, version) for folder in _upwards(top, _below(mount.root, path))]
     return ()
 
 
 def numbers(file: Path) -> Sequence[int | None]:
-    """The words of a line; None for one that is no whole number, as `max` or -1. Empty if there is no such file."""
+    """Returns the numbers in a file; None for a word such as `max` or -1. Empty if there is no such file."""
     return [int(word) if word.isascii() and word.isdigit() else None for word in _text(file).split()]
 
 
 def number(file: Path) -> int | None:
-    """The first word; None if it is no whole number or there is no such file."""
+    """Returns the first number in a file; None if it is a word or there is no such file."""
     return next(iter(numbers(file)), None)
 
 
 def table(file: Path) -> dict[str, int]:
-    """Lines of a name and a number; a colon and a unit are passed over. Empty if there is no such file."""
+    """Reads lines with a name and a number, ignoring a colon and a unit. Empty if there is no such file."""
     lines = (line.split() for line in _text(file).splitlines())
     return {line[0].rstrip(":"): int(line[1]) for line in lines if len(line) > 1 and line[1].isdigit()}
 
@@ -62,12 +64,12 @@ def table(file: Path) -> dict[str, int]:
 def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8", errors="replace")
-    except OSError:  # a group may be removed, or hidden from us, at any time
+    except OSError:  # a group may be removed or hidden at any time
         return ""
 
 
 def _own(text: str) -> Iterator[tuple[str, str]]:
-    """Controller -> the group's path; of version 2 the controller is ''."""
+    """Yields controller and group path; the controller is '' for version 2."""
     for line in text.splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -83,7 +85,7 @@ def _mounts(text: str) -> Iterator[_Mount]:
 
 
 def _below(top: str, path: str) -> Sequence[str]:
-    """The names from the group `top` down to the one at `path`; none if it is not below: then `top` is all we see."""
+    """Returns the names from the group `top` down to `path`; none if only `top` is visible."""
     steps, above = map(_steps, (path, top))
     return steps[len(above) :] if steps[: len(above)] == above and ".." not in steps else ()
 
@@ -103,7 +105,7 @@ _KIB = 1024
 class Memory(Struct, frozen=True, kw_only=True):
     limit_bytes: int
     used_bytes: int
-    """Without what the system gives back as soon as somebody needs it."""
+    """Without caches that the system frees on demand."""
 
     @property
     def percent(self) -> float:
@@ -111,9 +113,9 @@ class Memory(Struct, frozen=True, kw_only=True):
 
 
 def memories(root: Path = ROOT) -> Sequence[Memory]:
-    """Everything that bounds this worker: the machine first, then each control group with a limit below the machine's.
+    """Returns every memory limit of this worker: the machine's, then those of control groups with a lower one.
 
-    `root` is the folder in which `proc` and `sys` are.
+    `root` is the folder that contains `proc` and `sys`.
     """
     machine = _of_machine(root)
     limited = filter(None, map(_of_group, groups("memory", root)))
@@ -134,25 +136,25 @@ def _of_machine(root: Path) -> Memory:
 
 
 def _of_group(group: Group) -> Memory | None:
-    """None: it has no limit."""
+    """Returns None if the group has no limit."""
     limits = [limit for limit in _limits(group) if limit]
     used = number(group.folder / ("memory.current" if group.version == 2 else "memory.usage_in_bytes"))
     if not limits or used is None:
         return None
-    return Memory(limit_bytes=min(limits), used_bytes=max(0, used - _given_back(group)))
+    return Memory(limit_bytes=min(limits), used_bytes=max(0, used - _reclaimable(group)))
 
 
 def _limits(group: Group) -> Iterator[int | None]:
-    """At `memory.high` a group is slowed down so much that nothing above it is of use."""
+    """`memory.high` counts as a limit: above it a group is slowed down too much."""
     for name in ("memory.max", "memory.high") if group.version == 2 else ("memory.limit_in_bytes",):
         yield number(group.folder / name)
 
 
-def _given_back(group: Group) -> int:
-    """Cached pages of files, which a group is charged for.
+def _reclaimable(group: Group) -> int:
+    """Returns the bytes of the file cache that the group is charged for and that the system frees on demand.
 
-    Those in recent use count too (`active_file`), or a worker that reads much would be out of memory for ever: the
-    system keeps them until somebody needs the room. Not so what is mapped: mostly programs that run.
+    `active_file` counts, too, or a worker that reads many files would always seem out of memory. Mapped files do not:
+    they are mostly running programs.
     """
     sizes = table(group.folder / "memory.stat")
     prefix, mapped = ("", "file_mapped") if group.version == 2 else ("total_", "total_mapped_file")
@@ -161,20 +163,20 @@ def _given_back(group: Group) -> int:
 
 
 class Cpu:
-    """Belongs to one event loop; one look ends the time that the next one measures."""
+    """Measures CPU use between two calls of `percent`. Belongs to one event loop."""
 
     def __init__(self, clock: Clock, root: Path = ROOT) -> None:
         self._clock = clock
         self._root = root
-        self._looked_at = 0.0
+        self._measured_at = 0.0
         self._used: dict[Path, float] = {}
-        """Seconds of processor time by control group, at the last look."""
+        """CPU seconds by control group at the last call."""
         self.percent()
 
     def percent(self) -> float:
-        """Since the last look: of all cores, or of what a control group allows, whichever is busier."""
+        """Returns the use since the last call: of all cores or of a control group's quota, whichever is higher."""
         now = self._clock.monotonic()
-        passed, self._looked_at = now - self._looked_at, now
+        passed, self._measured_at = now - self._measured_at, now
         return min(100.0, max(psutil.cpu_percent(None), *self._of_groups(passed), 0.0))
 
     def _of_groups(self, passed: float) -> Iterator[float]:
@@ -190,7 +192,7 @@ class Cpu:
 
 
 def _cores(group: Group) -> float | None:
-    """How many the group may keep busy; None: as many as there are."""
+    """Returns how many cores the group may use; None without a limit."""
     if group.version == 2:
         limit = numbers(group.folder / "cpu.max")
     else:
@@ -205,5 +207,5 @@ def _used_seconds(group: Group) -> float | None:
     if group.version == 2:
         microseconds = table(group.folder / "cpu.stat").get("usage_usec")
         return None if microseconds is None else microseconds / 10**6
-    nanoseconds = number(group.folder / "cpuacct.usage")  # there where the two are mounted together, as is usual
+    nanoseconds = number(group.folder / "cpuacct.usage")  # usually mounted together with cpu
     return None if nanoseconds is None else nanoseconds / 10**9

@@ -1,4 +1,4 @@
-"""From what platform code returned or raised to a valid Outcome."""
+"""Turns what platform code returned or raised (exceptions included) into a valid Outcome."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 _MAX_REASON_CHARS = 500
 
 Attempted = Done | NotFound | Retry | GiveUp | Blocked
-"""How an attempt ends. A Busy means that none was made."""
+"""Outcomes of an attempt. Busy means that none was made."""
 
 NAMES: dict[type[Attempted], str] = {
     Done: "done",
@@ -42,7 +42,7 @@ NAMES: dict[type[Attempted], str] = {
     GiveUp: "give_up",
     Blocked: "blocked",
 }
-"""Their names in events."""
+"""Names of outcomes in events."""
 
 
 def checked(outcome: object) -> Outcome:
@@ -62,7 +62,7 @@ def checked(outcome: object) -> Outcome:
 
 
 def from_exception(error: BaseException) -> Outcome:
-    """What its HTTP status means, else a Retry `ValueError: message`, whatever the error's own methods do."""
+    """Returns what the error's HTTP status means, else a Retry such as `ValueError: message`. Never raises."""
     outcome = _or_none(lambda: outcome_of_http_error(error))
     if isinstance(outcome, Outcome):
         return outcome
@@ -73,12 +73,12 @@ def from_exception(error: BaseException) -> Outcome:
 def _or_none(call: Callable[[], T]) -> T | None:
     try:
         return call()
-    except BaseException:  # noqa: BLE001 - an error of platform code may raise anything when it is looked at
+    except BaseException:  # noqa: BLE001 - methods of a foreign exception may raise anything
         return None
 
 
 def encoded(outcome: Outcome, encode: Callable[[Mapping[str, Json]], Encoded]) -> Outcome:
-    """Returns the outcome with its records encoded, or a GiveUp that says why they cannot be."""
+    """Returns the outcome with its records encoded, or a GiveUp if they cannot be."""
     if isinstance(outcome, Retry) and outcome.partial is not None:
         partial = encoded(outcome.partial, encode)
         return structs.replace(outcome, partial=partial if isinstance(partial, Done) else None)
@@ -101,7 +101,7 @@ def _plain(record: PageRecord) -> Mapping[str, Json]:
 
 
 def brief(value: object) -> str:
-    """Shortens a text and replaces what cannot be encoded."""
+    """Returns a shortened text without characters that cannot be encoded."""
     return str(value)[:_MAX_REASON_CHARS].encode(errors="replace").decode()
 
 
@@ -109,9 +109,11 @@ def _checked_done(outcome: Done) -> Outcome:
     data, page, moment = _fields(outcome.data, outcome.page, outcome.scraped_at)
     if not isinstance(data, Mapping):
         return _invalid(outcome, "data", data)
-    more = outcome.additional_records
-    if not isinstance(_fields(more)[0], tuple) or not all(isinstance(record, Mapping) for record in _fields(*more)):
-        return _invalid(outcome, "more", more)
+    additional = outcome.additional_records
+    if not isinstance(_fields(additional)[0], tuple) or not all(
+        isinstance(record, Mapping) for record in _fields(*additional)
+    ):
+        return _invalid(outcome, "additional_records", additional)
     if page is not None and not (isinstance(page, Page) and isinstance(_fields(page.body)[0], bytes)):
         return _invalid(outcome, "page", page)
     if moment is None:
@@ -122,13 +124,13 @@ def _checked_done(outcome: Done) -> Outcome:
 
 
 def signals_of(outcome: Outcome | None) -> Sequence[Signal]:
-    """How the selectors did, if the outcome says so."""
+    """Returns the outcome's selector signals, if it has valid ones."""
     signals = getattr(outcome, "signals", ())
     return signals if isinstance(signals, tuple) and all(isinstance(signal, Signal) for signal in signals) else ()
 
 
 def _fields(*values: object) -> tuple[object, ...]:
-    """The values as objects: platform code may have put anything there."""
+    """Widens the types: platform code may have put any object there."""
     return values
 
 

@@ -26,10 +26,10 @@ Pairs = list[tuple[StoredRecord, PageRecord]]
 
 
 def matched(stored: StoredPage, records: list[PageRecord]) -> tuple[Pairs, list[PageRecord]]:
-    """Returns pairs of a stored record and the new one for it, and the new records that have no stored one.
+    """Returns pairs of a stored record and its new version, and new records without a stored one.
 
-    Matched by task id, by number, by number without punctuation, and last by position: a parser that reads all numbers
-    of a list differently still reads the same list.
+    Matches by task id, by number, by number without punctuation, and finally by position: a new parser may read every
+    number of a list differently.
     """
     numbers = {record.result_id: _number(record) for record in stored.records}
     keys: list[tuple[Callable[[StoredRecord], str], Callable[[PageRecord], str]]] = [
@@ -43,13 +43,13 @@ def matched(stored: StoredPage, records: list[PageRecord]) -> tuple[Pairs, list[
         waiting: defaultdict[str, deque[StoredRecord]] = defaultdict(deque)
         for old in before:
             waiting[of_old(old)].append(old)
-        left = []
+        unmatched = []
         for new in now:
             if same := waiting.get(of_new(new)):
                 pairs.append((same.popleft(), new))
             else:
-                left.append(new)
-        before, now = [old for same in waiting.values() for old in same], left
+                unmatched.append(new)
+        before, now = [old for same in waiting.values() for old in same], unmatched
     if len(before) == len(now):
         return [*pairs, *zip(before, now, strict=True)], []
     return pairs, now
@@ -64,11 +64,11 @@ def _without_punctuation(number: str) -> str:
 
 
 Parsers = Callable[[str], Parse | NotReadable]
-"""By platform. May import somebody's module, and raise whatever that raises."""
+"""Returns a platform's parser. May import foreign code, and raise whatever that raises."""
 
 
 class PageReader:
-    """Parses pages in a sandbox: a parser that raises, exits or hangs affects only its own page."""
+    """Parses pages in a sandbox: a parser that raises, exits or hangs affects only one page."""
 
     def __init__(self, parsers: Parsers, seconds: float) -> None:
         self._parsers = parsers
@@ -87,7 +87,7 @@ class PageReader:
             await reader._sandbox.close()
 
     async def unreadable(self, platform: str) -> NotReadable | None:
-        """Why pages of that platform cannot be read; None: they can."""
+        """Returns why pages of that platform cannot be read, None if they can."""
         if platform not in self._known:
             self._known[platform] = await self._find(platform)
         parse = self._known[platform]
@@ -116,7 +116,7 @@ class PageReader:
 
     async def _in_sandbox(self, call: Callable[[Task], Outcome | Awaitable[Outcome]], task: Task) -> Outcome:
         outcome = await self._sandbox.run(call, task, self._seconds)
-        if not self._sandbox.is_free:  # its thread hangs: leave it behind
+        if not self._sandbox.is_free:  # its thread hangs: abandon it
             self._sandbox = Sandbox("reading pages")
         return outcome or Retry("it was interrupted")
 
@@ -127,14 +127,14 @@ STATE = "reparse"
 _BATCH = 200
 _MOST_NAMED = 1_000
 _FROM_FETCHING = ("scraped_at", "raw_html_hash", "source_url", "county_fips")
-"""Fields that come from the fetch, not from the page."""
+"""Fields that are set by the fetch, not by the parser."""
 _OF_THE_PARSER = "parser_version"
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """How far a run has come. A later run with the same filters resumes there."""
+    """Progress of a run. A later run with the same filters resumes here."""
 
     filter_text: str
     started: datetime
@@ -143,7 +143,7 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 
 class Unread(Struct, kw_only=True):
-    """Pages of a platform that cannot read a page by itself."""
+    """Pages of a platform whose parser cannot read a stored page on its own."""
 
     platform: str
     reason: str
@@ -157,13 +157,13 @@ class Counts(Struct, kw_only=True):
     added: int = 0
     unchanged: int = 0
     not_found: int = 0
-    """Records that their page no longer gives: kept as they were."""
+    """Stored records that are no longer found on their page: kept as they were."""
     unreadable: int = 0
-    """Pages that give no record any more, or are not on disk: their records are kept."""
+    """Pages that no longer give a record, or are not on disk: their records are kept."""
     skipped: int = 0
-    """Pages of platforms that cannot read a page by itself."""
+    """Pages of platforms in `not_readable`."""
     not_readable: list[Unread] = []
-    """These platforms."""
+    """Platforms whose parsers cannot read a stored page on its own."""
     problems: list[tuple[str, str]] = []
     """Page and reason of the first unreadable ones."""
     resumed: bool = False
@@ -190,7 +190,7 @@ class Reparse:
         self.counts = Counts()
 
     async def run(self, filter_text: str, report: Callable[[Counts], None] = lambda _: None) -> Counts:
-        """Can be stopped at any time and started again: a run with the same `filter_text` resumes."""
+        """May be stopped at any time: the next run with the same `filter_text` resumes."""
         progress = await self._begin(filter_text)
         async with PageReader.open(self._parsers, seconds=self._seconds) as reader:
             while pages := await self._lpm.reparse.pages(self._filters, progress.started, progress.after, _BATCH):
@@ -203,11 +203,11 @@ class Reparse:
         return self.counts
 
     async def _begin(self, filter_text: str) -> Progress:
-        kept = await self._lpm.state.get(STATE, Progress)
-        if self._dry or kept is None or kept.is_over or kept.filter_text != filter_text:
+        earlier = await self._lpm.state.get(STATE, Progress)
+        if self._dry or earlier is None or earlier.is_over or earlier.filter_text != filter_text:
             return Progress(filter_text=filter_text, started=self._clock.now(), after=0)
         self.counts.resumed = True
-        return kept
+        return earlier
 
     async def _keep(self, progress: Progress) -> None:
         if not self._dry:
@@ -234,10 +234,10 @@ class Reparse:
 
     async def _store(self, changes: Sequence[Change]) -> None:
         changes = [change for change in changes if change[1]]
-        answers = [True] * len(changes)
+        stored = [True] * len(changes)
         if changes and not self._dry:
-            answers = await self._lpm.reparse.replace(changes)
-        for (_, new), is_stored in zip(changes, answers, strict=True):
+            stored = await self._lpm.reparse.replace(changes)
+        for (_, new), is_stored in zip(changes, stored, strict=True):
             if is_stored:
                 added = sum(record.replaces is None for record in new)
                 self.counts.added += added
@@ -263,8 +263,8 @@ class Reparse:
         self.counts.unchanged += len(pairs) - len(new)
         self.counts.not_found += len(stored.records) - len(pairs)
         new += [self._new(None, record, _plain(record.data)) for record in added]
-        by_their_own = len(records) > 1 or is_list or not stored.target.parcel_id
-        return [_as_stored(stored, record, by_its_own=by_their_own) for record in new]
+        has_own_numbers = len(records) > 1 or is_list or not stored.target.parcel_id
+        return [_as_stored(stored, record, has_own_number=has_own_numbers) for record in new]
 
     def _changed(self, old: StoredRecord, record: PageRecord) -> NewRecord | None:
         before, now = _decode(old.data), dict(_plain(record.data))
@@ -286,14 +286,14 @@ class Reparse:
 
 
 def _is_complete(stored: StoredPage) -> bool:
-    """Whether one of its records is: then an incomplete page replaces none of them."""
+    """Whether it has a complete record. If so, an incomplete page replaces none of its records."""
     return any(_decode(record.data).get("completeness", COMPLETE) == COMPLETE for record in stored.records)
 
 
-def _as_stored(stored: StoredPage, new: NewRecord, *, by_its_own: bool) -> NewRecord:
-    """Returns it with the county and the number that a scrape would store today."""
+def _as_stored(stored: StoredPage, new: NewRecord, *, has_own_number: bool) -> NewRecord:
+    """Returns the record with the county and parcel number that a scrape would store now."""
     county = stored.target.county or new.county or (new.replaces.county if new.replaces else "")
-    number = new.parcel_id if by_its_own or new.replaces is None else new.replaces.parcel_id
+    number = new.parcel_id if has_own_number or new.replaces is None else new.replaces.parcel_id
     return msgspec.structs.replace(new, county=county, parcel_id=number)
 
 

@@ -1,4 +1,4 @@
-"""Sandbox threads: platform code runs there, with a time limit, and cannot hold up the event loop."""
+"""The sandbox thread: runs platform code with a time limit, so that it cannot block the worker's event loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Capture = Callable[[Callable[[], Any]], tuple[Any, BaseException | None]]
 
 
 class DaemonThreads(ThreadPoolExecutor):
-    """A ThreadPoolExecutor, which event loops require, whose threads do not keep the interpreter from ending."""
+    """An executor with daemon threads, which do not keep the process alive. Event loops require this base class."""
 
     def __init__(self, capture: Capture, most: int = 32) -> None:
         super().__init__(max_workers=most)
@@ -35,7 +35,7 @@ class DaemonThreads(ThreadPoolExecutor):
         self._lock = threading.Lock()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self.unfinished = 0
-        """Calls that have not ended. A call is no longer counted when its caller gets the result."""
+        """Calls that have not ended. Decremented before the caller gets the result."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = Future()
@@ -48,7 +48,7 @@ class DaemonThreads(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """The threads end after the calls that were submitted. Waits for none."""
+        """Lets the threads end after the submitted calls, without waiting for them."""
         del wait, cancel_futures
         with self._lock:
             for _ in range(self._started):
@@ -60,13 +60,13 @@ class DaemonThreads(ThreadPoolExecutor):
             del job
 
     def _perform(self, future: Future[Any], call: Callable[[], Any]) -> None:
-        wanted = future.set_running_or_notify_cancel()
-        result, error = self._capture(call) if wanted else (None, None)
+        is_wanted = future.set_running_or_notify_cancel()
+        result, error = self._capture(call) if is_wanted else (None, None)
         with self._lock:
             self.unfinished -= 1
-        if wanted and error is None:
+        if is_wanted and error is None:
             future.set_result(result)
-        elif wanted:
+        elif is_wanted:
             future.set_exception(error)
 
 
@@ -74,7 +74,7 @@ GRACE_SECONDS = 2.0
 
 
 class _Call:
-    """One run, shared by the caller and the sandbox's thread."""
+    """One call, shared by the caller and the sandbox's thread."""
 
     __slots__ = ("answer", "cancelled", "home", "is_notified", "scrape", "task", "timer", "work")
 
@@ -86,12 +86,12 @@ class _Call:
         self.timer: asyncio.TimerHandle | None = None
         self.cancelled = False
         self.is_notified = False
-        """The cancellation has reached the work."""
+        """Whether the work was cancelled already."""
         self.work: asyncio.Task[object] | None = None
 
 
 class Sandbox:
-    """Runs one call at a time on a thread of its own, which starts with the first call."""
+    """Runs one call at a time on its own thread, which starts with the first call."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Sandbox:
         grace: float = GRACE_SECONDS,
         finish: Callable[[Outcome], Outcome] = lambda outcome: outcome,
     ) -> None:
-        """`grace`: seconds that platform code has to end once it is cancelled. `finish` also runs on the thread."""
+        """`grace`: seconds that platform code has to stop after a cancellation. `finish` runs on the thread, too."""
         self._name = name
         self._finish = finish
         self._grace = grace
@@ -108,28 +108,28 @@ class Sandbox:
         self._call: _Call | None = None
         self._thread: threading.Thread | None = None
         self._loop: _PlatformLoop | None = None
-        """Made by the sandbox's thread for the first coroutine."""
+        """Created by the sandbox's thread for the first coroutine."""
         self._leaving = False
         self._gone = asyncio.Event()
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing is left running and the next call may start."""
+        """Whether nothing is running and the next call may start."""
         return self._call is None and not self._leaving
 
     @property
     def is_stuck(self) -> bool:
-        """Whether platform code still holds one of its threads."""
+        """Whether platform code still runs on one of its threads."""
         busy = self._loop is not None and self._loop.threads.unfinished > 0
         return busy or (self._thread is not None and self._thread.is_alive())
 
     # The caller's side
 
     async def run(self, scrape: Scrape, task: Task, timeout: float) -> Outcome | None:
-        """Returns how the attempt ended, within `timeout` and the grace; None if it was interrupted.
+        """Returns the outcome within `timeout` plus the grace, or None if the call was interrupted.
 
-        An exception of platform code, of whatever kind, becomes a Retry. If its code goes on after its time is up, the
-        sandbox is not free afterwards and cannot be used again. Cancelling this cancels the work.
+        Any exception of platform code becomes a Retry. If its code does not stop in time, the sandbox is not free
+        afterwards and cannot be used again. Cancelling this cancels the work.
         """
         home = asyncio.get_running_loop()
         call = self._call = _Call(scrape, task, home)
@@ -147,14 +147,14 @@ class Sandbox:
         return outcome
 
     def interrupt(self) -> None:
-        """Cancels what runs, if anything; its caller gets None at once."""
+        """Cancels the running call, if any; its caller gets None at once."""
         call = self._call
         if call is not None and not call.answer.done():
             self._cancel(call)
             call.answer.set_result(None)
 
     async def close(self) -> bool:
-        """Stops what runs and ends the thread. Returns False if it did not end within twice the grace."""
+        """Stops the running call and ends the thread. Returns False if it does not end within twice the grace."""
         self.interrupt()
         if self._thread is None:
             self._leaving = True
@@ -184,16 +184,16 @@ class Sandbox:
             call.answer.set_result(Retry(""))
 
     def _leave(self) -> None:
-        """The thread ends as soon as platform code returns."""
+        """Lets the thread end as soon as platform code returns."""
         self._leaving = True
         self._calls.put(None)
         if self._loop is not None:
-            self._loop.ask(self._loop.stop)
+            self._loop.call_soon(self._loop.stop)
 
     def _cancel(self, call: _Call) -> None:
         call.cancelled = True
         if self._loop is not None:
-            self._loop.ask(_pass_on, call)
+            self._loop.call_soon(_pass_on, call)
 
     def _ended(self, call: _Call, outcome: Outcome, left_running: bool) -> None:
         self._call = None if self._call is call else self._call
@@ -207,9 +207,9 @@ class Sandbox:
     def _main(self, home: asyncio.AbstractEventLoop) -> None:
         while not self._leaving and (call := self._calls.get()) is not None:
             outcome = self._outcome(call)
-            left_running = self._loop is not None and not self._loop.sweep(self._grace)
+            left_running = self._loop is not None and not self._loop.clear(self._grace)
             _tell(home, self._ended, call, outcome, left_running)
-            del call, outcome  # the page may be large, and the next call far
+            del call, outcome  # the page may be large, and the next call may take a while to come
         if self._loop is not None:
             self._loop.end(self._grace)
         _tell(home, self._gone.set)
@@ -226,8 +226,8 @@ class Sandbox:
     def _result(self, call: _Call, returned: Awaitable[object]) -> object:
         loop = self._loop = self._loop or _PlatformLoop()
         call.work = work = loop.start(returned)
-        if call.cancelled:  # after its first step: a coroutine that never runs leaves the ones it would await behind
-            loop.ask(_pass_on, call)
+        if call.cancelled:  # after its first step: a coroutine that never runs never closes the ones it would await
+            loop.call_soon(_pass_on, call)
         loop.run(work)
         while not work.done() and not self._leaving:
             loop.run(work)
@@ -235,39 +235,37 @@ class Sandbox:
 
 
 class _PlatformLoop:
-    """A sandbox's event loop, on which platform code may do anything."""
+    """A sandbox's event loop. Platform code may do anything on it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(
-            lambda _loop, _context: None
-        )  # what platform code leaves behind is not reported
+        self._loop.set_exception_handler(lambda _loop, _context: None)  # errors of abandoned tasks are not reported
         self._loop.set_task_factory(self._count)
         self._started = 0
         self.threads = DaemonThreads(_capture)
         self._loop.set_default_executor(self.threads)
         self.stop = self._loop.stop
 
-    def ask(self, callback: Callable[..., object], *args: object) -> None:
-        """From any thread."""
+    def call_soon(self, callback: Callable[..., object], *args: object) -> None:
+        """May be called from any thread."""
         _tell(self._loop, callback, *args)
 
     def start(self, returned: Awaitable[object]) -> asyncio.Task[object]:
         return self._loop.create_task(returned if isinstance(returned, Coroutine) else _awaited(returned))
 
     def run(self, work: asyncio.Task[Any]) -> None:
-        """Until it is done, or until a callback or another task raises SystemExit, or the loop is stopped."""
+        """Runs until the work is done, a callback or another task raises SystemExit, or the loop is stopped."""
         with contextlib.suppress(BaseException):
             self._loop.run_until_complete(work)
 
-    def sweep(self, grace: float) -> bool:
-        """Ends what an attempt has left running. Returns False if something goes on regardless."""
+    def clear(self, grace: float) -> bool:
+        """Ends tasks that an attempt left running. Returns False if something does not stop."""
         ended = self._started <= 1 or self._cancel_all(grace)
         self._started = 0
         return ended and not self.threads.unfinished
 
     def end(self, grace: float) -> None:
-        """Closes it, whatever is left on it."""
+        """Closes the loop, even if tasks are left on it."""
         self._cancel_all(grace)
         self._finish(asyncio.wait_for(self._loop.shutdown_asyncgens(), grace))
         with contextlib.suppress(BaseException):
@@ -283,7 +281,7 @@ class _PlatformLoop:
 
     def _finish(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         work = self._loop.create_task(coroutine)
-        for _ in range(3):  # a stop that was requested meanwhile ends a run early
+        for _ in range(3):  # a pending stop may end a run early
             if not work.done():
                 self.run(work)
 
@@ -293,7 +291,7 @@ class _PlatformLoop:
 
 
 def _pass_on(call: _Call) -> None:
-    """Cancels the work once: a second cancellation would interrupt its clean-up."""
+    """Cancels the work, once: a second cancellation would interrupt its clean-up."""
     if call.work is not None and not call.is_notified:
         call.is_notified = True
         call.work.cancel()

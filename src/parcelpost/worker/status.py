@@ -1,6 +1,6 @@
-"""The worker status: what a worker publishes about itself in the store, one row for each process.
+"""The worker status: what a worker publishes about itself, one row in the store for each process.
 
-Read by `status`, `top`, `doctor` and the worker's peers. A row outlives its process: check that its owner is alive.
+`status`, `top`, `doctor` and peer processes read it. A row outlives its process: check that its owner is alive.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from parcelpost.worker.context import Context
 
 _ROW = "worker "
-"""With the process's name: the key in `worker_state`."""
+"""Prefix of the keys in `worker_state`; the process's name follows."""
 _KEPT_FOR = timedelta(days=30)
 PUBLISH_SECONDS = 30.0
-"""A row that is older than a few of these belongs to a worker that cannot write the store."""
+"""If a live worker's row is several times older, the worker cannot write to the store."""
 
 
 class BrowserWait(Struct, frozen=True, kw_only=True):
-    """Tasks of a platform wait because there is no browser."""
+    """Tasks of a platform wait for a browser."""
 
     platform: str
     reason: str
@@ -48,11 +48,11 @@ class MemoryPressure(Struct, frozen=True, kw_only=True):
     since: datetime
     starts_tasks: bool
     summary: str
-    """As it was at `since`."""
+    """The situation at `since`."""
 
 
 class SlowUpstream(Struct, frozen=True, kw_only=True):
-    """Batches timed out, so fewer results are sent at once."""
+    """Batches timed out, so they are smaller now."""
 
     since: datetime
     batch_size: int
@@ -69,40 +69,40 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     started_at: datetime
     mode: str
     upstream: str = ""
-    """Its host or name; '': none."""
+    """Its host or name; '' without an upstream."""
     gateway_url: str = ""
     slots: int = 0
     version: str = ""
     paused_since: datetime | None = None
-    """By the upstream's command."""
+    """Since when the upstream has paused this worker."""
     platforms: tuple[str, ...] = ()
-    """Only these, by the upstream's command; empty: what the settings say."""
+    """The platforms that the upstream restricts this worker to; empty: as set in the settings."""
     outages: Mapping[str, Offline] = {}
-    """By loop: why it cannot use the upstream."""
+    """Why a loop cannot reach the upstream, by loop."""
     slow: SlowUpstream | None = None
     memory: MemoryPressure | None = None
     browser_waits: tuple[BrowserWait, ...] = ()
     broken: tuple[Broken, ...] = ()
-    """Fields that sites no longer show where they did."""
+    """Fields that are no longer found where they used to be."""
     stopped_at: datetime | None = None
-    """When it ended in good order; None: it runs, or it crashed."""
+    """When it stopped cleanly; None if it is running or crashed."""
     cleaning_since: datetime | None = None
-    """The daily clean-up may hold the store for long: nothing is published meanwhile."""
+    """Set during the daily clean-up, which may lock the store for long: nothing is published meanwhile."""
 
 
 async def read_statuses(state: WorkerState) -> list[WorkerStatus]:
-    """Of all processes, also of those that are gone; the newest row first."""
+    """Returns the status of all processes, including those that have ended; the newest first."""
     return sorted(await state.list(_ROW, WorkerStatus), key=lambda status: status.published_at, reverse=True)
 
 
 def last_run(statuses: Sequence[WorkerStatus]) -> list[WorkerStatus]:
-    """Returns every process that published a status while the one that published last was up."""
+    """Returns the processes that were running at the same time as the one that published last."""
     newest = max(statuses, key=lambda status: status.published_at, default=None)
     return [status for status in statuses if newest and status.published_at >= newest.started_at]
 
 
 async def delete_old_statuses(state: WorkerState, now: datetime) -> None:
-    """Deletes the rows of workers that have published nothing for a month."""
+    """Deletes rows that are older than a month."""
     for status in await read_statuses(state):
         if status.published_at < now - _KEPT_FOR:
             await state.delete(_ROW + status.name)
@@ -113,7 +113,7 @@ async def publish(state: WorkerState, status: WorkerStatus) -> None:
 
 
 class Publisher:
-    """Writes the status when it has changed, and every 30 s as a sign that the store can be written."""
+    """Writes the status when it has changed, and at least every 30 s to show that the store is writable."""
 
     def __init__(self, context: Context, describe: Callable[[], WorkerStatus]) -> None:
         self._context = context
@@ -134,18 +134,18 @@ class Publisher:
 
 
 _COUNTS_FOR = timedelta(minutes=5)
-"""A waiting task is tried again sooner: if none was put off for that long, there is a browser."""
+"""Waiting tasks are retried more often than this: if none was put off for so long, there is a browser."""
 _MOST_KNOWN = 10_000
 
 
 class BrowserWaits:
-    """Which platforms' tasks were put off for want of a browser."""
+    """Platforms whose tasks were put off because there was no browser."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waits: dict[str, BrowserWait] = {}
         self._put_off: dict[str, set[str]] = {}
-        """Task ids by platform: a task that needs no browser says nothing about those that do."""
+        """Ids of the tasks that were put off, by platform: tasks without a browser do not end the wait."""
 
     @property
     def current(self) -> Sequence[BrowserWait]:
@@ -162,7 +162,7 @@ class BrowserWaits:
             task_ids.add(task.task_id)
 
     def ended(self, task: Task) -> None:
-        """If the task had been put off, there is a browser now."""
+        """Ends the platform's wait if this task had been put off: there is a browser now."""
         if task.task_id in self._put_off.get(task.platform, ()):
             del self._put_off[task.platform]
             self._waits.pop(task.platform, None)

@@ -1,4 +1,4 @@
-"""SyncManager: the outbox goes upstream in the order stored, and an entry leaves it only on a receipt (I2)."""
+"""SyncManager: delivers the outbox in the order stored. An entry leaves it only on the upstream's receipt (I2)."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ _SLOW_COUNTS_FOR = timedelta(hours=1)
 
 
 class Receipts(Struct, frozen=True, kw_only=True):
-    """What one delivery brought, without the records themselves."""
+    """The outcome of one delivery, without the records themselves."""
 
     pages: Sequence[str]
-    """Ids of the results whose page is upstream."""
+    """Ids of results whose pages were delivered."""
     stored: Sequence[str]
-    """Ids of the results that are."""
+    """Ids of delivered results and reports."""
     reports: int
-    """Of the stored ones, those without a record."""
+    """How many of `stored` are reports."""
     refusals: Sequence[tuple[OutboxEntry, str, bool]]
-    """With the reason, and whether that rejects the entry; otherwise it costs an attempt."""
+    """Entry, reason, and whether the entry is rejected; otherwise it loses an attempt."""
     undecided: Sequence[tuple[OutboxEntry, str]]
-    """Failed alone while nothing was stored: that costs them nothing."""
+    """Entries that failed alone while nothing was stored, with the reason. They lose no attempt."""
     seconds: float
     error: UpstreamError | None
-    """What ended the delivery early, or made some of it wait."""
+    """Why the delivery ended early or left entries for later."""
 
     @classmethod
     def of(
@@ -83,11 +83,11 @@ _MOST_WAITING = 16
 
 
 class _ReceiptWriter:
-    """Records receipts while the next batch is under way; those that gather meanwhile are recorded together.
+    """Records receipts while the next batch is being sent. Receipts that arrive during a write share the next one.
 
-    Without it, a batch would wait for an fsync: draining an outbox would take twice as long. Receipts are written in
-    the order of `add`. If a write fails, all that wait are dropped and their results are sent again: a newer record
-    must not leave the outbox before an older one of its parcel.
+    Without it, every batch would wait for an fsync: draining an outbox would take twice as long. Receipts are written
+    in the order of `add`. If a write fails, all waiting receipts are dropped and their results sent again: a newer
+    record must not leave the outbox before an older one of its parcel.
     """
 
     def __init__(self, context: Context) -> None:
@@ -97,16 +97,16 @@ class _ReceiptWriter:
         self._writing: asyncio.Task[None] | None = None
 
     async def add(self, receipts: Receipts) -> None:
-        """Waits only if the store is far behind. Raises the StoreError of an earlier write."""
+        """Waits only if too many receipts wait. Raises the StoreError of an earlier write."""
         self._waiting.append(receipts)
         if self._writing is None or self._writing.done() or len(self._waiting) >= _MOST_WAITING:
             await self._join()
             self._writing = asyncio.create_task(self._write())
 
     async def settle(self) -> None:
-        """Everything is recorded when this returns. Raises a StoreError: what is not recorded is sent again.
+        """Returns when all receipts are recorded. Raises a StoreError; results without a receipt are sent again.
 
-        If it is cancelled, the write goes on, and the next call waits for it.
+        Cancelling it does not cancel the write: the next call waits for that.
         """
         await self._join()
         if self._waiting:
@@ -151,19 +151,19 @@ class _ReceiptWriter:
             if reason != entry.last_error:
                 await self._lpm.note_refusal([entry.result_id], reason)
         for entry, reason, is_final in receipts.refusals:
-            mark = self._lpm.mark_rejected if is_final else self._lpm.count_attempt
-            await mark([entry.result_id], reason)
+            record = self._lpm.mark_rejected if is_final else self._lpm.count_attempt
+            await record([entry.result_id], reason)
             self._emit(EntryRefused(task_id=entry.task_id, reason=reason, rejected=is_final))
 
     async def _log(self, group: Sequence[Receipts], pages: int) -> None:
-        """A line for what worked, one for the pages, and one for each delivery that failed."""
+        """Writes a line for successful deliveries, one for pages, and one for each failed delivery."""
         worked = [receipts for receipts in group if receipts.error is None]
         lines = [_log_line("results", [receipts], str(receipts.error)) for receipts in group if receipts.error]
         if worked:
             lines.append(_log_line("results", worked))
         if pages:
             lines.append(replace(_log_line("raw_files", group), record_count=pages))
-        with contextlib.suppress(StoreError):  # a full disk does not stop what frees it
+        with contextlib.suppress(StoreError):  # the receipts count, not the log
             for line in lines:
                 await self._lpm.sync_log.record(line)
 
@@ -181,13 +181,13 @@ def _log_line(record_type: str, group: Sequence[Receipts], failure: str = "") ->
 
 
 class _LockLost(Unavailable):
-    """This process was stopped for a while, and a peer delivers in its place."""
+    """This process was suspended for a while, and a peer process has taken over the delivery."""
 
 
 class _WhileLeader:
-    """The upstream, while this process holds the leader lock.
+    """The upstream, as long as this process holds the leader lock.
 
-    A process that was stopped and resumes must not send what it had read: a peer has sent it, perhaps a newer record.
+    A process that was suspended must not send what it read before: a peer may have sent a newer record since.
     """
 
     def __init__(self, upstream: Upstream, leader_locks: LeaderLocks) -> None:
@@ -212,10 +212,10 @@ class _WhileLeader:
 
 
 class SyncManager:
-    """Wake its loop when something was saved: that is the immediate attempt.
+    """Delivers the outbox; wake its loop when a result was saved.
 
-    Of several processes on one store only one delivers. A refused entry is skipped until the end of the outbox is
-    reached, and so are later entries of the same parcel: a newer record never goes before an older one.
+    One process per store delivers (leader lock). A refused entry is skipped until the end of the outbox, and so are
+    later entries of its parcel: a newer record is never sent before an older one.
     """
 
     def __init__(self, context: Context) -> None:
@@ -233,17 +233,17 @@ class SyncManager:
         self._must_try_now = False
         self._after = 0
         self._blocked: set[Parcel] = set()
-        """Parcels whose earliest entry was skipped."""
+        """Blocked parcels: their earliest entry was skipped."""
         self._pass = Pass()
         self._fruitless_batches = 0
-        """In a row, since the last backoff."""
+        """Consecutive batches in which nothing was stored, since the last backoff."""
         self._shared = SharedPages()
         self._fruitless_passes = 0
         self._again_at = 0.0
-        """By the monotonic clock: when skipped entries are tried again."""
+        """Monotonic time at which skipped entries are tried again."""
 
     def try_now(self) -> None:
-        """The next step ignores the backoff."""
+        """Makes the next step ignore the backoff."""
         self._must_try_now = True
 
     async def step(self) -> float:
@@ -265,19 +265,19 @@ class SyncManager:
             self._lose_lead()
             return _NOT_LEADER_SECONDS
         except _TooSlowTogether:
-            return 0.0  # a smaller batch may be answered in time: the gateway is online
+            return 0.0  # the gateway is online, and may answer a smaller batch in time
         except (Unavailable, Unauthorized) as error:
             return self._state.failed(SYNC, error)
         await self._extras.send_if_due()
         return delay
 
     async def last_step(self) -> None:
-        """What was learned last, at the end of a run."""
+        """Sends the last learning signals, at the end of a run."""
         if self._state.remaining(SYNC) <= 0 and self._leader_locks.has("sync"):
             await self._extras.send_all()
 
     async def _restore(self) -> None:
-        """Continues where the last leader was, this process or a peer."""
+        """Takes over the backoff and the batch size of the last leader, this process or a peer."""
         statuses = await read_statuses(self._lpm.state)
         outages = (status.outages.get(SYNC) for status in statuses)
         outage = next((outage for outage in outages if outage and outage.until > self._clock.now()), None)
@@ -298,7 +298,7 @@ class SyncManager:
     async def _round(self) -> float:
         if self._blocked and self._clock.monotonic() >= self._again_at > 0:
             self._start_over()
-        await self._settle()  # or what was delivered, and is not recorded yet, would be sent again
+        await self._settle()  # or entries whose receipts are not recorded yet would be sent again
         entries = await self._read()
         if not entries:
             return await self._end_of_outbox()
@@ -307,13 +307,13 @@ class SyncManager:
         except _TooSlowAlone as slow:
             raise slow.error from None
         except BaseException:
-            self._start_over()  # a round that did not end proves nothing
+            self._start_over()  # the pass is incomplete: it says nothing about the upstream
             raise
         finally:
             await self._settle()
         if self._fruitless_batches >= _MOST_FRUITLESS_BATCHES and (refusal := self._pass.refusal()):
             self._fruitless_batches = 0
-            raise refusal  # the next round continues behind these entries
+            raise refusal  # the next round continues after these entries
         if len(self._blocked) > _MOST_BLOCKED:
             return await self._end_of_outbox()
         if not self._blocked:
@@ -324,17 +324,17 @@ class SyncManager:
         try:
             await self._receipts.settle()
         except BaseException:
-            self._start_over()  # results whose receipts are not recorded are read again
+            self._start_over()  # reads results without recorded receipts again
             raise
 
     async def _read(self) -> Sequence[OutboxEntry]:
-        """A few batches in one query; together no more bytes than one batch may have."""
+        """Reads a few batches in one query, together at most `sync.batch_bytes`."""
         settings = self._settings
         most = settings.batch_size * _BATCHES_A_READ
         return await self._lpm.get_unsynced_results(most, settings.batch_bytes, after=self._after)
 
     async def _deliver_all(self, entries: Sequence[OutboxEntry]) -> None:
-        """These entries; where they are many, also those that follow, read while these are under way."""
+        """Delivers these entries and, if there are many, the following ones, read while the previous ones are sent."""
         until = self._clock.monotonic() + _ROUND_SECONDS
         while entries:
             self._after = entries[-1].seq
@@ -361,7 +361,7 @@ class SyncManager:
                     raise
                 if len(ready) > 1:
                     raise _TooSlowTogether from None
-                self._blocked.add(parcel(ready[0]))  # perhaps only this one is slow: the next round tries the others
+                self._blocked.add(parcel(ready[0]))  # this entry may be the only slow one: try the others next
                 self._after = batch[-1].seq
                 raise _TooSlowAlone(error) from None
             if self._fruitless_batches >= _MOST_FRUITLESS_BATCHES:
@@ -414,7 +414,7 @@ class SyncManager:
         self._state.worked(SYNC)
 
     def _is_final(self, entry: OutboxEntry, delivery: Delivery) -> bool:
-        """Whether this refusal rejects the entry; otherwise it costs an attempt."""
+        """Whether this refusal rejects the entry. Otherwise the entry loses an attempt."""
         return entry.sync_attempts + 1 >= self._settings.max_rejections or entry.html_path in delivery.lost_pages
 
     def _block(self, delivery: Delivery, rejected: set[str]) -> None:
@@ -423,9 +423,9 @@ class SyncManager:
         self._blocked.update(parcel(entry) for entry in (*delivery.waiting, *refused, *undecided))
 
     async def _report_again(self) -> None:
-        """Reports the end of tasks that were handed out again after their result was delivered or rejected.
+        """Reports the end of tasks that were leased again after their result was delivered or rejected.
 
-        The result is not sent again: another worker may have delivered a newer one of that parcel.
+        The result is not sent again: another worker may have delivered a newer one of its parcel.
         """
         while waiting := await self._lpm.tasks_to_report_again():
             started = self._clock.monotonic()
@@ -444,11 +444,11 @@ class SyncManager:
 
 
 class _TooSlowTogether(Exception):
-    """A batch was not answered in time, and the next one is smaller."""
+    """A batch timed out, and the next one is smaller."""
 
 
 class _TooSlowAlone(Exception):
-    """One entry, sent alone, was not answered in time."""
+    """A single entry timed out."""
 
     def __init__(self, error: Unavailable) -> None:
         super().__init__(str(error))
@@ -456,7 +456,7 @@ class _TooSlowAlone(Exception):
 
 
 async def _while_reading(work: Awaitable[None], read: Awaitable[T]) -> T:
-    """Returns what was read. Returns or raises when both have ended."""
+    """Runs both concurrently. When both have ended, returns what was read, or raises the first error."""
     failure, result = await asyncio.gather(work, read, return_exceptions=True)
     if failure is not None:
         raise failure
@@ -478,9 +478,9 @@ class _MetricsSent(msgspec.Struct, frozen=True):
 
 
 class _Extras:
-    """Learning signals and metrics: at most one call for each between two rounds of results.
+    """Sends learning signals and metrics, at most one call for each between two rounds of results.
 
-    What an upstream does not offer, or refuses, is not sent again before the next start.
+    Stops for good after the upstream has refused them, or does not offer that part.
     """
 
     def __init__(self, context: Context) -> None:
@@ -488,7 +488,7 @@ class _Extras:
         self._upstream = context.upstream
         self._clock = context.clock
         self._due_at = 0.0
-        """By the monotonic clock."""
+        """Monotonic."""
         self._takes_signals = True
         self._takes_metrics = True
         self._has_more = False
@@ -503,7 +503,7 @@ class _Extras:
             await self.send()
 
     async def send(self) -> None:
-        """One call for each. If more signals wait, they are due at once."""
+        """Makes one call for each. If more signals are waiting, the next call is due at once."""
         try:
             self._takes_signals = self._takes_signals and await self._offers(self._send_signals)
             self._takes_metrics = self._takes_metrics and await self._offers(self._send_metrics)
@@ -545,7 +545,7 @@ class _Extras:
 
     @contextlib.asynccontextmanager
     async def _logged(self, record_type: str, count: int) -> AsyncIterator[None]:
-        """A line in the sync log, whether the call worked or not, unless the upstream does not offer it."""
+        """Adds a line to the sync log, unless the upstream does not offer this part."""
         started = self._clock.monotonic()
         try:
             yield

@@ -45,22 +45,22 @@ _LONGEST_CHORES_SECONDS = 43_200.0  # a backup or a VACUUM of a very large store
 
 
 class Tools(Struct, frozen=True, kw_only=True):
-    """What a worker scrapes and reports with, beside its context."""
+    """What a worker needs in addition to its context."""
 
     progress_seconds: float
-    """How often it reports how the work stands."""
+    """How often progress is reported."""
     ranking: Ranking
-    """The selectors' ranking that the factory's platforms use."""
+    """The selector ranking that the factory's platforms use."""
     availability: SiteAvailability
-    """The rate limits of the fetcher that the factory's platforms use."""
+    """The rate limits of the fetcher that the factory's platforms use: which sites can be asked now."""
     browsers: Browsers | None = None
-    """None: there is no pool."""
+    """The browser pool, if there is one."""
     most_browsers: int = 0
-    """The operator's limit, however much memory there is."""
+    """The operator's limit, regardless of memory."""
     emulator: str = ""
-    """The address of a Firestore emulator; '': none is used."""
+    """The address of a Firestore emulator; '' if none is used."""
     observe: Callable[[Figures], None] | None = None
-    """Receives the store's figures, for the metrics page."""
+    """Called with the store's figures, for the metrics page."""
 
 
 class Worker:
@@ -68,7 +68,7 @@ class Worker:
         self.context = context
         self.control = context.control
         self.delivers = not isinstance(context.upstream, NullUpstream)
-        """Standalone work may have nowhere to send its results."""
+        """False for a standalone worker without an upstream."""
         self._emulator = tools.emulator
         self._mode = ""
         self._started_at = context.clock.now()
@@ -89,7 +89,7 @@ class Worker:
         )
 
     def status(self) -> WorkerStatus:
-        """What this worker publishes about itself."""
+        """Returns what this worker publishes about itself."""
         context, settings, resources = self.context, self.context.settings, self.resources
         memory = None
         if resources.short_since is not None:
@@ -121,7 +121,7 @@ class Worker:
         )
 
     def findings(self) -> list[Finding]:
-        """What keeps this worker from its work, slows it down, or needs an operator."""
+        """Returns what stops this worker, slows it down, or needs an operator."""
         context, control, lpm = self.context, self.control, self.context.lpm
         option = f" --store {shlex.quote(str(lpm.path))}"
         findings = list(status_findings(self.status(), context.clock.now()))
@@ -145,7 +145,7 @@ class Worker:
         return sort_findings([*findings, *map(field_finding, self.learning.broken)])
 
     def stuck(self) -> list[str]:
-        """Returns the loops whose step does not end. Waiting for the store is not being stuck."""
+        """Returns the names of stuck loops. A loop that waits for the store is not stuck."""
         if self.janitor.chores_seconds > _LONGEST_CHORES_SECONDS:
             return ["janitor"]
         is_store_held = self.janitor.chores_seconds > 0 or self.context.lpm.backpressure.waiting > 0
@@ -161,11 +161,11 @@ class Worker:
 
     @property
     def longest_attempt_seconds(self) -> float:
-        """Of one loop of a slot, which may have to wait for the other."""
+        """The time limit of a slot's step: one of its loops may have to wait for the other."""
         return 2 * self.context.settings.executor.task_timeout_seconds + LONGEST_STEP_SECONDS
 
     async def run(self, mode: str) -> None:
-        """Runs until the control says leave. When this returns, everything has ended or was released."""
+        """Runs until the worker is told to leave. When this returns, every task has ended or was released."""
         context, settings = self.context, self.context.settings
         self._mode = mode
         if self.delivers:
@@ -193,7 +193,7 @@ class Worker:
             await publish(context.lpm.state, replace(self.status(), stopped_at=context.clock.now()))
 
     async def _goodbye(self) -> None:
-        """The last heartbeat; then what was learned last, which nobody waits for."""
+        """Sends the last heartbeat and, if there is time, the last learning signals."""
         await self.heartbeat.goodbye()
         if not self.control.stopping.is_set():
             await self.janitor.flush()
@@ -215,7 +215,7 @@ def upstream_name(settings: Settings, emulator: str) -> str:
 
 
 def upstream_host(settings: Settings) -> str:
-    """For display: the gateway's host and port, without what else its address may hold."""
+    """Returns the gateway's host and port for display, without the rest of its address."""
     if settings.worker.upstream == "firestore":
         return "Firestore"
     address = urlsplit(settings.gateway.url)
