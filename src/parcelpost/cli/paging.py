@@ -80,7 +80,7 @@ class ListSpec(NamedTuple):
     spare: Sequence[str]
     """The columns to drop on a narrow terminal, least important first."""
     read: Callable[[LocalDatabase, int, int], Awaitable[Sequence[Any]]]
-    """Called with a limit and a seq: returns up to that many items after that seq, each with a `seq`."""
+    """Takes a limit and a seq, and returns up to that many items with a higher seq."""
     row: Callable[[Any], Sequence[Cell]]
     document: Callable[[Any], object]
 

@@ -114,7 +114,7 @@ class ItemReader(Struct, frozen=True, kw_only=True):
     state: str
     county: str
     fields: Mapping[str, str]
-    """Which field of an item holds our `parcel_id`, `state`, `county`, `url` and `html`, where it has another name."""
+    """Our field (`parcel_id`, `state`, `county`, `url`, `html`) -> the item's field, if it has another name."""
 
     def read(self, item: Any, response: Response | None, now: datetime) -> tuple[Task, Result]:
         """Raises InvalidInput. The same content of the same parcel is the same task."""
@@ -172,7 +172,7 @@ _RETRY_SECONDS = 1.0
 _CHECK_SECONDS = 0.5
 _log = logging.getLogger(__name__)
 _DRIVER_LOG = logging.getLogger("aiosqlite")
-"""At DEBUG, Scrapy's own default, it writes two lines for every statement."""
+"""At DEBUG, Scrapy's default level, it logs two lines per statement."""
 
 
 class ParcelpostPipeline:
@@ -274,7 +274,7 @@ class KeepPages(BaseSpiderMiddleware):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._responses: dict[int, tuple[object, weakref.ref[Response]]] = {}
-        """By the item's identity; Scrapy holds the response until the item is through."""
+        """Item identity -> item and response; Scrapy holds the response until the item is processed."""
         for signal in (signals.item_dropped, signals.item_error):
             crawler.signals.connect(self._forget, signal)
 

@@ -23,7 +23,7 @@ class Sink(Protocol):
     """Takes parcels a page at a time, always from one thread at once, and keeps none of them."""
 
     notes: list[str]
-    """What whoever gets the files should know, once it is closed."""
+    """Remarks for the recipient, complete once the output is closed."""
 
     def write(self, table: Table, parcels: Sequence[Parcel]) -> int:
         """How many rows that made."""
@@ -39,7 +39,7 @@ _BY_SUFFIX = {**{f".{one}": one for one in Format}, ".ndjson": Format.JSONL, ".p
 _ALL_IN_ONE = (Format.EXCEL, Format.GEOPACKAGE)
 _TO_STDOUT = (Format.CSV, Format.JSONL)
 _ONE_TABLE, _BOTH_TABLES = ("parcels",), ("parcels", "liens")
-"""What is written unless told: into a file that holds one table, and into all else."""
+"""Default tables, for a file that can hold one table and for all other destinations."""
 
 
 class ExportPlan(Struct, frozen=True):
@@ -48,7 +48,7 @@ class ExportPlan(Struct, frozen=True):
     format: Format
     folder: Path
     files: Mapping[str, tuple[Table, ...]]
-    """By name, below the folder; by `-` on stdout."""
+    """File name below the folder, or `-` for stdout -> its tables."""
     lacks_liens: bool
     """Nobody said which tables, and this output holds no second one."""
 
@@ -175,7 +175,7 @@ class ExportResult(Struct, frozen=True, kw_only=True):
     files: list[Path]
     """Empty where it went to stdout."""
     rows: dict[str, int]
-    """By table."""
+    """Number of rows by table."""
     notes: list[str]
 
 

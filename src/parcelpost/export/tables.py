@@ -36,7 +36,7 @@ class Parcel(Struct, frozen=True, kw_only=True, gc=False):
     is_readable: bool
     """False: the record is no JSON object."""
     first_position: int = 1
-    """Of the first item in each of its lists."""
+    """Position of the first item in each of its lists."""
 
 
 def read_parcel(entry: OutboxEntry) -> Parcel:
@@ -89,7 +89,7 @@ def list_items(parcel: Parcel, name: str) -> list[Mapping[str, Any]]:
 
 
 _Converters = tuple[tuple[str, Callable[[Any], Value]], ...]
-"""How each column's value is made."""
+"""One converter per column."""
 
 
 def _converters(own: tuple[Column, ...]) -> _Converters:
@@ -187,4 +187,4 @@ PARCELS = Table(
     _parcel_rows,
 )
 TABLES = {"parcels": PARCELS, **{name: _list_table(name, *of) for name, of in _LISTS.items()}}
-"""By name."""
+"""All tables by name."""

@@ -72,7 +72,7 @@ def _csv_lines(cells: Iterable[Sequence[str]]) -> bytes:
 _encode_lines = msgspec.json.Encoder(decimal_format="number").encode_lines
 _KEY_FIELDS = ("platform", "state", "county", "parcel_id")
 _CONTROL = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
-"""What JSON lets stand in a text and a terminal takes for an order."""
+"""Control characters that JSON allows unescaped but a terminal would obey."""
 
 
 class JsonlSink:

@@ -29,11 +29,11 @@ from parcelpost.scrapers.tabular import standard_json
 _SCANNED_BYTES = 4_096
 _MAX_REASON_CHARS = 300
 _MAX_BYTES = 64 * 1024**2
-"""For a table of many parcels; a single page is far smaller."""
+"""Limit for a table of many parcels; a single page is far smaller."""
 
 FailedRead = Retry | GiveUp | Blocked | NotFound
 ReadResult = Record | Sequence[Record] | FailedRead
-"""What `read` returns."""
+"""Result of `read`."""
 
 
 class RecordsOf(Protocol):
@@ -101,7 +101,7 @@ class Parsed(Struct, frozen=True):
     absent_sections: Sequence[str] = ()
     """The platform's sections that a page with records lacks."""
     also_missing: Sequence[str] = ()
-    """What else it lacks."""
+    """Descriptions of other missing parts."""
 
 
 class Fetcher(Protocol):
@@ -188,13 +188,13 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
     read: Callable[[PageReader], ReadResult]
     fetch: Fetch = fetch_by_url
     sparse: bool = False
-    """Its records may be nearly empty: rows of a table with few columns."""
+    """Whether records may be nearly empty, as rows of a table with few columns are."""
     is_list: bool = False
-    """Its pages are lists of records. Other platforms return a list only for a target with a `where`."""
+    """Whether its pages are lists of records. Other platforms return a list only for a target with a `where`."""
     field_maps: FieldMaps = FieldMaps()
-    """For reading the rows of tables."""
+    """Field maps for the rows of tables."""
     sections: tuple[PageSection, ...] = ()
-    """What every page of this platform shows, with or without data. A page that lacks one is incomplete."""
+    """Sections on every page of this platform, with or without data. A page that lacks one is incomplete."""
 
     def parse(
         self,

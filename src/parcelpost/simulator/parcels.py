@@ -236,7 +236,7 @@ class World(Struct, frozen=True, kw_only=True):
 
 
 ROWS_PER_PAGE = 25
-"""On one page."""
+"""Number of rows on a page of a list."""
 AUCTION_DAY = date(2024, 9, 18)
 
 

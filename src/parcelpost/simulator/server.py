@@ -32,11 +32,11 @@ _BAD = Response(status=400, body=b"Bad request", content_type="text/plain")
 
 class CountyServer(Struct, kw_only=True):
     worlds: Mapping[str, World]
-    """By platform."""
+    """Simulated counties by platform."""
     faults: Faults = msgspec.field(default_factory=Faults)
     clock: Clock = msgspec.field(default_factory=SystemClock)
     answers: dict[str, Counter[str]] = msgspec.field(default_factory=lambda: defaultdict(Counter))
-    """By platform (and `robots.txt`) and status; one that breaks the connection is `reset`."""
+    """Number of responses by platform (and `robots.txt`) and status; broken connections count as `reset`."""
 
     async def respond(self, request: Request) -> Response | None:
         """None: the connection breaks."""

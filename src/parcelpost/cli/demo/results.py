@@ -108,7 +108,7 @@ class DemoFiles(Struct, frozen=True):
 
 
 _MAX_CHARS = 22
-"""Of a cell in a preview."""
+"""Width of a cell in the preview."""
 
 
 class Sheet(Struct, frozen=True, kw_only=True):

@@ -168,7 +168,7 @@ SHOWN_CHARS = 200
 class Row(NamedTuple):
     number: int
     values: Mapping[str, Json]
-    """By column."""
+    """Values by column."""
 
 
 class BadRow(NamedTuple):
@@ -182,7 +182,7 @@ class BadRow(NamedTuple):
 
 class Reader(Protocol):
     unit: str
-    """What row numbers count: `line`, or `entry` of an array."""
+    """What row numbers refer to: `line`, or `entry` of an array."""
     text: Decoder
 
     @property

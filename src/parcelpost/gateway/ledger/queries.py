@@ -336,7 +336,7 @@ ON CONFLICT (source_no) DO UPDATE
 SET task_id = excluded.task_id, scraped_at = excluded.scraped_at, facts = excluded.facts
 """
 IS_COMPARED = "UPDATE results SET is_compared = {} WHERE source_no = ? AND task_id = ? AND idempotency_key = ?"
-"""Not if it has been replaced meanwhile."""
+"""Has no effect on a result that has been replaced meanwhile."""
 
 _CHANGES = f"""
 SELECT c.change_no, c.found_at, c.kind, {KEY}, s.parcel_id, s.platform, c.task_id, c.scraped_at, c.subject,

@@ -58,12 +58,12 @@ class PreparedBatch(Struct, frozen=True):
     worker_id: str
     at: str
     entries: Sequence[PreparedResult]
-    """One for a task and source."""
+    """At most one per task and source."""
     liens: Sequence[tuple[int, int, Lien]]
     """Place of its entry, position there, lien."""
     sources: dict[SourceKey, PreparedSource]
     parcels: dict[ParcelKey, Values]
-    """As their newest entry shows them."""
+    """Values from the newest entry of each parcel."""
     task_ids: Sequence[str]
 
 
@@ -273,7 +273,7 @@ class _Numbers(NamedTuple):
 class _Written(NamedTuple):
     kept: Sequence[PreparedResult]
     with_liens: dict[int, PreparedResult]
-    """By place, the entries whose liens are written."""
+    """Entries whose liens are written, by index."""
     known_parcels: Set[ParcelKey]
 
 

@@ -85,7 +85,7 @@ class ChromiumMissing(Struct, frozen=True, kw_only=True):
 class SandboxCheck(Struct, frozen=True, kw_only=True):
     is_on: bool
     reason: str = ""
-    """Why it is off."""
+    """Why the sandbox is off; '' if it is on."""
 
 
 def find(

@@ -70,7 +70,7 @@ class PageFetcher:
         self.availability = SiteAvailability(
             self._throttle.opens_in, *([renderer.opens_in] if renderer is not None else [])
         )
-        """Which sites can take another task, for choosing the next one."""
+        """Selects the sites that can take another task."""
         agent = options.user_agent.partition("/")[0].strip()
         self._robots = Robots(self._read_robots, agent, clock)
         self._home = asyncio.get_running_loop()

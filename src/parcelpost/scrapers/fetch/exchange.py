@@ -167,7 +167,7 @@ def _url_without_query(url: httpx2.URL) -> str:
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 _DEFAULT_429_SECONDS = 30.0
-"""If there is no Retry-After."""
+"""Used if there is no Retry-After."""
 _MAX_COOL_DOWN_SECONDS = 86_400.0
 _NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 _HUMAN_ONLY = (

@@ -57,14 +57,14 @@ MAX_BYTES = 16 * 1024**2
 
 _MAX_LABEL_CHARS = 80
 _MAX_TEXT_CHARS = 4 * _MAX_LABEL_CHARS
-"""For a label with its decoration and spaces."""
+"""Limit for a label with its decoration and spaces."""
 _MAX_ANCESTORS = 4
 _MAX_LABEL_PARTS = 6
 _MAX_PARTS_AROUND = 40
 """Text parts in the element around a label that contains nothing else."""
 _END_CHARS = 1_500
 _END_SPACED_CHARS = 5 * _END_CHARS
-"""With the blanks of the markup."""
+"""Limit including the markup's white space."""
 _string = etree.XPath("string()")
 _HIDDEN = ("script", "style", "noscript", "template", "option", "textarea")
 _BLOCKS = frozenset(

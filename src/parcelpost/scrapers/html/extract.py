@@ -43,7 +43,7 @@ class Field(Struct, Generic[T], frozen=True):
     selectors: tuple[Selector, ...]
     convert: Callable[[Piece], T | None]
     is_optional: bool = False
-    """Not every parcel has it: a page without it is no failure of the selectors."""
+    """Whether some parcels lack the field: a page without it does not count against the selectors."""
 
 
 class Section(Struct, frozen=True):
@@ -66,7 +66,7 @@ class SelectorResult(Struct, frozen=True):
     selector: Selector
     success: bool
     guess: bool = False
-    """Not a declared selector but a label that resembles one, found on this page or an earlier one."""
+    """Whether the selector is not declared but a similar label found on this page or an earlier one."""
 
 
 class SelectorResults(list[SelectorResult]):

@@ -13,7 +13,7 @@ from msgspec import Struct
 from parcelpost.scrapers.html.document import BREAK, Document, Element, Piece, beside, is_in, label, text_of
 
 IN_ONE_LINE = f"normalize-space(translate(., '{BREAK}\N{NO-BREAK SPACE}', '  '))"
-"""For XPath: the text of an element with normal spaces, without the line breaks that a Document inserts."""
+"""XPath: the text of an element, with white space normalized and the Document's line breaks removed."""
 
 
 class Selector(Protocol):

@@ -37,7 +37,7 @@ _PLACEHOLDER = re.compile(
     r"|undefined|nan|\[object \w+\]",
     re.IGNORECASE,
 )
-"""What a page, a spreadsheet or a script shows in the place of a value that it does not have."""
+"""Placeholders that pages, spreadsheets and scripts show instead of a missing value."""
 
 _SLASHED = re.compile(r"(\d{1,2})[/-](\d{1,2})[/-](\d{4}|\d{2})(?:[ T].*)?", re.ASCII)
 _ISO = re.compile(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:[ T].*)?", re.ASCII)

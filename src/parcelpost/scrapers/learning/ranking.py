@@ -20,7 +20,7 @@ from parcelpost.scrapers.learning.stats import (
 )
 
 _MARGIN = 0.2
-"""How much better another selector must do to precede one that is declared earlier or known on the site."""
+"""Lead in success rate that a selector needs to precede one that is declared earlier or known on the site."""
 _EXPLORE_EVERY = 100
 _BREAK_PROBABILITY = 1e-5
 """A field is broken if so many consecutive pages without it are less likely than this."""
@@ -69,7 +69,7 @@ class _FieldState:
         self.last: Results | None = None
         """The results of the previous page, if the next one may repeat them."""
         self.run = 0
-        """How often they were repeated since the stats were settled."""
+        """Number of repetitions since the stats were last updated."""
 
     @property
     def misses(self) -> bool:

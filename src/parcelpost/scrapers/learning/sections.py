@@ -69,7 +69,7 @@ class PageSections(Struct, frozen=True):
     absent: Sequence[str]
     results: Sequence[SelectorResult]
     is_cut: bool = False
-    """It lacks other things too: what is absent from it says nothing about the site."""
+    """Whether other parts are missing, too: then a missing section says nothing about the site."""
 
     def lists(self) -> dict[str, bool]:
         """List -> whether the page has it."""

@@ -34,7 +34,7 @@ _KEYS = (
     *(f"{name}{year}Value" for name in ("land", "bldg", "just", "soh") for year in _YEARS),
     *("folioNumber", "situsAddress1", "situsCity", "legal", "useCode", "ownerName1", "mailingAddress1"),
 )
-"""What every response has, with or without a value."""
+"""Keys of every response, with or without a value."""
 
 
 def read(reader: PageReader) -> ReadResult:

@@ -39,7 +39,7 @@ _DATE = re.compile(r"(\d{1,2}/\d{1,2}/\d{4})", re.ASCII)
 _STARTS = re.compile(r"(?:bidding|auction|sale) starts (?:at|on):?\s*(\d{1,2}/\d{1,2}/\d{4})", re.ASCII | re.IGNORECASE)
 _STATUS = re.compile(r"[A-Za-z][A-Za-z /-]{2,30}")
 _PAGE_BREAK = b"\n<!-- next page of the list -->\n"
-"""Between the pages of a list that were fetched one by one."""
+"""Separates the pages of a list, which are fetched separately."""
 _MAX_PAGES = 200
 
 

@@ -30,7 +30,7 @@ _CURRENT_AS_OF = re.compile(r"Property Details \(Current as of (\d{1,2}/\d{1,2}/
 _OWNERSHIP = re.compile(
     r"Owner Of Record\s*-\s*([A-Z][a-z]+(?: (?:[A-Z][a-z]+|by|for|in|of|the)){0,5})(?: \[.*)?", re.ASCII
 )
-"""Its words are not in capitals: names are."""
+"""Matches labels, which are not all capitals, unlike names."""
 _DISTRICT = re.compile(r"[^/]{2,80} / \d{1,5}", re.ASCII)
 _PART = re.compile(r"[0-9A-Z]{1,8}", re.ASCII)
 _NO_EXEMPTIONS = "No existing exemptions found for this property."

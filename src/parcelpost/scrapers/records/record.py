@@ -14,7 +14,7 @@ from parcelpost.model import Json
 LIEN = "lien"
 COMPLETE = "complete"
 MISSING = "missing: "
-"""How `completeness` begins otherwise."""
+"""Prefix of `completeness` for an incomplete page."""
 
 
 class Valuation(Struct, kw_only=True):
@@ -25,12 +25,12 @@ class Valuation(Struct, kw_only=True):
     building_value: Decimal | None = None
     extra_feature_value: Decimal | None = None
     classified_land_value: Decimal | None = None
-    """Of the land that is assessed by its use (agriculture, forest), by that use."""
+    """Value by use of the land that is assessed by use (agriculture, forest)."""
     market_value: Decimal | None = None
     classified_use_value: Decimal | None = None
-    """Of the whole parcel, with such land valued by its use."""
+    """Value of the whole parcel, with such land valued by use."""
     assessment_cap_value: Decimal | None = None
-    """What a limit on yearly increases takes off."""
+    """Reduction from a limit on yearly increases."""
     assessed_value: Decimal | None = None
     exemptions: list[str] | None = None
     exemption_value: Decimal | None = None
@@ -67,7 +67,7 @@ class TaxBill(Struct, kw_only=True):
     paid_date: str | None = None
     paid_amount: Decimal | None = None
     flags: list[str] | None = None
-    """What the collector marks the bill with: litigation, bankruptcy, warrant."""
+    """The collector's remarks on the bill: litigation, bankruptcy, warrant."""
 
 
 class Building(Struct, kw_only=True):
@@ -88,7 +88,7 @@ class Lien(Struct, kw_only=True):
     interest_amount: Decimal | None = None
     fees: Decimal | None = None
     sale_date: str | None = None
-    """Of a subsequent tax, the day on which it was added to the certificate."""
+    """For a subsequent tax, the day it was added to the certificate."""
     certificate_sale_date: str | None = None
     subsequent_tax: bool | None = None
     """A later tax that the holder paid on a certificate: not a lien of its own."""

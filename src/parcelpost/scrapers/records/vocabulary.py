@@ -15,7 +15,7 @@ from msgspec import Struct
 from parcelpost.scrapers.tabular import plain_heading
 
 CERTAIN, LIKELY, DOUBTFUL = 0.95, 0.7, 0.65
-"""How sure a name is of its meaning, before its values are looked at."""
+"""Confidence in the meaning of a name before its values are checked."""
 _MAX_NAME_CHARS = 100
 _MIN_GLUED, _MAX_GLUED = 2, 40
 _MIN_CUT = 3
@@ -97,7 +97,7 @@ class Shortened(Struct, frozen=True):
     affix: str
     readings: tuple[Reading, ...]
     is_clean: bool
-    """It ends at a separator, or leaves several words: KCA_ZONING, NFMLNDVL. Otherwise it may be any word: B-LOCK."""
+    """Whether it ends at a separator or leaves several words (KCA_ZONING, NFMLNDVL) rather than any word (B-LOCK)."""
 
 
 @lru_cache(maxsize=20_000)
