@@ -283,14 +283,14 @@ def _platform_health(outcomes: Outcomes, alive: Sequence[WorkerRow]) -> list[Pla
 
 def _failing_selectors(fields: Iterable[Broken]) -> dict[str, list[FailingSelector]]:
     """By platform. A selector that several workers report for one site is listed once."""
-    found: defaultdict[str, dict[tuple[str, ...], FailingSelector]] = defaultdict(dict)
+    selectors_by_platform: defaultdict[str, dict[tuple[str, ...], FailingSelector]] = defaultdict(dict)
     for field in fields:
         site = f"{field.state}/{field.county}"
         for selector in field.failing:
-            found[field.platform][site, field.field, selector] = FailingSelector(
+            selectors_by_platform[field.platform][site, field.field, selector] = FailingSelector(
                 field=field.field, selector=selector, site=site, example=field.example or None, since=field.since
             )
-    return {platform: list(selectors.values()) for platform, selectors in found.items()}
+    return {platform: list(selectors.values()) for platform, selectors in selectors_by_platform.items()}
 
 
 def _health(

@@ -476,10 +476,10 @@ def refresh(
             "nothing was selected", hint="add --platform, --state, --county, --parcel, --older-than or --delinquent"
         )
     settings = _load_settings(database, config, set_)
-    found = min(limit, asyncio.run(_count_refreshable(wanted, settings)))
-    if found and not yes:
-        confirm(f"Refresh {count(found, 'parcel')}?")
-    queued = asyncio.run(_refresh(wanted, limit, settings)) if found else 0
+    matching = min(limit, asyncio.run(_count_refreshable(wanted, settings)))
+    if matching and not yes:
+        confirm(f"Refresh {count(matching, 'parcel')}?")
+    queued = asyncio.run(_refresh(wanted, limit, settings)) if matching else 0
     print_json({"queued": queued}) if as_json else print(f"{count(queued, 'task')} queued.")
 
 
@@ -589,9 +589,9 @@ async def _show_changes(settings: Settings, wanted: ChangeFilter, after: int, *,
 
 def _change_line(row: ChangeRow) -> str:
     before, after = row.before.decode(), row.after.decode()
-    what = after if before == "{}" else before if after == "{}" else f"{before} -> {after}"
+    values = after if before == "{}" else before if after == "{}" else f"{before} -> {after}"
     place = f"{row.parcel.state}/{row.parcel.county}"
-    return f"{row.change_no:>8}  {moment(row.found_at)}  {row.kind:<15}  {place}  {row.parcel_id}  {what}"
+    return f"{row.change_no:>8}  {moment(row.found_at)}  {row.kind:<15}  {place}  {row.parcel_id}  {values}"
 
 
 TOKEN_EXAMPLES = examples(

@@ -153,8 +153,8 @@ def _with_own(proposal: Proposal, own: Sequence[str], layer: Layer) -> Proposal:
 def _records(field_map: FieldMap | None, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     if field_map is None:
         return []
-    found = (record for row in rows if (record := field_map.record(row)) is not None)
-    return [record.as_json() for record, _ in zip(found, range(_SHOWN_RECORDS), strict=False)]
+    records = (record for row in rows if (record := field_map.record(row)) is not None)
+    return [record.as_json() for record, _ in zip(records, range(_SHOWN_RECORDS), strict=False)]
 
 
 def _columns(layer: Layer, proposal: Proposal, level: float) -> list[str]:

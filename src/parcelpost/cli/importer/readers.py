@@ -333,13 +333,13 @@ class _Records:
         if len(self._taken) >= _MAX_RECORD_LINES:
             raise InvalidInput(f"a quoted value is not closed within {_MAX_RECORD_LINES:,} lines")
         try:
-            found = self._again.popleft() if self._again else self._next_line()
+            line = self._again.popleft() if self._again else self._next_line()
         except StopIteration:
             if self._taken:
                 raise InvalidInput("a quoted value is not closed") from None
             raise
-        self._taken.append(found)
-        return found[1]
+        self._taken.append(line)
+        return line[1]
 
     def _next_line(self) -> tuple[int, str]:
         try:

@@ -443,12 +443,12 @@ class Queries(Database, Protocol):
 
     async def _find_by_number(self, sql: str, numbers: Sequence[int]) -> Mapping[int, Sequence[Row]]:
         """Returns the rows of a query by the number that is their first column, without it."""
-        found: defaultdict[int, list[Row]] = defaultdict(list)
+        by_number: defaultdict[int, list[Row]] = defaultdict(list)
         for start in range(0, len(numbers), _CHUNK):
             chunk = numbers[start : start + _CHUNK]
             for number, *row in await self._find(sql.format(", ".join("?" * len(chunk))), *chunk):
-                found[number].append(row)
-        return found
+                by_number[number].append(row)
+        return by_number
 
     async def records(self, wanted: ParcelFilter, after: SourceKey | None, most: int) -> Sequence[ParcelRecord]:
         conditions = record_conditions(wanted, after)

@@ -294,7 +294,7 @@ def store_results(db: sqlite3.Connection, batch: PreparedBatch) -> list[StoreOut
     write_rows(db, _WRITE_SOURCES, sources, _NEWER_SOURCE)
     write_rows(db, _WRITE_RESULTS, [(numbers.sources[made.source], *made.result) for made in kept], _NEWER_RESULT)
     won = {source.newest.place for source in winners.values()}
-    written = _Written(kept, {one.place: one for one in kept if one.place in won or one.is_listed}, known_parcels)
+    written = _Written(kept, {r.place: r for r in kept if r.place in won or r.is_listed}, known_parcels)
     _write_liens(db, batch, written, winners, numbers)
     _merge(db, written, numbers)
     task_ids = _json(batch.task_ids)

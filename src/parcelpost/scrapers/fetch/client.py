@@ -256,13 +256,13 @@ class PageFetcher:
         if (task := visit.task) is None:
             return await renderer.lease(None, visit.profile)
         try:
-            found = await renderer.lease(task, visit.profile)
+            lease = await renderer.lease(task, visit.profile)
         except HostBusy:
             self.availability.needs_browser(task.site)
             raise
         self.availability.needs_browser(task.site)
         self.availability.got_page(task)
-        return found
+        return lease
 
     def _is_allowed(self, url: httpx2.URL) -> bool:
         return not self._options.obey_robots or self._robots.may_allow(origin_of(url), str(url))

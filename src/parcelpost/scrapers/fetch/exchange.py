@@ -225,9 +225,9 @@ def cool_down_seconds(response: Response, now: datetime) -> float:
 
 def redirect_problem(url: httpx2.URL, location: httpx2.URL) -> FetchFailed | None:
     """The failure if a redirect leads to a sign-in, terms or robot check page, or to an error page."""
-    for pattern, what in _HUMAN_ONLY:
+    for pattern, meaning in _HUMAN_ONLY:
         if pattern.search(location.path) and not pattern.search(url.path):
-            return SiteBlocked(f"{url.host} {what}: it redirects to {location.host}{location.path}"[:300])
+            return SiteBlocked(f"{url.host} {meaning}: it redirects to {location.host}{location.path}"[:300])
     if _ERROR_PAGE.search(location.path) and not _ERROR_PAGE.search(url.path):
         return RetryLater(f"{url.host} redirects to {location.host}{location.path}"[:300])
     return None

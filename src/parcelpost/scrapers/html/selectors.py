@@ -42,8 +42,8 @@ class Id(Struct, frozen=True):
         return f"#{self.name}"
 
     def find(self, document: Document, within: Element | None) -> Sequence[Piece]:
-        found = document.by_id(self.name)
-        return (Piece(found),) if found is not None and is_in(found, within) else ()
+        element = document.by_id(self.name)
+        return (Piece(element),) if element is not None and is_in(element, within) else ()
 
 
 class IdEnd(Struct, frozen=True):
@@ -57,7 +57,7 @@ class IdEnd(Struct, frozen=True):
         return f"[id$='{self.name}']"
 
     def find(self, document: Document, within: Element | None) -> Sequence[Piece]:
-        return [Piece(found) for found in document.by_id_end(self.name) if is_in(found, within)]
+        return [Piece(element) for element in document.by_id_end(self.name) if is_in(element, within)]
 
 
 class Css(Struct, frozen=True):

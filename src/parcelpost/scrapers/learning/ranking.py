@@ -290,7 +290,7 @@ class Ranking:
     def restore(self, reports: Iterable[Broken]) -> None:
         """Restores what was broken when the last worker stopped: signals are a sample and may not show it."""
         with self._lock:
-            for report in (one for one in reports if not one.same_value):
+            for report in (known for known in reports if not known.same_value):
                 site = (report.platform, report.state, report.county)
                 self._sites.setdefault(site, {}).setdefault(report.field, _FieldState()).restore(report)
 
@@ -304,10 +304,10 @@ class Ranking:
                 _broken(site, name, state) for site, name, state in fields if state.is_broken or state.broken_selectors
             ]
             reports += [
-                _suspect(site, name, one)
+                _suspect(site, name, repetition)
                 for site, repetitions in self._repetitions.items()
-                for name, one in repetitions.items()
-                if one.is_suspect
+                for name, repetition in repetitions.items()
+                if repetition.is_suspect
             ]
         yield from reports
 
