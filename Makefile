@@ -4,13 +4,13 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 BIN := $(VENV)/bin
 
-# Some shims carry a version's name and cannot run it, so each candidate is tried.
+# Each candidate is tried, because some shims named after a version cannot run it.
 IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	if "$$p" $(IS_NEW_ENOUGH) >/dev/null 2>&1; then echo "$$p"; break; fi; done)
 UV ?= $(shell command -v uv 2>/dev/null)
 
-# A process that may not keep what it compiled takes three times as long to start, and the tests start thousands.
+# Without cached bytecode a process takes three times as long to start, and the tests start thousands.
 export PYTHONDONTWRITEBYTECODE =
 
 DEMO_ARGS ?=
@@ -23,8 +23,8 @@ LOCK_ARGS ?=
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' Makefile
 
-# $(call install,FILES): .venv, with the packages of those locks in it, and the project itself. Where there is no uv, pip
-# installs the one of the lock; where that cannot install the rest (it does not read pip's settings), pip does.
+# $(call install,FILES): installs the packages of those lock files and the project into .venv. If there is no uv, pip
+# installs the locked one; if that fails to install the rest (it does not read pip's settings), pip does.
 define install
 @python="$(PYTHON)"; \
 if ! "$${python:-none}" $(IS_NEW_ENOUGH) >/dev/null 2>&1; then \
@@ -50,13 +50,13 @@ else \
 fi
 endef
 
-setup: $(STAMP) ## build .venv from the lock (PYTHON=... picks a new one's interpreter)
+setup: $(STAMP) ## build .venv from the lock (PYTHON=... chooses the interpreter)
 
 $(STAMP): pyproject.toml requirements-dev.txt
 	$(call install,requirements-dev.txt)
 	@touch $@
 
-# To run it, exports included, takes half of what it takes to work on it: a demo waits for no linters, servers and peers.
+# Running the program needs half of the packages that development needs, so the demo installs only those.
 RUN_LOCKS := deploy/container/requirements.txt deploy/container/build-requirements.txt
 
 $(VENV)/.run-stamp: pyproject.toml $(RUN_LOCKS)
@@ -67,28 +67,28 @@ demo: $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.run-stamp) ## scrape four simu
 	@rm -rf demo_data
 	@$(BIN)/parcelpost demo --dir demo_data $(DEMO_ARGS)
 
-# Two more than there are processors: many tests wait for other processes most of their time.
+# Two more than there are processors, because many tests mostly wait for other processes.
 TEST_PROCESSES ?= $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 2)')
 
 PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup
 
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && exec $(BIN)/mypy
 
-# Style and types are checked beside the tests, and what that found is shown below theirs. Ctrl-C ends both: a shell has
-# what it starts in the background ignore it, so the check is ended by name.
-test: setup ## run the tests, and check style and types meanwhile (PYTEST_ARGS='-k name' passes through)
-	@found=$$(mktemp); \
-	( $(LINT) ) >"$$found" 2>&1 & lint=$$!; \
-	trap 'kill $$lint 2>/dev/null; rm -f "$$found"' EXIT; \
+# Style and types are checked in the background while the tests run, and reported after them. Background processes of a
+# shell ignore Ctrl-C, so the trap ends the check.
+test: setup ## run the tests and check style and types (PYTEST_ARGS='-k name' runs some of them)
+	@report=$$(mktemp); \
+	( $(LINT) ) >"$$report" 2>&1 & lint=$$!; \
+	trap 'kill $$lint 2>/dev/null; rm -f "$$report"' EXIT; \
 	trap 'exit 130' INT; trap 'exit 143' TERM; \
 	$(PYTEST) $(PYTEST_ARGS); tests=$$?; \
 	wait $$lint; style=$$?; \
-	echo "Style and types:"; cat "$$found"; \
+	echo "Style and types:"; cat "$$report"; \
 	[ "$$tests" -eq 0 ] && [ "$$style" -eq 0 ]
 
 SEED ?= $$(date +%s)
 
-test-long: setup ## run fuzzing, chaos and property tests at length (SEED=... repeats a run)
+test-long: setup ## run long fuzzing, chaos and property tests (SEED=... repeats a run)
 	@seed=$(SEED); echo "make test-long SEED=$$seed repeats this run"; \
 	TEST_SEED=$$seed $(PYTEST) -m 'long or hypothesis' --hypothesis-profile long --hypothesis-seed "$$seed" \
 		$(PYTEST_ARGS)
@@ -96,18 +96,18 @@ test-long: setup ## run fuzzing, chaos and property tests at length (SEED=... re
 lint: setup ## check style and types
 	$(LINT)
 
-format: setup ## rewrite the sources in the project's style
+format: setup ## format the sources and fix what the linter can fix
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-docs: setup ## write the reference of commands, settings, events and metrics, and Grafana's dashboard, from the code
+docs: setup ## generate the reference pages and Grafana's dashboard from the code
 	$(BIN)/python -m docs.reference
 	$(BIN)/python -m deploy.grafana.dashboard
 
-bench: setup ## measure the store beside its peers, quickly
+bench: setup ## run a short benchmark of the store and its peers
 	$(BIN)/python -m bench store --quick
 
-lock: ## resolve what is installed anew (LOCK_ARGS=--upgrade for newer versions; needs uv)
+lock: ## update the lock files (LOCK_ARGS=--upgrade for newer versions; needs uv)
 	@[ -n "$(UV)" ] || { echo "make lock: needs uv (pip install uv)" >&2; exit 1; }
 	"$(UV)" pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra dev --extra bench \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
@@ -120,6 +120,6 @@ lock: ## resolve what is installed anew (LOCK_ARGS=--upgrade for newer versions;
 		--constraints requirements-dev.txt --no-emit-index-url --no-emit-find-links --no-annotate \
 		--custom-compile-command "make lock" - -o deploy/container/build-requirements.txt
 
-clean: ## remove .venv, caches, builds and the demonstration's files
+clean: ## remove .venv, caches, builds and the demo's files
 	rm -rf $(VENV) demo_data .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -122,7 +122,7 @@ def ours(form: Format) -> Export:
         one_table = form is Format.GEOJSON
         plan = plan_export(str(output / f"all.{form}") if one_table else f"{output}/", form, None)
         filters = ExportFilter(counties=(county,) if county else ())
-        order = export.ExportOrder(what=plan, wanted=filters, receiver="", replace=False)
+        order = export.ExportOrder(plan=plan, wanted=filters, receiver="", replace=False)
         return asyncio.run(export.run_export(StoreContext(store, Settings()), order)).rows["parcels"]
 
     return run

@@ -331,8 +331,8 @@ _USES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--misses", action="store_true", help="list the fields that were not placed, or wrongly")
-    parser.add_argument("--corpus", type=Path, help="a corpus of real layers, to score as well")
+    parser.add_argument("--misses", action="store_true", help="list fields that were placed wrongly or not at all")
+    parser.add_argument("--corpus", type=Path, help="also score this corpus of real layers")
 
 
 def run(arguments: argparse.Namespace) -> Report:
@@ -352,8 +352,8 @@ def run(arguments: argparse.Namespace) -> Report:
                 *(f"wrong: {text}" for text in sums["certain"].wrong),
                 *(f"missing: {text}" for text in sums["certain"].missing),
             ]
-        goals.append(at_least(f"cells right, {title}", 0.9, sums["certain"].right / sums["certain"].cells))
-        goals.append(at_most(f"fields wrong though certain, {title}", 0, len(sums["certain"].wrong)))
+        goals.append(at_least(f"correct cells, {title}", 0.9, sums["certain"].right / sums["certain"].cells))
+        goals.append(at_most(f"wrong fields marked certain, {title}", 0, len(sums["certain"].wrong)))
     if arguments.corpus:
         likely = dict(corpus_scores(arguments.corpus, LIKELY_FROM))
         for name, part in corpus_scores(arguments.corpus, CERTAIN_FROM):
@@ -361,7 +361,7 @@ def run(arguments: argparse.Namespace) -> Report:
             if arguments.misses:
                 notes += [*(f"wrong: {text}" for text in part.wrong), *(f"missing: {text}" for text in part.missing)]
     table = Table(
-        "Cells placed right by a proposed field map", ("layer", "", "certain", "with likely", "wrong"), rows, notes, 2
+        "Cells placed correctly by a proposed field map", ("layer", "", "certain", "with likely", "wrong"), rows, notes, 2
     )
     return Report(NAME, goals, [table], {"rows": rows})
 

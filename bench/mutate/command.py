@@ -58,7 +58,7 @@ class Finding(Struct, frozen=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--platform", action="append", default=[], help="only this platform; can be repeated")
     parser.add_argument("--seed", type=int, default=1, help="another seed makes other mutations")
-    parser.add_argument("--pages", type=int, default=0, help=f"mutated pages in all (default: {PAGES:,})")
+    parser.add_argument("--pages", type=int, default=0, help=f"total number of mutated pages (default: {PAGES:,})")
     parser.add_argument("--save", type=Path, help="write the pages with a silently wrong record to this folder")
 
 

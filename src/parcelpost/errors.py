@@ -43,11 +43,11 @@ class ParcelpostError(Exception):
     """Something went wrong."""
 
     hint = ""
-    """What the operator can do next."""
+    """What the operator can do about it."""
     retry_helps = False
     """Whether the same call may succeed later although no operator acts."""
     exit_code = 1
-    """Of a command that fails with this error."""
+    """Exit code of a command that fails with this error."""
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:
         super().__init__(message or (type(self).__doc__ or "").strip().splitlines()[0])
@@ -114,7 +114,7 @@ class Unavailable(UpstreamError):
         self.timed_out = timed_out
         """No answer in time: a smaller batch may help."""
         self.takes_nothing = takes_nothing
-        """It answers but stores nothing."""
+        """Whether the upstream responds but stores nothing."""
 
 
 class Unauthorized(UpstreamError):

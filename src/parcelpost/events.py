@@ -185,7 +185,7 @@ class TaskPutOff(Event, frozen=True):
     task_id: str
     platform: str
     seconds: float
-    """Until it may be claimed again."""
+    """Time until it can be claimed again."""
     reason: str
 
 
@@ -217,7 +217,7 @@ class AttemptAbandoned(Event, frozen=True):
     task_id: str
     platform: str
     left_behind: int
-    """So far."""
+    """Total so far."""
 
 
 class StorageLevelChanged(Event, frozen=True):
@@ -385,7 +385,7 @@ class BrowserDied(Event, frozen=True):
     browser_id: int
     reason: str
     tasks: int
-    """Done in it."""
+    """Number of tasks it did."""
 
 
 class BrowserRetired(Event, frozen=True):
@@ -394,7 +394,7 @@ class BrowserRetired(Event, frozen=True):
     browser_id: int
     reason: str
     tasks: int
-    """Done in it."""
+    """Number of tasks it did."""
 
 
 class BrowserOrphansRemoved(Event, frozen=True):
@@ -459,7 +459,7 @@ class WorkerJoined(Event, frozen=True):
 
     worker_id: str
     token: str
-    """Its name."""
+    """Name of the token."""
 
 
 class AccessDenied(Event, frozen=True):

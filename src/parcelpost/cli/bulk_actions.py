@@ -102,11 +102,11 @@ def run_bulk_action(
 
 class _Plan(NamedTuple):
     which: Selection
-    """What was in the store when it was counted, and no more: nobody was asked about the rest."""
+    """Limited to what was stored when it was counted: the operator was not asked about later rows."""
     flags: Flags
     counts: ActionCounts
     records: int
-    """How many were never delivered."""
+    """Number of records that were never delivered."""
 
 
 def _question(action: BulkAction, plan: _Plan) -> str:

@@ -80,7 +80,7 @@ class Opener(Struct, frozen=True, kw_only=True):
     pid: int | None
     since: str | None
     silent_seconds: float = 0.0
-    """How long a process that is alive has given no sign of it; 0 while it does."""
+    """Seconds since a live process last updated its file; 0 if that was recent."""
 
 
 def run_async(store: StoreContext, work: Coroutine[Any, Any, T]) -> T:

@@ -83,8 +83,8 @@ def parse_moment(text: str, now: datetime) -> datetime:
     """`2026-11-15`, `2026-11-15T19:50`, `2h` (ago), `3d`: UTC unless it has a time zone. Raises InvalidInput."""
     stripped = text.strip()
     try:
-        if found := _AGE.fullmatch(stripped):
-            return now - timedelta(seconds=float(found[1]) * _UNIT_SECONDS[found[2].lower()])
+        if match := _AGE.fullmatch(stripped):
+            return now - timedelta(seconds=float(match[1]) * _UNIT_SECONDS[match[2].lower()])
         parsed = datetime.fromisoformat(stripped)
         return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):

@@ -34,9 +34,9 @@ class ColumnFitter:
     def left_out(self) -> list[str]:
         return [name for name in self._headers if self._shown is not None and name not in self.headers]
 
-    def rows(self, found: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
+    def rows(self, items: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
         """Returns these rows, reduced to the columns in `headers`."""
-        cut = [[self._cut(name, cell) for name, cell in zip(self._headers, row, strict=True)] for row in found]
+        cut = [[self._cut(name, cell) for name, cell in zip(self._headers, row, strict=True)] for row in items]
         widths = [max(map(_length, column)) for column in zip(self._headers, *cut, strict=True)]
         if self._shown is None:
             self._shown = self._choose(widths)
@@ -80,7 +80,7 @@ class ListSpec(NamedTuple):
     spare: Sequence[str]
     """The columns to drop on a narrow terminal, least important first."""
     read: Callable[[LocalDatabase, int, int], Awaitable[Sequence[Any]]]
-    """Called with a limit and a seq: returns up to that many items after that seq, each with a `seq`."""
+    """Takes a limit and a seq, and returns up to that many items with a higher seq."""
     row: Callable[[Any], Sequence[Cell]]
     document: Callable[[Any], object]
 
@@ -107,9 +107,9 @@ class _Table:
         width = terminal_width()
         self._fitting = ColumnFitter(kind.headers, kind.spare, width) if width else None
 
-    def rows(self, found: Sequence[Any]) -> None:
-        if found:
-            rows: Sequence[Sequence[Cell]] = [self._kind.row(item) for item in found]
+    def rows(self, items: Sequence[Any]) -> None:
+        if items:
+            rows: Sequence[Sequence[Cell]] = [self._kind.row(item) for item in items]
             if self._fitting:
                 rows = self._fitting.rows(rows)
             lines = table(self._fitting.headers if self._fitting else self._kind.headers, rows)
@@ -134,11 +134,11 @@ class _Document:
         self._kind = kind
         self._before = f'{{"{kind.noun}s":['.encode()
 
-    def rows(self, found: Sequence[Any]) -> None:
+    def rows(self, items: Sequence[Any]) -> None:
         from msgspec.json import encode
 
         sys.stdout.flush()
-        for item in found:
+        for item in items:
             sys.stdout.buffer.write(self._before + encode(self._kind.document(item)))
             self._before = b","
 

@@ -19,9 +19,9 @@ class Meter:
     """
 
     def __init__(
-        self, what: str, *, after: float = 2.0, line_every: float = 10.0, clock: Clock = SystemClock()
+        self, label: str, *, after: float = 2.0, line_every: float = 10.0, clock: Clock = SystemClock()
     ) -> None:
-        self._what = what
+        self._what = label
         self._after = after
         self._line_every = line_every
         self._clock = clock

@@ -114,29 +114,29 @@ class ItemReader(Struct, frozen=True, kw_only=True):
     state: str
     county: str
     fields: Mapping[str, str]
-    """Which field of an item holds our `parcel_id`, `state`, `county`, `url` and `html`, where it has another name."""
+    """Our field (`parcel_id`, `state`, `county`, `url`, `html`) -> the item's field, if it has another name."""
 
     def read(self, item: Any, response: Response | None, now: datetime) -> tuple[Task, Result]:
         """Raises InvalidInput. The same content of the same parcel is the same task."""
-        found = ItemAdapter(item)
-        page = _raw_page(found.get(self._name("html")), response)
+        adapter = ItemAdapter(item)
+        page = _raw_page(adapter.get(self._name("html")), response)
         target = Target(
-            parcel_id=self._text(found, "parcel_id"),
-            state=self._text(found, "state") or self.state,
-            county=self._text(found, "county") or self.county,
-            url=self._text(found, "url") or (page.url if page else ""),
+            parcel_id=self._text(adapter, "parcel_id"),
+            state=self._text(adapter, "state") or self.state,
+            county=self._text(adapter, "county") or self.county,
+            url=self._text(adapter, "url") or (page.url if page else ""),
         )
         if not target.parcel_id:
             name = self._name("parcel_id")
             raise InvalidInput(f"the item has no {name}", hint="set the name of its field in PARCELPOST_FIELDS")
         target = normalized(target)
-        data = self._record(found, target)
+        data = self._record(adapter, target)
         return self._task(target, data), Result(data=data, scraped_at=now, page=page)
 
-    def _record(self, found: ItemAdapter, target: Target) -> dict[str, Json]:
+    def _record(self, adapter: ItemAdapter, target: Target) -> dict[str, Json]:
         own = {"parcel_id": target.parcel_id, "state": target.state, "county": target.county}
         try:
-            said = {name: to_json(value) for name, value in found.asdict().items() if name != self._name("html")}
+            said = {name: to_json(value) for name, value in adapter.asdict().items() if name != self._name("html")}
         except (TypeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidInput(f"the item cannot be stored as JSON: {error}") from None
         return {**own, "platform": self.platform, **said}
@@ -150,8 +150,8 @@ class ItemReader(Struct, frozen=True, kw_only=True):
     def _name(self, own: str) -> str:
         return self.fields.get(own, own)
 
-    def _text(self, found: ItemAdapter, own: str) -> str:
-        value = found.get(self._name(own))
+    def _text(self, adapter: ItemAdapter, own: str) -> str:
+        value = adapter.get(self._name(own))
         return "" if value is None else str(value).strip()
 
 
@@ -172,7 +172,7 @@ _RETRY_SECONDS = 1.0
 _CHECK_SECONDS = 0.5
 _log = logging.getLogger(__name__)
 _DRIVER_LOG = logging.getLogger("aiosqlite")
-"""At DEBUG, Scrapy's own default, it writes two lines for every statement."""
+"""At DEBUG, Scrapy's default level, it logs two lines per statement."""
 
 
 class ParcelpostPipeline:
@@ -263,9 +263,9 @@ class ParcelpostPipeline:
         # Not awaited: closing waits for this very item.
         deferred_from_coro(self._crawler.engine.close_spider_async(reason="parcelpost_store_failed"))
 
-    def _count(self, what: str) -> None:
+    def _count(self, counter: str) -> None:
         if self._crawler.stats is not None:
-            self._crawler.stats.inc_value(f"parcelpost/{what}")
+            self._crawler.stats.inc_value(f"parcelpost/{counter}")
 
 
 class KeepPages(BaseSpiderMiddleware):
@@ -274,7 +274,7 @@ class KeepPages(BaseSpiderMiddleware):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._responses: dict[int, tuple[object, weakref.ref[Response]]] = {}
-        """By the item's identity; Scrapy holds the response until the item is through."""
+        """Item identity -> item and response; Scrapy holds the response until the item is processed."""
         for signal in (signals.item_dropped, signals.item_error):
             crawler.signals.connect(self._forget, signal)
 

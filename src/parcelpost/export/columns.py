@@ -41,7 +41,7 @@ _VALUE_COLUMNS = (
 )
 
 KEY_COLUMNS = _columns(Kind.TEXT, "platform state county parcel_id")
-"""What every table begins with: the parcel."""
+"""Columns that every table starts with: the parcel."""
 
 PARCEL_COLUMNS = (
     *_columns(Kind.TEXTS, "owner_names owner_lines"),
@@ -90,7 +90,7 @@ RESULT_COLUMNS = (
 POSITION_COLUMN = Column("position", Kind.WHOLE)
 SCRAPED_AT_COLUMN = Column("scraped_at", Kind.MOMENT)
 OTHER_COLUMN = Column("other", Kind.TEXT)
-"""What no column holds, as JSON: fields of other names, and values that do not fit their column."""
+"""Everything that fits no other column, as JSON: unknown fields, and values of the wrong type."""
 
 LIEN_COLUMNS = (
     *_columns(Kind.TEXT, "certificate_number"),
@@ -143,7 +143,7 @@ BUILDING_COLUMNS = (
 Value = str | int | Decimal | bool | date | datetime | None
 
 _LEAST, _MOST_DIGITS = -20, 15
-"""Where a number's first digit may stand: what every format can hold, and none takes a million zeros to write."""
+"""Limits on the position of a number's first digit, so that every format can hold it."""
 _MOST_WHOLE = 10**15
 _MOST_MONEY = Decimal(10) ** 14
 _CENTS, _FINEST = Decimal("0.01"), Decimal("0.0001")
@@ -232,4 +232,4 @@ CONVERTERS: Mapping[Kind, Callable[[Any], Value]] = {
     Kind.DATE: _date,
     Kind.MOMENT: _moment,
 }
-"""By kind of column. Each raises ValueError for what the column cannot hold as it is."""
+"""Converters by kind of column. Each raises ValueError for a value that the column cannot hold unchanged."""

@@ -14,9 +14,9 @@ from parcelpost.export.columns import KEY_COLUMNS, Kind
 from parcelpost.export.tables import Parcel, Row, Table, rows
 
 MOST_ROWS = 1_048_576
-"""Of a sheet, its heading among them."""
+"""Excel's limit on rows per sheet, including the heading."""
 MOST_CHARS = 32_767
-"""Of a cell, counted as Excel does: some letters are two."""
+"""Excel's limit per cell, in UTF-16 units: some characters count twice."""
 _CUT = " ... (cut)"
 _FIRST_DATE = date(1900, 3, 1)
 """Excel knows no day before 1900, and other programs count the two months after that differently."""

@@ -23,7 +23,7 @@ class Sink(Protocol):
     """Takes parcels a page at a time, always from one thread at once, and keeps none of them."""
 
     notes: list[str]
-    """What whoever gets the files should know, once it is closed."""
+    """Remarks for the recipient, complete once the output is closed."""
 
     def write(self, table: Table, parcels: Sequence[Parcel]) -> int:
         """How many rows that made."""
@@ -35,11 +35,11 @@ class Sink(Protocol):
         """In place of `close`, or after it failed: lets go of everything."""
 
 
-_BY_SUFFIX = {**{f".{one}": one for one in Format}, ".ndjson": Format.JSONL, ".pq": Format.PARQUET}
+_BY_SUFFIX = {**{f".{form}": form for form in Format}, ".ndjson": Format.JSONL, ".pq": Format.PARQUET}
 _ALL_IN_ONE = (Format.EXCEL, Format.GEOPACKAGE)
 _TO_STDOUT = (Format.CSV, Format.JSONL)
 _ONE_TABLE, _BOTH_TABLES = ("parcels",), ("parcels", "liens")
-"""What is written unless told: into a file that holds one table, and into all else."""
+"""Default tables, for a file that can hold one table and for all other destinations."""
 
 
 class ExportPlan(Struct, frozen=True):
@@ -48,7 +48,7 @@ class ExportPlan(Struct, frozen=True):
     format: Format
     folder: Path
     files: Mapping[str, tuple[Table, ...]]
-    """By name, below the folder; by `-` on stdout."""
+    """File name below the folder, or `-` for stdout -> its tables."""
     lacks_liens: bool
     """Nobody said which tables, and this output holds no second one."""
 
@@ -90,7 +90,7 @@ def _format_of(path: Path) -> Format:
     if form is None:
         raise InvalidInput(
             f"cannot tell the format of {path.name or path} from its name",
-            hint=f"use the extension {', '.join(f'.{one}' for one in Format)}, or add --format; "
+            hint=f"use the extension {', '.join(f'.{known}' for known in Format)}, or add --format; "
             "for a folder, end the name with /",
         )
     return form
@@ -123,49 +123,49 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     """CSV: texts that a spreadsheet would take for a formula get a `'` in front."""
 
 
-def open_sink(what: ExportPlan, place: Destination, options: ExportOptions) -> Sink:
+def open_sink(plan: ExportPlan, place: Destination, options: ExportOptions) -> Sink:
     """Raises ParcelpostError where a package is missing."""
     try:
-        return _open_format(what, place, options)
+        return _open_format(plan, place, options)
     except ModuleNotFoundError as error:
         raise ParcelpostError(
-            f"{what.format} needs the package {error.name}, which is not installed",
+            f"{plan.format} needs the package {error.name}, which is not installed",
             hint=f"{extra_hint('export')}; csv, jsonl, gpkg and geojson need no extra packages",
         ) from error
 
 
-def _open_format(what: ExportPlan, place: Destination, options: ExportOptions) -> Sink:
+def _open_format(plan: ExportPlan, place: Destination, options: ExportOptions) -> Sink:
     """A format's packages are loaded for that format only: they are extras, and take a while."""
-    match what.format:
+    match plan.format:
         case Format.CSV:
             from parcelpost.export.text_formats import CsvSink
 
-            return CsvSink(_streams(what, place), what.tables, bom=options.bom, guard=options.guard)
+            return CsvSink(_streams(plan, place), plan.tables, bom=options.bom, guard=options.guard)
         case Format.JSONL:
             from parcelpost.export.text_formats import JsonlSink
 
-            return JsonlSink(_streams(what, place))
+            return JsonlSink(_streams(plan, place))
         case Format.PARQUET:
             from parcelpost.export.parquet import ParquetSink
 
-            return ParquetSink(_streams(what, place), what.tables)
+            return ParquetSink(_streams(plan, place), plan.tables)
         case Format.EXCEL:
             from parcelpost.export.excel import ExcelSink
 
-            return ExcelSink(place.stream(*what.files), place.folder, what.tables)
+            return ExcelSink(place.stream(*plan.files), place.folder, plan.tables)
         case Format.GEOPACKAGE:
             from parcelpost.export.geo import GeoPackageSink
 
-            return GeoPackageSink(place.path(*what.files), what.tables, options.now)
+            return GeoPackageSink(place.path(*plan.files), plan.tables, options.now)
         case Format.GEOJSON:
             from parcelpost.export.geo import GeoJsonSink
 
-            return GeoJsonSink(place.stream(*what.files))
+            return GeoJsonSink(place.stream(*plan.files))
 
 
-def _streams(what: ExportPlan, place: Destination) -> dict[str, BinaryIO]:
+def _streams(plan: ExportPlan, place: Destination) -> dict[str, BinaryIO]:
     """One for each table."""
-    return {table.name: place.stream(name) for name, (table,) in what.files.items()}
+    return {table.name: place.stream(name) for name, (table,) in plan.files.items()}
 
 
 Pages = AsyncIterator[Sequence[OutboxEntry]]
@@ -175,58 +175,59 @@ class ExportResult(Struct, frozen=True, kw_only=True):
     files: list[Path]
     """Empty where it went to stdout."""
     rows: dict[str, int]
-    """By table."""
+    """Number of rows by table."""
     notes: list[str]
 
 
 async def export(
     pages: Pages,
-    what: ExportPlan,
+    plan: ExportPlan,
     options: ExportOptions,
     *,
     replace: bool,
     progress: Callable[[int], None],
     is_new_only: bool = False,
 ) -> ExportResult:
-    """Each file is there when it is whole; until then, and if this fails or is cancelled, what was there before is.
+    """Writes all files of the plan. An existing file is replaced only once its successor is complete.
 
     Raises ParcelpostError.
     """
     try:
-        with destinations.open_destination(what.folder, list(what.files), replace=replace) as place:
-            sink = open_sink(what, place, options)
+        with destinations.open_destination(plan.folder, list(plan.files), replace=replace) as place:
+            sink = open_sink(plan, place, options)
             try:
-                rows = await _write(pages, what, sink, place, progress)
+                rows = await _write(pages, plan, sink, place, progress)
             except BaseException:
                 sink.abandon()
                 raise
-            notes = [*sink.notes, *_omission_notes(rows, what)]
-            return ExportResult(files=place.put(), rows={one.name: rows[one.name] for one in what.tables}, notes=notes)
+            notes = [*sink.notes, *_omission_notes(rows, plan)]
+            rows = {table.name: rows[table.name] for table in plan.tables}
+            return ExportResult(files=place.put(), rows=rows, notes=notes)
     except BrokenPipeError:
         raise
     except OSError as error:
         why = error.strerror or error
-        if what.is_stdout:
+        if plan.is_stdout:
             again = "; the next export with --new repeats these records" if is_new_only else ""
             hint = f"check the free space at its destination{again}"
             raise ParcelpostError(f"cannot write to standard output: {why}", hint=hint) from error
         raise ParcelpostError(
-            f"cannot write {error.filename or what.folder}: {why}",
+            f"cannot write {error.filename or plan.folder}: {why}",
             hint="check the free space and the folder's permissions; existing files were not changed",
         ) from error
 
 
 async def _write(
-    pages: Pages, what: ExportPlan, sink: Sink, place: Destination, progress: Callable[[int], None]
+    pages: Pages, plan: ExportPlan, sink: Sink, place: Destination, progress: Callable[[int], None]
 ) -> dict[str, int]:
     """By table how many, liens that are in none among them."""
     rows = Counter[str]()
 
     def write(page: Sequence[OutboxEntry]) -> None:
         parcels = [read_parcel(entry) for entry in page]
-        for table in what.tables:
+        for table in plan.tables:
             rows[table.name] += sink.write(table, parcels)
-        if what.lacks_liens:
+        if plan.lacks_liens:
             rows["liens"] += sum(len(list_items(parcel, "liens")) for parcel in parcels)
 
     done = 0
@@ -238,8 +239,8 @@ async def _write(
     return rows
 
 
-def _omission_notes(rows: Mapping[str, int], what: ExportPlan) -> list[str]:
-    if not what.lacks_liens or not rows["liens"]:
+def _omission_notes(rows: Mapping[str, int], plan: ExportPlan) -> list[str]:
+    if not plan.lacks_liens or not rows["liens"]:
         return []
     return [f"liens not exported: {rows['liens']:,}; use a folder, .xlsx or .gpkg for both tables"]
 

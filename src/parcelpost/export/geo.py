@@ -100,7 +100,7 @@ _LAYER = "parcels"
 _WGS_84 = 4326
 _BLOB = struct.Struct("<2sBBiBIdd")
 _BLOB_HEAD = (b"GP", 0, 1, _WGS_84, 1, 1)
-"""Of a point: version 1, little-endian without an envelope, the system, and then the same in well-known binary."""
+"""Header of a point: version 1, little-endian, no envelope, the reference system; then well-known binary."""
 _FID = "fid INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL"
 _BOX = "min_x = ?, min_y = ?, max_x = ?, max_y = ?"
 _DEFINITION = (

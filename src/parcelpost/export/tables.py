@@ -36,7 +36,7 @@ class Parcel(Struct, frozen=True, kw_only=True, gc=False):
     is_readable: bool
     """False: the record is no JSON object."""
     first_position: int = 1
-    """Of the first item in each of its lists."""
+    """Position of the first item in each of its lists."""
 
 
 def read_parcel(entry: OutboxEntry) -> Parcel:
@@ -71,7 +71,7 @@ def read_record(data: bytes) -> Mapping[str, Any] | None:
 
 class Table(Struct, frozen=True):
     name: str
-    one: str
+    noun: str
     """What a row is."""
     columns: tuple[Column, ...]
     rows: Callable[[Parcel], list[Row]]
@@ -84,19 +84,19 @@ def rows(table: Table, parcels: Sequence[Parcel]) -> Iterator[Row]:
 
 def list_items(parcel: Parcel, name: str) -> list[Mapping[str, Any]]:
     """Of one of the record's lists."""
-    found = parcel.fields.get(name)
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    items = parcel.fields.get(name)
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 _Converters = tuple[tuple[str, Callable[[Any], Value]], ...]
-"""How each column's value is made."""
+"""One converter per column."""
 
 
 def _converters(own: tuple[Column, ...]) -> _Converters:
     return tuple((column.name, CONVERTERS[column.kind]) for column in own)
 
 
-def _list_table(name: str, one: str, own: tuple[Column, ...]) -> Table:
+def _list_table(name: str, noun: str, own: tuple[Column, ...]) -> Table:
     fits, known = _converters(own), frozenset(column.name for column in own)
 
     def rows_of(parcel: Parcel) -> list[Row]:
@@ -107,7 +107,7 @@ def _list_table(name: str, one: str, own: tuple[Column, ...]) -> Table:
         ]
 
     every = (*columns.KEY_COLUMNS, columns.POSITION_COLUMN, *own, columns.SCRAPED_AT_COLUMN, columns.OTHER_COLUMN)
-    return Table(name, one, every, rows_of)
+    return Table(name, noun, every, rows_of)
 
 
 _LISTS = {
@@ -162,11 +162,11 @@ def _cells(fits: _Converters, fields: Mapping[str, Any], known: frozenset[str]) 
     return cells, rest
 
 
-def _not_in_rows(name: str, found: Any) -> dict[str, Any]:
+def _not_in_rows(name: str, value: Any) -> dict[str, Any]:
     """What stands in place of a list, or in it in place of an object."""
-    if found is None:
+    if value is None:
         return {}
-    bad = [one for one in found if not isinstance(one, dict)] if isinstance(found, list) else found
+    bad = [item for item in value if not isinstance(item, dict)] if isinstance(value, list) else value
     return {name: bad} if bad != [] else {}
 
 
@@ -187,4 +187,4 @@ PARCELS = Table(
     _parcel_rows,
 )
 TABLES = {"parcels": PARCELS, **{name: _list_table(name, *of) for name, of in _LISTS.items()}}
-"""By name."""
+"""All tables by name."""

@@ -72,7 +72,7 @@ def _csv_lines(cells: Iterable[Sequence[str]]) -> bytes:
 _encode_lines = msgspec.json.Encoder(decimal_format="number").encode_lines
 _KEY_FIELDS = ("platform", "state", "county", "parcel_id")
 _CONTROL = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
-"""What JSON lets stand in a text and a terminal takes for an order."""
+"""Control characters that JSON allows unescaped but a terminal would obey."""
 
 
 class JsonlSink:
@@ -82,9 +82,9 @@ class JsonlSink:
 
     def write(self, table: Table, parcels: Sequence[Parcel]) -> int:
         if table.name == "parcels":
-            lines = [_parcel_line(one) for one in parcels]
+            lines = [_parcel_line(parcel) for parcel in parcels]
         else:
-            lines = [line for one in parcels for line in _list_lines(table, one)]
+            lines = [line for parcel in parcels for line in _list_lines(table, parcel)]
         text = _encode_lines(lines)
         if b"\x7f" in text or not text.isascii():
             text = _CONTROL.sub(_escape_control, text)
@@ -120,7 +120,7 @@ def _record_json(parcel: Parcel) -> Raw | str | None:
 
 
 def _list_lines(table: Table, parcel: Parcel) -> list[dict[str, Any]]:
-    name, scraped_at = table.one.replace(" ", "_"), parcel.scraped_at
+    name, scraped_at = table.noun.replace(" ", "_"), parcel.scraped_at
     return [
         {**_parcel_key(parcel), "position": position, "scraped_at": scraped_at, name: item}
         for position, item in enumerate(list_items(parcel, table.name), start=parcel.first_position)
@@ -131,5 +131,5 @@ def _parcel_key(parcel: Parcel) -> dict[str, str]:
     return dict(zip(_KEY_FIELDS, parcel.key, strict=True))
 
 
-def _escape_control(found: re.Match[bytes]) -> bytes:
-    return rb"\u%04x" % ord(found[0].decode())
+def _escape_control(match: re.Match[bytes]) -> bytes:
+    return rb"\u%04x" % ord(match[0].decode())

@@ -193,9 +193,9 @@ _BEARER = {"WWW-Authenticate": 'Bearer realm="parcelpost"'}
 class Caller(NamedTuple):
     worker_id: str
     token: str
-    """Its name, or its position if it has none; '' without a token."""
+    """Name of the token, or its position if it has no name; '' without a token."""
     owner: str
-    """Who owns the worker id: the token's name, or '' if it has none."""
+    """Owner of the worker ID: the token's name, or '' if it has none."""
 
 
 class Access:
@@ -265,7 +265,7 @@ class WorkerIds:
         self._most = most
         self._clock = clock
         self._checked: OrderedDict[str, tuple[str, float]] = OrderedDict()
-        """By id: its owner, and when the ledger was last asked."""
+        """Worker ID -> its owner, and when the ledger was last asked."""
 
     async def check(self, caller: Caller) -> None:
         """Raises ApiError (403) for another token's id, or if this token has too many; LedgerUnavailable."""

@@ -38,12 +38,12 @@ class Kind(StrEnum):
     SALE_NEW = "sale.new"
     LIEN_NEW = "lien.new"
     LIEN_CHANGED = "lien.changed"
-    """Its status, holder or amount."""
+    """Another status, holder or amount."""
     LIEN_SUBTAXED = "lien.subtaxed"
     """The holder paid a later tax on the certificate."""
     LIEN_REDEEMED = "lien.redeemed"
     LIEN_GONE = "lien.gone"
-    """No source that showed it shows it any more."""
+    """No longer shown by any source that used to show it."""
 
 
 class SaleFacts(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -63,7 +63,7 @@ class SaleFacts(Struct, frozen=True, omit_defaults=True, gc=False):
 
 class LienFacts(Struct, frozen=True, omit_defaults=True, gc=False):
     number: str = ""
-    """Of its certificate or case, as shown."""
+    """Its certificate or case number, as shown."""
     year: int | None = None
     status: str | None = None
     holder_name: str | None = None
@@ -80,14 +80,14 @@ class Facts(Struct, frozen=True, omit_defaults=True, gc=False):
 
     owner: tuple[str, ...] = ()
     values: Mapping[str, int] = {}
-    """In cents, by field."""
+    """Amounts in cents by field."""
     value_year: int | None = None
     delinquent: bool | None = None
     tax_due_cents: int | None = None
     sales: tuple[SaleFacts, ...] | None = None
     """None: not known."""
     liens: Mapping[str, LienFacts] = {}
-    """By key."""
+    """Liens by key."""
     subsequent_taxes: Mapping[str, int | None] = {}
     """Amount in cents, by the certificate's key and the day."""
     has_all_liens: bool = True

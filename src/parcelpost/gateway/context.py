@@ -19,7 +19,7 @@ from parcelpost.object_store import RawStore
 from parcelpost.settings.schema import ServerSettings
 
 Counts = Mapping[tuple[str, str], int]
-"""By (platform, outcome)."""
+"""Counts by (platform, outcome)."""
 
 _MAX_PLATFORMS = 500
 _MAX_NAME_CHARS = 64
@@ -36,9 +36,9 @@ class Counters:
         self._minutes: dict[datetime, Counter[tuple[str, str]]] = {}
         self._platforms: set[str] = set()
         self.totals: Counter[tuple[str, str]] = Counter()
-        """Since this process started."""
+        """Counts since this process started."""
         self.responses: Counter[str] = Counter({"2xx": 0, "4xx": 0, "5xx": 0})
-        """Since this process started, by status class."""
+        """Responses since this process started, by status class."""
 
     def count_response(self, status: int) -> None:
         self.responses[f"{status // 100}xx"] += 1

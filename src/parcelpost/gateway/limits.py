@@ -38,7 +38,7 @@ class RateLimiter:
         self._clock = clock
         self._buckets: dict[str, _Bucket] = {}
         self._workers: OrderedDict[str, float] = OrderedDict()
-        """By id: time of the last request."""
+        """Worker ID -> time of its last request."""
         self._alive = 0
         self._counted_at = -math.inf
 

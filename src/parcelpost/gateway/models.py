@@ -24,7 +24,7 @@ class TaskState(StrEnum):
     FAILED = "failed"
     """A worker reported a permanent failure."""
     DEAD = "dead"
-    """All its leases expired without a report."""
+    """All of its leases expired without a report."""
 
 
 class LeaseEnd(StrEnum):
@@ -64,7 +64,7 @@ class SourceKey(Struct, frozen=True, order=True, gc=False, cache_hash=True):
 class AddCounts(Struct, frozen=True):
     new: int
     known: int
-    """Existed already and were not changed."""
+    """Already existed; left unchanged."""
 
 
 class Grant(Struct, frozen=True, kw_only=True, gc=False):
@@ -72,7 +72,7 @@ class Grant(Struct, frozen=True, kw_only=True, gc=False):
 
     task: Task
     attempt: int
-    """1 for the first."""
+    """Starts at 1."""
     created_at: datetime
 
 
@@ -83,34 +83,34 @@ class Lien(Struct, frozen=True, kw_only=True, gc=False):
     certificate_year: int | None
     tax_year: int | None
     status: str | None
-    """As on the page, in lower case."""
+    """The status shown on the page, in lower case."""
     holder_name: str | None
     amount_cents: int | None
-    """Its face amount, else its opening bid."""
+    """The face amount, or the opening bid if there is none."""
     sale_date: str | None
     json: bytes
     """The complete lien."""
     key: str = ""
-    """The same for the same lien of a parcel in another source. '': unknown, so that it is never merged."""
+    """Liens of one parcel with equal keys are the same lien. '': unknown, never merged."""
 
 
 class SearchFields(Struct, frozen=True, kw_only=True, gc=False):
     """The fields of a record that can be searched."""
 
     owner: str = ""
-    """All names, joined by `; `."""
+    """All owner names, joined with `; `."""
     situs: str = ""
     delinquent: bool | None = None
     tax_due_cents: int | None = None
     liens: tuple[Lien, ...] = ()
     is_partial: bool = False
-    """One of these was missing or could not be read: what is not here stays as it was known."""
+    """Whether any of these fields was missing or unreadable on the page. Earlier values of such fields are kept."""
     is_listed: bool = False
-    """It is from a list of liens, which says nothing about the parcel's other liens."""
+    """Whether the record comes from a list of liens, which says nothing about the parcel's other liens."""
 
     @property
     def has_all_liens(self) -> bool:
-        """Whether a lien that is not here is gone."""
+        """Whether a known lien that is missing here is gone."""
         return not (self.is_partial or self.is_listed)
 
 
@@ -120,21 +120,21 @@ class IngestedResult(Struct, frozen=True, kw_only=True, gc=False):
     task_id: str
     source: SourceKey
     parcel_id: str
-    """As the platform writes it."""
+    """The parcel number in the platform's own spelling."""
     data: bytes
-    """A JSON object, as sent."""
+    """The record as sent, a JSON object."""
     search_fields: SearchFields
     scraped_at: datetime
     parse_duration_ms: int
     idempotency_key: str
-    """The worker's, or derived from task and content if it sent none."""
+    """Sent by the worker, or derived from the task and content if it sent none."""
     raw_sha256: str | None = None
     raw_file: str | None = None
     late: bool = False
     listed: bool | None = None
-    """Whether it is from a multi-record page, with a parcel number other than the task's. None: unknown."""
+    """Whether it comes from a multi-record page, so that its parcel need not be the task's. None: unknown."""
     target: str = ""
-    """JSON of the target by which it can be scraped again; '' if only a list shows it."""
+    """Target for scraping it again, as JSON; '' if it appears only on a list."""
 
 
 class KnownTask(Struct, frozen=True):
@@ -143,18 +143,18 @@ class KnownTask(Struct, frozen=True):
     platform: str
     target: Target
     was_granted: bool
-    """To this worker, or to another with the same token, at any time."""
+    """Whether it was ever leased to this worker or to another one with the same token."""
 
 
 class StoreOutcome(StrEnum):
     """What happened to an ingested result. In every case the ledger has it."""
 
     INSERTED = "inserted"
-    """The first of its source."""
+    """The first result of its source."""
     UPDATED = "updated"
-    """Now the newest of its source."""
+    """The newest result of its source."""
     KEPT = "kept"
-    """Older than the source's newest: only in its history."""
+    """Older than the newest result of its source: added to the history only."""
     DUPLICATE = "duplicate"
     """Already stored, or an older result of the same task: nothing changed."""
 
@@ -174,7 +174,7 @@ class TaskOutcome(Struct, frozen=True):
 
 
 OFFLINE_AFTER = timedelta(seconds=300)
-"""Workers send a heartbeat every 30 to 60 seconds, at least every 240. One that is silent longer is offline."""
+"""A worker without a heartbeat for this long is offline. Workers send one every 30 to 60 seconds, 240 at most."""
 
 
 class WorkerHeartbeat(Heartbeat, frozen=True, kw_only=True):
@@ -192,9 +192,9 @@ class WorkerHeartbeat(Heartbeat, frozen=True, kw_only=True):
 class WorkerState(StrEnum):
     ALIVE = "alive"
     STOPPED = "stopped"
-    """It stopped on purpose, and said so in its last heartbeat."""
+    """Announced its stop in its last heartbeat."""
     OFFLINE = "offline"
-    """Silent for longer than OFFLINE_AFTER, without having stopped on purpose."""
+    """No heartbeat for longer than OFFLINE_AFTER, and no announced stop."""
 
 
 class WorkerRow(Struct, frozen=True, kw_only=True):
@@ -249,7 +249,7 @@ class ActivityRow(Struct, frozen=True, kw_only=True):
     minute: datetime
     platform: str
     outcome: str
-    """Of tasks: granted, done, not_found, failed, expired, dead. Of records: stored, duplicate, rejected."""
+    """For tasks: granted, done, not_found, failed, expired, dead. For records: stored, duplicate, rejected."""
     count: int
 
 
@@ -257,7 +257,7 @@ class ParcelFilter(Struct, frozen=True, kw_only=True):
     """All conditions must hold; None and '' mean any."""
 
     platform: str = ""
-    """One of its sources is of this platform, and has the owner and the text below, too."""
+    """Only parcels with a source on this platform; `owner` and `search` must then match that source."""
     state: str = ""
     county: str = ""
     owner: str = ""
@@ -277,7 +277,7 @@ class RefreshFilter(Struct, frozen=True, kw_only=True):
 
     parcels: ParcelFilter = ParcelFilter()
     norm: str = ""
-    """Of one parcel."""
+    """Normalized number of a single parcel."""
     scraped_before: datetime | None = None
 
 
@@ -285,12 +285,12 @@ class ChangeFilter(Struct, frozen=True, kw_only=True):
     """All conditions must hold; '' means any."""
 
     kinds: tuple[str, ...] = ()
-    """Any of these: `lien.new`, or `lien` for all that begin so."""
+    """Kinds such as `lien.new`, or prefixes such as `lien`."""
     platform: str = ""
     state: str = ""
     county: str = ""
     field: str = ""
-    """A field of `before` or `after`."""
+    """A field in `before` or `after`."""
     found_since: datetime | None = None
 
 
@@ -298,7 +298,7 @@ class ChangeRow(Struct, frozen=True, kw_only=True):
     """Something that changed in a parcel."""
 
     change_no: int
-    """Without gaps: who has seen all up to a number misses none by asking for those after it."""
+    """Consecutive: reading on from the last number seen never skips a change."""
     found_at: datetime
     kind: str
     parcel: ParcelKey
@@ -307,10 +307,11 @@ class ChangeRow(Struct, frozen=True, kw_only=True):
     task_id: str
     scraped_at: datetime
     subject: str
-    """Certificate or case of a lien, or the day of a sale."""
+    """The certificate or case number of a lien, or the date of a sale."""
     before: bytes
+    """JSON."""
     after: bytes
-    """JSON, like `before`."""
+    """JSON."""
 
 
 class SourceRow(Struct, frozen=True, kw_only=True):
@@ -318,9 +319,9 @@ class SourceRow(Struct, frozen=True, kw_only=True):
 
     source: SourceKey
     parcel_id: str
-    """As the platform writes it."""
+    """The parcel number in the platform's own spelling."""
     is_partial: bool
-    """Part of the page was missing or could not be read: the ledger kept what it knew from earlier scrapes."""
+    """Whether part of the page was missing or unreadable. The ledger keeps earlier values of that part."""
     task_id: str
     scraped_at: datetime
     first_seen_at: datetime
@@ -333,7 +334,7 @@ class ParcelRow(Struct, frozen=True, kw_only=True):
 
     parcel: ParcelKey
     parcel_id: str
-    """As its newest source writes it."""
+    """The parcel number as its newest source writes it."""
     owner: str
     situs: str
     delinquent: bool | None
@@ -343,15 +344,15 @@ class ParcelRow(Struct, frozen=True, kw_only=True):
     """Time of the newest scrape."""
     first_seen_at: datetime
     received_at: datetime
-    """When the newest scrape of a source was last received."""
+    """When a source last received a newer scrape."""
     parcel_no: int
-    """The ledger's own number, which orders parcels received at the same time."""
+    """ID assigned by the ledger. Orders parcels received at the same time."""
     sources: Sequence[SourceRow]
-    """The newest first, at most MAX_SOURCES."""
+    """Newest first, at most MAX_SOURCES."""
 
 
 MAX_SOURCES = 50
-"""Sources of a parcel that are read: few parcels are on as many lists of liens."""
+"""Limit on the sources returned for one parcel. Few parcels are on as many lists of liens."""
 
 
 class ParcelRecord(Struct, frozen=True):
@@ -385,7 +386,7 @@ class LienSource(Struct, frozen=True, kw_only=True):
     platform: str
     parcel_id: str
     position: int
-    """In the source's record, from 0."""
+    """Index in the source's record, from 0."""
     scraped_at: datetime
 
 
@@ -396,12 +397,12 @@ class LienRow(Struct, frozen=True, kw_only=True):
     parcel_id: str
     owner: str
     received_at: datetime
-    """Of the parcel."""
+    """When the parcel was last received."""
     parcel_no: int
     lien_no: int
     lien: Lien
     sources: Sequence[LienSource]
-    """The newest first."""
+    """Newest first."""
 
 
 class Lease(Struct, frozen=True, kw_only=True):
@@ -426,4 +427,4 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     error: str | None
     seq: int
     leases: Sequence[Lease] = ()
-    """Oldest first; not in lists of tasks."""
+    """Oldest first; empty in lists of tasks."""

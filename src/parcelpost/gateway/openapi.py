@@ -66,7 +66,7 @@ _WORKER_HEADERS = [
     {"in": "header", "name": name, "schema": {"type": "string"}, "description": description, "required": False}
     for name, description in (
         ("X-Worker-ID", "The worker's stable ID"),
-        (LEDGER_HEADER, "The ledger the worker expects, from the header of this name in an earlier reply"),
+        (LEDGER_HEADER, "The ledger that the worker expects: the value of this header in an earlier response"),
     )
 ]
 

@@ -19,7 +19,7 @@ from parcelpost.model import Broken
 from parcelpost.units import age, count
 
 BUCKET_SECONDS = {1: 60, 3: 120, 6: 300, 24: 900}
-"""Of the activity, by the number of hours shown."""
+"""Length of an activity bucket by the number of hours shown."""
 
 _HIDDEN_AFTER = timedelta(days=7)
 _MAX_LISTED_WORKERS = 500
@@ -63,7 +63,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
 
     alive: int
     paused: int
-    """Of those alive."""
+    """Included in `alive`."""
     stopped: int
     offline: int
 
@@ -92,7 +92,7 @@ class FailingSelector(Struct, frozen=True, kw_only=True):
     site: str
     """State and county."""
     example: str | None
-    """The last task whose page it failed on."""
+    """The most recent task on whose page it failed."""
     since: datetime | None
 
 
@@ -114,7 +114,7 @@ class PlatformHealth(Struct, frozen=True, kw_only=True):
     """Tasks that ended with a record, or because the site has no such parcel."""
     failed: int
     success_rate: float | None
-    """null: no task has ended."""
+    """null if no task has ended."""
     state: PlatformState
     blocked_workers: Sequence[str]
     failing_selectors: Sequence[FailingSelector]
@@ -132,7 +132,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     now: datetime
     version: str
     ok: bool
-    """No finding is an error."""
+    """Whether no finding is an error."""
     findings: Sequence[Finding]
     counts: Mapping[str, int]
     """Number of parcels, liens and results."""
@@ -283,14 +283,14 @@ def _platform_health(outcomes: Outcomes, alive: Sequence[WorkerRow]) -> list[Pla
 
 def _failing_selectors(fields: Iterable[Broken]) -> dict[str, list[FailingSelector]]:
     """By platform. A selector that several workers report for one site is listed once."""
-    found: defaultdict[str, dict[tuple[str, ...], FailingSelector]] = defaultdict(dict)
+    selectors_by_platform: defaultdict[str, dict[tuple[str, ...], FailingSelector]] = defaultdict(dict)
     for field in fields:
         site = f"{field.state}/{field.county}"
         for selector in field.failing:
-            found[field.platform][site, field.field, selector] = FailingSelector(
+            selectors_by_platform[field.platform][site, field.field, selector] = FailingSelector(
                 field=field.field, selector=selector, site=site, example=field.example or None, since=field.since
             )
-    return {platform: list(selectors.values()) for platform, selectors in found.items()}
+    return {platform: list(selectors.values()) for platform, selectors in selectors_by_platform.items()}
 
 
 def _health(

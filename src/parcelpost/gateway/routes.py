@@ -48,7 +48,7 @@ class Role(StrEnum):
 class Caller(NamedTuple):
     worker_id: str = ""
     headers: Mapping[str, str] = {}
-    """For the reply."""
+    """Headers of the response."""
 
 
 Authorize = Callable[[Role, Request, bool], Awaitable[Caller]]
@@ -64,16 +64,16 @@ class Route(Struct, frozen=True):
     errors: tuple[int, ...] = ()
     """Besides those of the role, the query and the body."""
     body_type: Any = None
-    """What the JSON holds, for a handler that reads `body` (bytes) or `request` itself."""
+    """Schema of the body, for a handler that reads `body` (bytes) or `request` itself."""
     body_media_types: tuple[str, ...] = (JSON,)
     body_required: bool = True
     max_body_bytes: int = SMALL_BODY_BYTES
     reply_type: Any = None
-    """For a handler that returns a Response."""
+    """Schema of the response, for a handler that returns a Response."""
     media_type: str = JSON
-    """Of the reply."""
+    """Media type of the response."""
     unavailable_type: Any = None
-    """Of a reply with status 503, if it is not an error message."""
+    """Schema of a 503 response, if it is not an error message."""
 
     @property
     def types(self) -> Mapping[str, Any]:

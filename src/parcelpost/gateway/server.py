@@ -33,12 +33,12 @@ from parcelpost.settings.secrets import without_password
 _MAX_BACKLOG = 4_096
 _MIN_OPEN_FILES = 128
 _RESERVED_FILES = 64
-"""For the ledger, uploads and downloads; the backlog comes on top."""
+"""Files for the ledger, uploads and downloads; the backlog is added."""
 GRACE_SECONDS = 30
 _KEEP_ALIVE_SECONDS = 75
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Of a request's line and headers, of its trailers, and of what stands between two chunks."""
+"""Limit on a request's line and headers, on its trailers, and on the data between two chunks."""
 _STEP_BYTES = 16 * 1024
 _MAX_HEADERS = 100
 _MAX_PIPELINED = 100

@@ -142,7 +142,7 @@ class RawUpload(Struct, frozen=True, kw_only=True):
     name: str
     metadata: RawMetadata
     metadata_json: bytes
-    """As sent."""
+    """The metadata as sent."""
     file: IO[bytes]
 
 

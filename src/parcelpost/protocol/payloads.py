@@ -31,7 +31,7 @@ class BadTask(Struct, frozen=True, kw_only=True):
     """An element of `tasks` that cannot be read as a task."""
 
     task_id: str
-    """'' if the element has none."""
+    """Empty if the element has none."""
     problem: str
 
 
@@ -41,9 +41,9 @@ class Work(Struct, frozen=True, kw_only=True):
     tasks: Sequence[Task]
     bad: Sequence[BadTask] = ()
     retry_after: float = 0.0
-    """Seconds to wait before the next call, after an empty answer."""
+    """Seconds to wait before the next call after an empty response."""
     rest: float = 0.0
-    """Seconds without any call, because this one used up the rate limit."""
+    """Seconds to pause all calls because this one used up the rate limit."""
 
 
 class GrantedTask(Struct, frozen=True, kw_only=True, gc=False):
@@ -102,11 +102,11 @@ class ParcelResult(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     late: bool | None = False
     """Sent after the task's lease ended."""
     listed: bool | None = None
-    """Whether it is one record of a list, so that its parcel is not the task's. None: the worker does not say."""
+    """Whether it is one record of a multi-record page, so that its parcel need not be the task's. Null: unknown."""
 
 
 class Receipt(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What the upstream decided about one entry. A `duplicate` was stored before."""
+    """The upstream's decision on one entry. A `duplicate` was stored earlier."""
 
     task_id: str
     status: Literal["stored", "duplicate", "rejected"]
@@ -126,20 +126,20 @@ class ResultsReply(Struct, frozen=True, kw_only=True):
 
 
 class Submitted(Struct, frozen=True, kw_only=True):
-    """What happened to a batch of results: how many were stored and, where the upstream says so, which."""
+    """What happened to a batch of results: how many were stored and, if the upstream says so, which."""
 
     stored: int
     failed: int
     errors: Sequence[str] = ()
     receipts: Mapping[str, Receipt] = {}
-    """By task id. Where an entry has one, it decides."""
+    """By task ID. An entry's receipt takes precedence over the counts."""
 
 
 # POST /raw-files
 
 
 class RawMetadata(Struct, frozen=True, kw_only=True):
-    """The form's `metadata`. `sha256` is that of the page, unpacked where `content_encoding` is gzip."""
+    """The form's `metadata`. `sha256` is the hash of the page, after decompression if `content_encoding` is gzip."""
 
     task_id: Name
     parcel_id: Name
@@ -164,14 +164,14 @@ class Failure(Struct, frozen=True, kw_only=True):
     error: str = ""
     attempts: int = 0
     permanent: bool = True
-    """False: another worker may try it."""
+    """False if another worker may try the task."""
 
 
 class Completion(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The end of a task without a record. Without a flag, it is done."""
+    """The end of a task without a record. Without a flag, the task is done."""
 
     expired: bool = False
-    """It was not started: another worker may do it."""
+    """The task was not started: another worker may do it."""
     not_found: bool = False
     """The site has no such parcel."""
     error: str = ""
@@ -186,7 +186,7 @@ class EndReply(Struct, frozen=True):
 
 
 class Heartbeat(Struct, frozen=True, kw_only=True):
-    """The state of a worker. A gateway reads what is missing or invalid as 0, '' or empty."""
+    """The state of a worker. Missing or invalid fields count as 0 or empty."""
 
     active_tasks: int = 0
     completed_last_minute: int = 0
@@ -195,25 +195,25 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
     cpu_percent: float = 0.0
     memory_percent: float = 0.0
     queue: Mapping[str, int] | None = None
-    """By the names in QUEUE_COUNTS; see `queue_counts`. None: the worker does not say."""
+    """Number of tasks and results by state. Null: unknown."""
     oldest_unsynced_seconds: float = 0.0
     version: str = ""
     paused: bool = False
     disk_free_bytes: int = 0
     blocked: tuple[str, ...] = ()
-    """Platforms in cool-down because one of their sites blocked the worker."""
+    """Platforms that are paused because one of their sites blocked the worker."""
     broken: tuple[Broken, ...] = ()
-    """Fields that sites no longer show where they used to."""
+    """Fields that are no longer found where they used to be."""
     leaving: bool = False
-    """The last heartbeat: the worker is stopping."""
+    """Whether this is the last heartbeat of a worker that is stopping."""
 
 
 class HeartbeatReply(Struct, frozen=True, kw_only=True):
     acknowledged: Literal[True] = True
     commands: Sequence[str] = ()
-    """As written upstream."""
+    """Commands to carry out, in order."""
     lease_expires_at: datetime | None = None
-    """The new end of all leases granted to this worker after `leases_since`. None: no lease was extended."""
+    """New end of all leases granted to this worker after `leases_since`. Null: no lease was extended."""
     leases_since: datetime | None = None
 
 
@@ -230,7 +230,7 @@ def queue_counts(depth: QueueDepth) -> dict[str, int]:
 
 
 class MetricsSample(Struct, frozen=True, kw_only=True):
-    """What a worker measured of itself at one moment, by column of `agent_metrics`."""
+    """A worker's measurements at one time, by column of `agent_metrics`."""
 
     at: datetime
     values: Mapping[str, float | int | None]
@@ -242,7 +242,7 @@ class AcceptedReply(Struct, frozen=True):
 
 
 class RankedSelector(Struct, frozen=True, kw_only=True):
-    """How a selector does in the whole fleet."""
+    """A selector's success rate across the fleet."""
 
     platform: str
     field: str
@@ -276,13 +276,13 @@ def error_body(code: str, message: str, request_id: str) -> bytes:
 # Ledger ids
 
 LEDGER_HEADER = "X-Ledger-ID"
-"""In an answer: the ledger that the gateway has. In a request: the ledger that the worker expects; another is 421."""
+"""In a response: the gateway's ledger. In a request: the ledger the worker expects; any other gateway returns 421."""
 NO_LEDGER = "none"
-"""In a request: the worker expects a gateway without a ledger id."""
+"""Header value of a worker that expects a gateway without a ledger ID."""
 
 
 def read_ledger_id(headers: Mapping[str, str]) -> str:
-    """Returns the ledger id that an answer gives, or ''."""
+    """Returns the ledger ID in a response's headers, or ''."""
     return "".join(char for char in headers.get(LEDGER_HEADER, "") if "!" <= char <= "~")[:64]
 
 

@@ -36,13 +36,13 @@ from parcelpost.protocol.payloads import (
 )
 
 MAX_RESULTS = 1_000
-"""In one batch."""
+"""Limit per batch."""
 
 MAX_NAME_BYTES = 500
-"""Of an id, a platform, and each part of a parcel's key."""
+"""Limit for an ID, a platform, and each part of a parcel's key."""
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-"""Not allowed in any of them."""
+"""Characters that none of them may contain."""
 
 _MAX_DATA_BYTES = 16 * 1024 * 1024
 _MAX_PROBLEM_CHARS = 300
@@ -64,10 +64,10 @@ class BadEntry(Struct, frozen=True, kw_only=True):
     """An entry that is not valid; its neighbours are still stored."""
 
     task_id: str
-    """As sent; '' if it cannot be read."""
+    """The ID as sent; '' if it cannot be read."""
     parcel_id: str
     platform: str
-    """'' if it is not a valid name."""
+    """Platform of the entry; '' if it is not a valid name."""
     problem: str
 
 
@@ -381,7 +381,7 @@ class BadNewTask(Struct, frozen=True, kw_only=True):
 
 class NewTasks(Struct, frozen=True, kw_only=True):
     tasks: Sequence[tuple[int, Task]]
-    """Each with its position."""
+    """Tasks with their positions."""
     bad: Sequence[BadNewTask]
 
 

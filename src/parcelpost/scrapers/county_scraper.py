@@ -116,8 +116,8 @@ class CountySites(Struct, frozen=True, kw_only=True):
 
     def platform(self, name: str) -> CountyPlatform | None:
         """Returns a built-in platform; None if there is none of that name."""
-        found = county_platform(name)
-        return None if found is None else structs.replace(found, field_maps=self.field_maps)
+        shipped = county_platform(name)
+        return None if shipped is None else structs.replace(shipped, field_maps=self.field_maps)
 
     def scrapers(self) -> dict[str, CountyScraper]:
         """The scrapers of the built-in platforms."""

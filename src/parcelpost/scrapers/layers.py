@@ -48,10 +48,10 @@ class Layer(Struct, frozen=True):
 
 async def fetch_layer(url: str, fetcher: Fetcher) -> Layer:
     """Fetches the description of a layer or table and a sample of its rows. Raises InvalidInput and FetchFailed."""
-    if found := _ARCGIS_LAYER.fullmatch(url):
-        return await _fetch_arcgis(found[1], fetcher)
-    if found := _ARCGIS_SERVICE.fullmatch(url):
-        return read_layer(await fetcher.get(f"{found[1]}?f=json", cached=False))
+    if match := _ARCGIS_LAYER.fullmatch(url):
+        return await _fetch_arcgis(match[1], fetcher)
+    if match := _ARCGIS_SERVICE.fullmatch(url):
+        return read_layer(await fetcher.get(f"{match[1]}?f=json", cached=False))
     parts = urlsplit(url)
     identifier = _SOCRATA_ID.search(parts.path)
     if identifier and not parts.path.endswith((".csv", ".geojson")):
@@ -88,10 +88,10 @@ def read_layer(page: Page) -> Layer:
     if not start.startswith((b"[", b"{")):
         return _read_csv(decode(page.body, page.content_type))
     try:
-        found = decode_json(page.body)
+        response = decode_json(page.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidOperation) as error:
         raise InvalidInput(f"not valid JSON: {error}"[:200]) from None
-    layer = _of_rows(_objects(found)) if isinstance(found, list) else _read_object(found)
+    layer = _of_rows(_objects(response)) if isinstance(response, list) else _read_object(response)
     if not layer.columns:
         raise InvalidInput("it has neither columns nor rows", hint=_HINT)
     return layer
@@ -100,24 +100,24 @@ def read_layer(page: Page) -> Layer:
 _HINT = "use a layer of an ArcGIS server, a Socrata table, or a file: a saved response of one of them, GeoJSON or CSV"
 
 
-def _read_object(found: Json) -> Layer:
-    if (error := json_at(found, "error")) is not None:
+def _read_object(response: Json) -> Layer:
+    if (error := json_at(response, "error")) is not None:
         message = json_text(json_at(error, "message")) or json_text(error) or "no"
         raise InvalidInput(f"the server replied {json_text(json_at(error, 'code')) or ''} {message}"[:300])
-    if isinstance(json_at(found, "features"), list):
-        features = islice(json_objects(found, "features"), _MAX_ROWS)
+    if isinstance(json_at(response, "features"), list):
+        features = islice(json_objects(response, "features"), _MAX_ROWS)
         rows = [
             row
             for feature in features
             if isinstance(row := feature.get("attributes") or feature.get("properties"), Mapping)
         ]
-        return Layer(described_columns(found)[:_MAX_COLUMNS] or described(rows), rows)
-    if columns := described_columns(found):
+        return Layer(described_columns(response)[:_MAX_COLUMNS] or described(rows), rows)
+    if columns := described_columns(response):
         return Layer(columns[:_MAX_COLUMNS])
-    view = json_at(found, "meta", "view") or found
+    view = json_at(response, "meta", "view") or response
     if columns := _socrata_columns(view):
-        return Layer(columns, _by_position(json_objects(view, "columns"), json_at(found, "data")))
-    if layers := json_objects(found, "layers"):
+        return Layer(columns, _by_position(json_objects(view, "columns"), json_at(response, "data")))
+    if layers := json_objects(response, "layers"):
         names = [
             f"{json_text(sublayer.get('id'))} {json_text(sublayer.get('name'))}" for sublayer in layers[:_MAX_LISTED]
         ]
@@ -125,7 +125,7 @@ def _read_object(found: Json) -> Layer:
             f"this is a service with several layers: {', '.join(names)}"[:600],
             hint="add the number of the layer to the URL, such as /0",
         )
-    reply = json_text(json_at(found, "message"))
+    reply = json_text(json_at(response, "message"))
     raise InvalidInput(f"the server replied {reply}"[:300] if reply else "this is not a layer or table", hint=_HINT)
 
 
@@ -143,8 +143,8 @@ def _by_position(columns: Sequence[Mapping[str, Json]], data: Json) -> list[Mapp
     return [{name: value for name, value in zip(names, line, strict=False) if name} for line in lines]
 
 
-def _objects(found: list[Json]) -> list[Mapping[str, Json]]:
-    return [row for row in islice(found, _MAX_ROWS) if isinstance(row, Mapping)]
+def _objects(items: list[Json]) -> list[Mapping[str, Json]]:
+    return [row for row in islice(items, _MAX_ROWS) if isinstance(row, Mapping)]
 
 
 def _of_rows(rows: Sequence[Mapping[str, Json]]) -> Layer:

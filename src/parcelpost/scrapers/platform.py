@@ -29,11 +29,11 @@ from parcelpost.scrapers.tabular import standard_json
 _SCANNED_BYTES = 4_096
 _MAX_REASON_CHARS = 300
 _MAX_BYTES = 64 * 1024**2
-"""For a table of many parcels; a single page is far smaller."""
+"""Limit for a table of many parcels; a single page is far smaller."""
 
 FailedRead = Retry | GiveUp | Blocked | NotFound
 ReadResult = Record | Sequence[Record] | FailedRead
-"""What `read` returns."""
+"""Result of `read`."""
 
 
 class RecordsOf(Protocol):
@@ -82,10 +82,10 @@ class PageReader:
         if not isinstance(items, list):
             self.problems.note(field, f"the response has no list {path[-1]}")
             return []
-        found = [item for item in items if isinstance(item, Mapping)]
-        if len(found) < len(items) or any(key not in item for item in found for key in keys):
+        objects = [item for item in items if isinstance(item, Mapping)]
+        if len(objects) < len(items) or any(key not in item for item in objects for key in keys):
             self.problems.note(field, f"an item of {path[-1]} is incomplete")
-        return found
+        return objects
 
     def other_parcel_ids(self) -> Iterator[str]:
         """Other parcel numbers that the page shows."""
@@ -101,7 +101,7 @@ class Parsed(Struct, frozen=True):
     absent_sections: Sequence[str] = ()
     """The platform's sections that a page with records lacks."""
     also_missing: Sequence[str] = ()
-    """What else it lacks."""
+    """Descriptions of other missing parts."""
 
 
 class Fetcher(Protocol):
@@ -188,13 +188,13 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
     read: Callable[[PageReader], ReadResult]
     fetch: Fetch = fetch_by_url
     sparse: bool = False
-    """Its records may be nearly empty: rows of a table with few columns."""
+    """Whether records may be nearly empty, as rows of a table with few columns are."""
     is_list: bool = False
-    """Its pages are lists of records. Other platforms return a list only for a target with a `where`."""
+    """Whether its pages are lists of records. Other platforms return a list only for a target with a `where`."""
     field_maps: FieldMaps = FieldMaps()
-    """For reading the rows of tables."""
+    """Field maps for the rows of tables."""
     sections: tuple[PageSection, ...] = ()
-    """What every page of this platform shows, with or without data. A page that lacks one is incomplete."""
+    """Sections on every page of this platform, with or without data. A page that lacks one is incomplete."""
 
     def parse(
         self,
@@ -208,19 +208,19 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
         `unshown`: sections that this site does not have.
         """
         reader = PageReader(page, target, order, partial(self.field_maps.read, self.name, target))
-        found = _too_large(page) or _cut_off(page) or self._records(reader)
-        if not isinstance(found, list):
+        records = _too_large(page) or _cut_off(page) or self._records(reader)
+        if not isinstance(records, list):
             return Parsed(
-                find_challenge(page) or found, reader.selector_results
+                find_challenge(page) or records, reader.selector_results
             )  # a page with a record is not a robot check
         is_list = self.is_list or "where" in target.extra
-        if not is_list and len(found) == 1 and (another := _other_parcel(found[0], reader)) is not None:
+        if not is_list and len(records) == 1 and (another := _other_parcel(records[0], reader)) is not None:
             return Parsed(another, reader.selector_results)
-        for record in found:
+        for record in records:
             self._identify(record, page, target)
         absent = self._absent_sections(reader)
         missing = [name for name in absent if name not in unshown]
-        outcome = self._outcome(found, reader, missing, is_list=is_list)
+        outcome = self._outcome(records, reader, missing, is_list=is_list)
         return Parsed(outcome, reader.selector_results, absent, reader.problems.missing)
 
     def _outcome(
@@ -250,12 +250,12 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
 
     def _records(self, reader: PageReader) -> list[Record] | FailedRead:
         """Returns one or more records, or why there are none."""
-        found = self._read(reader)
-        if self.is_list and isinstance(found, NotFound) and (missing := self._absent_sections(reader)):
+        result = self._read(reader)
+        if self.is_list and isinstance(result, NotFound) and (missing := self._absent_sections(reader)):
             return Retry(f"the list is empty, but the page is incomplete: {', '.join(missing)} missing")
-        if isinstance(found, Retry | GiveUp | Blocked | NotFound):
-            return found
-        records = [found] if isinstance(found, Record) else list(found)
+        if isinstance(result, Retry | GiveUp | Blocked | NotFound):
+            return result
+        records = [result] if isinstance(result, Record) else list(result)
         if not records:
             return NotFound("the list is empty")
         if not self.sparse and any(_is_half_empty(record) for record in records):
@@ -317,13 +317,13 @@ _decode_json = msgspec.json.Decoder(float_hook=Decimal).decode
 def decode_json(body: bytes) -> Json:
     """Raises as msgspec does, InvalidOperation and RecursionError."""
     try:
-        found: Json = _decode_json(body)
+        value: Json = _decode_json(body)
     except msgspec.DecodeError:
         standard = standard_json(body)
         if standard == body:
             raise
-        found = _decode_json(standard)
-    return found
+        value = _decode_json(standard)
+    return value
 
 
 Scrape = Callable[[Task], Outcome | Awaitable[Outcome]]

@@ -56,9 +56,9 @@ def read_csv(text: str, names: Mapping[str, Sequence[str]]) -> CsvTable | None:
     lines = csv_lines(text, max(_DELIMITERS, key=text[:_SCANNED_CHARS].count), is_even=False)
     for cells, _ in zip(lines, range(_MAX_LINES_ABOVE), strict=False):
         heading = [plain_heading(cell) for cell in cells]
-        found = {name: heading.index(one) for name, known in names.items() for one in known[::-1] if one in heading}
-        if len(found) >= min(2, len(names)):
-            return CsvTable(found, len(heading), lines, ends=text.endswith(("\n", "\r")))
+        positions = {name: heading.index(s) for name, known in names.items() for s in known[::-1] if s in heading}
+        if len(positions) >= min(2, len(names)):
+            return CsvTable(positions, len(heading), lines, ends=text.endswith(("\n", "\r")))
     return None
 
 
@@ -67,7 +67,7 @@ _NOT_A_NUMBER = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|-?\b(?:NaN|I
 
 def standard_json(body: bytes) -> bytes:
     """Replaces NaN and Infinity, which some servers write for missing numbers, with null."""
-    return _NOT_A_NUMBER.sub(lambda found: found[0] if found[0].startswith(b'"') else b"null", body)
+    return _NOT_A_NUMBER.sub(lambda match: match[0] if match[0].startswith(b'"') else b"null", body)
 
 
 def plain_heading(heading: str) -> str:
@@ -105,7 +105,7 @@ def csv_lines(text: str, delimiter: str = ",", *, is_even: bool = True) -> Itera
 
 def _holds_lines(cell: str, width: int, delimiter: str) -> bool:
     fewest = max(_MIN_DELIMITERS, width - 1)
-    return ("\n" in cell or "\r" in cell) and any(one.count(delimiter) >= fewest for one in cell.splitlines())
+    return ("\n" in cell or "\r" in cell) and any(line.count(delimiter) >= fewest for line in cell.splitlines())
 
 
 PAGE_ROWS = 1_000
@@ -144,23 +144,23 @@ async def fetch_all_rows(fetch_rows: FetchRows, join: Callable[[Page, Rows], byt
     seen: set[bytes] = set()
     first: Page | None = None
     while True:
-        page, found, more = await fetch_rows(len(rows))
-        if found is None:
+        page, new_rows, more = await fetch_rows(len(rows))
+        if new_rows is None:
             return page
-        _check_new(found, seen, distinct=distinct)
-        is_last = not more or not found
+        _check_new(new_rows, seen, distinct=distinct)
+        is_last = not more or not new_rows
         if is_last and first is None:
             return page
-        first, rows = first or page, rows + found
+        first, rows = first or page, rows + new_rows
         if is_last:
             return Page(body=join(first, rows), content_type=first.content_type, url=first.url)
         if len(rows) > _MAX_ROWS:
             raise CannotFetch(f"more than {_MAX_ROWS:,} rows match: request fewer at once")
 
 
-def _check_new(found: Rows, seen: set[bytes], *, distinct: bool) -> None:
+def _check_new(rows: Rows, seen: set[bytes], *, distinct: bool) -> None:
     """Adds the rows to `seen`. Raises if they are repeated."""
-    new = {bytes(row) for row in found}
+    new = {bytes(row) for row in rows}
     if new and new <= seen:
         raise CannotFetch("the server repeats the same rows instead of the next page: request fewer at once")
     if distinct and new & seen:

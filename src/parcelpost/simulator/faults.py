@@ -106,7 +106,7 @@ def _plain(text: str) -> str:
 
 _SCRIPT_HEADER = "x-written-by-script"
 _SUBMITS = b".submit()"
-"""In a page that is a shell already: its script brings the record into a frame."""
+"""Marks a page that is already a shell: its script loads the record into a frame."""
 
 
 def script_shell(request: Request, response: Response) -> Response:

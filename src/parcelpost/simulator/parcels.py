@@ -118,7 +118,7 @@ def make_parcel(seed: int, county: str, number: int) -> Parcel:
     buildings = () if use_code == _VACANT else tuple(_building(chance) for _ in range(chance.choice((1, 1, 1, 2))))
     land, extra = chance.randrange(5, 400) * 500, 0 if not buildings else chance.randrange(0, 30) * 400
     homestead = bool(buildings) and chance.random() < 0.4
-    value = sum(one.value for one in buildings)
+    value = sum(building.value for building in buildings)
     street = f"{chance.randrange(1, 9999)} {chance.choice(_STREETS)}"
     return Parcel(
         number=number,
@@ -236,7 +236,7 @@ class World(Struct, frozen=True, kw_only=True):
 
 
 ROWS_PER_PAGE = 25
-"""On one page."""
+"""Number of rows on a page of a list."""
 AUCTION_DAY = date(2024, 9, 18)
 
 

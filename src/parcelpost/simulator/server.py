@@ -32,11 +32,11 @@ _BAD = Response(status=400, body=b"Bad request", content_type="text/plain")
 
 class CountyServer(Struct, kw_only=True):
     worlds: Mapping[str, World]
-    """By platform."""
+    """Simulated counties by platform."""
     faults: Faults = msgspec.field(default_factory=Faults)
     clock: Clock = msgspec.field(default_factory=SystemClock)
     answers: dict[str, Counter[str]] = msgspec.field(default_factory=lambda: defaultdict(Counter))
-    """By platform (and `robots.txt`) and status; one that breaks the connection is `reset`."""
+    """Number of responses by platform (and `robots.txt`) and status; broken connections count as `reset`."""
 
     async def respond(self, request: Request) -> Response | None:
         """None: the connection breaks."""
@@ -44,13 +44,13 @@ class CountyServer(Struct, kw_only=True):
         if place == "_control":
             return self._control(request)
         if place == "robots.txt":
-            found: Response | None = not_modified(request, _ROBOTS)
+            response: Response | None = not_modified(request, _ROBOTS)
         elif (world := self.worlds.get(place)) is None:
             return NOT_FOUND
         else:
-            found = await self._of_site(msgspec.structs.replace(request, base=f"/{place}"), place, world)
-        self.answers[place]["reset" if found is None else str(found.status)] += 1
-        return found
+            response = await self._of_site(msgspec.structs.replace(request, base=f"/{place}"), place, world)
+        self.answers[place]["reset" if response is None else str(response.status)] += 1
+        return response
 
     async def _of_site(self, request: Request, platform: str, world: World) -> Response | None:
         if self.faults.strikes("slow", request):
@@ -95,8 +95,8 @@ async def serving(server: CountyServer, port: int = 0, host: str = "127.0.0.1") 
             writer.close()
             await writer.wait_closed()
 
-    async with tcp_server(serve, host, port, limit=_MOST_HEAD_BYTES) as found:
-        yield f"http://{host}:{found}"
+    async with tcp_server(serve, host, port, limit=_MOST_HEAD_BYTES) as bound_port:
+        yield f"http://{host}:{bound_port}"
 
 
 async def _exchange(server: CountyServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:

@@ -22,7 +22,7 @@ class Request(Struct, frozen=True, kw_only=True):
     """Names in lower case."""
     body: bytes = b""
     base: str = ""
-    """What its site's own paths begin with on this server."""
+    """Prefix of the site's own paths on this server."""
 
     @property
     def path(self) -> str:

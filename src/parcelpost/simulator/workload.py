@@ -42,8 +42,8 @@ def _entry(address: str, platform: str, world: World) -> str:
     site = SITES[platform]
     lines = ["[[county]]", f'platform = "{platform}"', f'state = "{site.state}"', f'county = "{world.county}"']
     lines.append(f'site = "{address}/{platform}{site.begins}"')
-    found = county_platform(platform)
-    if site.parcel_id is not None and found is not None and found.fetch is fetch_by_url:
+    platform_code = county_platform(platform)
+    if site.parcel_id is not None and platform_code is not None and platform_code.fetch is fetch_by_url:
         lines.append(f'url = "{address}/{platform}{site.address}"')
     if site.ids:
         ids = ", ".join(f'{name} = "{value}"' for name, value in site.ids.items())

@@ -51,8 +51,8 @@ def demo(
     finally:
         if not keep:
             files.keep_spreadsheets_only()
-            what = "the other files in the temporary folder" if files.folder.exists() else "the temporary folder"
-            print_lines(fitted([f"Removed {what}. Use --keep to keep everything."], terminal_width()))
+            removed = "the other files in the temporary folder" if files.folder.exists() else "the temporary folder"
+            print_lines(fitted([f"Removed {removed}. Use --keep to keep everything."], terminal_width()))
 
 
 def _show_results(files: DemoFiles, parcels: int, *, keeps_all: bool, stay: bool) -> None:

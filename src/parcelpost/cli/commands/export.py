@@ -139,17 +139,17 @@ def export(
     from parcelpost.export.exporter import plan_export
 
     store = store_context(store_path, config, set_)
-    what = plan_export(output, form, _table_names(tables))
+    plan = plan_export(output, form, _table_names(tables))
     if receiver is not None and not new:
         raise InvalidInput("--for requires --new", hint=f"parcelpost export {output} --new --for {receiver}")
-    if as_json and what.is_stdout:
+    if as_json and plan.is_stdout:
         raise InvalidInput("--json cannot be used when exporting to stdout", hint="choose a file, or omit --json")
-    if (bom or unguarded) and what.format is not Format.CSV:
-        raise InvalidInput("--bom and --unguarded apply only to CSV", hint=f"omit them for {what.format}")
+    if (bom or unguarded) and plan.format is not Format.CSV:
+        raise InvalidInput("--bom and --unguarded apply only to CSV", hint=f"omit them for {plan.format}")
     wanted = _export_filter(platform, state, county, parcel, status, every=every)
     wanted = _with_time_range(wanted, since, until, changed_since)
     order = ExportOrder(
-        what=what,
+        plan=plan,
         wanted=wanted,
         receiver=(receiver or "default") if new else "",
         replace=force,
@@ -220,7 +220,7 @@ def _moment_range(text: str | None) -> tuple[datetime | None, datetime | None]:
 
 
 class ExportOrder(Struct, frozen=True, kw_only=True):
-    what: ExportPlan
+    plan: ExportPlan
     wanted: ExportFilter
     receiver: str
     """Export only what is new for this recipient; '': export everything that matches."""
@@ -254,10 +254,10 @@ async def run_export(store: StoreContext, order: ExportOrder) -> ExportReport:
     from parcelpost.export import destinations
     from parcelpost.storage import export_queries
 
-    _refuse_store_files(store.path.resolve(), _paths(order.what))
+    _refuse_store_files(store.path.resolve(), _paths(order.plan))
     file, last = _last_export(store, order)
     if last is None:
-        destinations.refuse_existing(_paths(order.what), replace=order.replace)
+        destinations.refuse_existing(_paths(order.plan), replace=order.replace)
     wanted = order.wanted if last is None else replace(order.wanted, after=last.cursor)
     async with (
         open_for_reading(store) as database,
@@ -274,18 +274,18 @@ async def run_export(store: StoreContext, order: ExportOrder) -> ExportReport:
         return _make_report(exported, order, selected, last)
 
 
-def _paths(what: ExportPlan) -> list[Path]:
-    return [] if what.is_stdout else [what.folder / name for name in what.files]
+def _paths(plan: ExportPlan) -> list[Path]:
+    return [] if plan.is_stdout else [plan.folder / name for name in plan.files]
 
 
 def _refuse_previous_export(order: ExportOrder) -> None:
     """Raises InvalidInput if files of an earlier --new export would be replaced: no later export repeats their rows."""
     from parcelpost.cli.context import CLOCK
 
-    existing = next((path for path in _paths(order.what) if path.exists()), None)
+    existing = next((path for path in _paths(order.plan) if path.exists()), None)
     if existing is None or order.replace:
         return
-    output = existing if len(order.what.files) == 1 else order.what.folder
+    output = existing if len(order.plan.files) == 1 else order.plan.folder
     dated = output.with_stem(f"{output.stem}-{CLOCK.now():%Y-%m-%d}")
     raise InvalidInput(
         f"{existing} already exists and contains an earlier export",
@@ -330,7 +330,7 @@ async def _export(selected: Selected, order: ExportOrder, meter: Meter, store: S
     total = selected.count
     return await export(
         selected.pages(),
-        order.what,
+        order.plan,
         options,
         replace=order.replace,
         progress=lambda done: meter(done, total),
@@ -341,7 +341,7 @@ async def _export(selected: Selected, order: ExportOrder, meter: Meter, store: S
 def _nothing(order: ExportOrder) -> ExportResult:
     from parcelpost.export.exporter import ExportResult
 
-    return ExportResult(files=[], rows={table.name: 0 for table in order.what.tables}, notes=[])
+    return ExportResult(files=[], rows={table.name: 0 for table in order.plan.tables}, notes=[])
 
 
 def _make_report(
@@ -351,7 +351,7 @@ def _make_report(
         files=[
             WrittenFile(
                 path=str(path),
-                tables=[table.name for table in order.what.files[path.name]],
+                tables=[table.name for table in order.plan.files[path.name]],
                 bytes=path.stat().st_size,
             )
             for path in exported.files
@@ -367,7 +367,7 @@ def _print_report(done: ExportReport, order: ExportOrder, *, as_json: bool) -> N
     """Prints to stdout, or to stderr if the export itself goes to stdout."""
     if as_json:
         print_json(done)
-    elif order.what.is_stdout:
+    elif order.plan.is_stdout:
         print("\n".join(_lines(done, order)), file=sys.stderr)
     else:
         print_lines(_lines(done, order))
@@ -376,15 +376,15 @@ def _print_report(done: ExportReport, order: ExportOrder, *, as_json: bool) -> N
 def _lines(done: ExportReport, order: ExportOrder) -> Iterator[str]:
     if not done.results:
         since = f" since {moment(done.new_since)}" if done.new_since else ""
-        existing = next((path for path in _paths(order.what) if path.exists()), None)
+        existing = next((path for path in _paths(order.plan) if path.exists()), None)
         kept = f", and {existing} is unchanged" if existing else ""
         yield printable(
-            f"Nothing new{since}." if order.what.is_stdout else f"Nothing new{since}: no file was written{kept}."
+            f"Nothing new{since}." if order.plan.is_stdout else f"Nothing new{since}: no file was written{kept}."
         )
         return
     for file in done.files:
         yield printable(f"{file.path}: {_counts(done, file.tables)} ({size(file.bytes)})")
-    if order.what.is_stdout:
+    if order.plan.is_stdout:
         yield _counts(done, list(done.rows))
     for note in done.notes:
         yield f"note: {note}"
@@ -393,4 +393,4 @@ def _lines(done: ExportReport, order: ExportOrder) -> Iterator[str]:
 def _counts(done: ExportReport, tables: list[str]) -> str:
     from parcelpost.export.tables import TABLES
 
-    return ", ".join(count(done.rows[name], TABLES[name].one) for name in tables)
+    return ", ".join(count(done.rows[name], TABLES[name].noun) for name in tables)

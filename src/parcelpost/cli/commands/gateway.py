@@ -440,7 +440,7 @@ def refresh(
     platform: Platform = None,
     state: Annotated[str, typer.Option("--state", help="Only parcels in this state.")] = "",
     county: Annotated[str, typer.Option("--county", help="Only parcels in this county.")] = "",
-    parcel: Annotated[str, typer.Option("--parcel", metavar="NUMBER", help="Only the parcel with this number.")] = "",
+    parcel: Annotated[str, typer.Option("--parcel", metavar="NUMBER", help="Only this parcel ID.")] = "",
     older_than: Annotated[
         str | None,
         typer.Option("--older-than", metavar="AGE", help="Only parcels last scraped before: 12h, 7d or 2026-11-15."),
@@ -455,8 +455,8 @@ def refresh(
 ) -> None:
     """Queue tasks that scrape known parcels again. Asks for confirmation.
 
-    Their pages are requested from the site, never taken from the page cache. Parcels that are being refreshed already
-    are left out, and those that only a list shows: scrape the list again instead.
+    Pages are requested from the site, never taken from the page cache. Skips parcels that are already being refreshed
+    and parcels known only from a list: scrape the list again instead.
     """
     import asyncio
 
@@ -476,10 +476,10 @@ def refresh(
             "nothing was selected", hint="add --platform, --state, --county, --parcel, --older-than or --delinquent"
         )
     settings = _load_settings(database, config, set_)
-    found = min(limit, asyncio.run(_count_refreshable(wanted, settings)))
-    if found and not yes:
-        confirm(f"Refresh {count(found, 'parcel')}?")
-    queued = asyncio.run(_refresh(wanted, limit, settings)) if found else 0
+    matching = min(limit, asyncio.run(_count_refreshable(wanted, settings)))
+    if matching and not yes:
+        confirm(f"Refresh {count(matching, 'parcel')}?")
+    queued = asyncio.run(_refresh(wanted, limit, settings)) if matching else 0
     print_json({"queued": queued}) if as_json else print(f"{count(queued, 'task')} queued.")
 
 
@@ -515,27 +515,31 @@ def changes(
         typer.Option(
             "--since",
             metavar="WHEN",
-            help="After this number of a change, or since a time such as 2026-11-15, 2h or 3d.",
+            help="Only changes after this change number, or since a time such as 2026-11-15, 2h or 3d.",
         ),
     ] = "1d",
     kinds: Annotated[
         list[str] | None,
-        typer.Option("--kind", metavar="KIND", help="A kind such as lien.new, or lien for all of liens. Repeatable."),
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="Only this kind, such as lien.new; lien selects them all. Repeatable.",
+        ),
     ] = None,
     platform: Platform = None,
     state: Annotated[str, typer.Option("--state", help="Only parcels in this state.")] = "",
     county: Annotated[str, typer.Option("--county", help="Only parcels in this county.")] = "",
-    field: Annotated[str, typer.Option("--field", help="Only changes of this field, such as market_value.")] = "",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show further changes until Ctrl-C.")] = False,
+    field: Annotated[str, typer.Option("--field", help="Only changes to this field, such as market_value.")] = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new changes until Ctrl-C.")] = False,
     database: Database = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what changed in parcels: new ones, owners, values, taxes, sales and liens.
+    """Show what changed: new parcels, owners, values, taxes, sales and liens.
 
-    A running gateway finds changes within seconds after a result arrived. Only facts count: not the order of rows, the
-    spelling of a name, or a field that could not be read.
+    A running gateway detects changes within seconds of a result's arrival. The order of rows, the spelling of a name
+    and unreadable fields do not count as changes.
     """
     import asyncio
 
@@ -585,9 +589,9 @@ async def _show_changes(settings: Settings, wanted: ChangeFilter, after: int, *,
 
 def _change_line(row: ChangeRow) -> str:
     before, after = row.before.decode(), row.after.decode()
-    what = after if before == "{}" else before if after == "{}" else f"{before} -> {after}"
+    values = after if before == "{}" else before if after == "{}" else f"{before} -> {after}"
     place = f"{row.parcel.state}/{row.parcel.county}"
-    return f"{row.change_no:>8}  {moment(row.found_at)}  {row.kind:<15}  {place}  {row.parcel_id}  {what}"
+    return f"{row.change_no:>8}  {moment(row.found_at)}  {row.kind:<15}  {place}  {row.parcel_id}  {values}"
 
 
 TOKEN_EXAMPLES = examples(

@@ -36,7 +36,8 @@ _SIMPLE_NAME = re.compile(r"[A-Za-z0-9_.: /()#-]{1,100}", re.ASCII)
 
 def map_layer(
     source: Annotated[
-        str, typer.Argument(help="URL of a layer or table, or a file with its response.", metavar="URL|FILE")
+        str,
+        typer.Argument(help="URL of a layer or table, or a saved response, GeoJSON or CSV.", metavar="URL|FILE"),
     ],
     output: Annotated[
         Path | None,
@@ -54,8 +55,8 @@ def map_layer(
 ) -> None:
     """Propose a field map for an ArcGIS layer, a Socrata table, GeoJSON or CSV, and write it.
 
-    Shows which field each column fills, how certain that is, and the first records. The map is written after you
-    confirm it. Columns that are only likely are in the file as comments. Requests keep to the limits of scraping.
+    Shows which field each column fills, how certain that is, and the first records. Asks before it writes the map.
+    Columns that are only likely become comments. Requests respect the same limits as scraping.
     """
     import asyncio
 
@@ -152,8 +153,8 @@ def _with_own(proposal: Proposal, own: Sequence[str], layer: Layer) -> Proposal:
 def _records(field_map: FieldMap | None, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     if field_map is None:
         return []
-    found = (record for row in rows if (record := field_map.record(row)) is not None)
-    return [record.as_json() for record, _ in zip(found, range(_SHOWN_RECORDS), strict=False)]
+    records = (record for row in rows if (record := field_map.record(row)) is not None)
+    return [record.as_json() for record, _ in zip(records, range(_SHOWN_RECORDS), strict=False)]
 
 
 def _columns(layer: Layer, proposal: Proposal, level: float) -> list[str]:
@@ -283,7 +284,7 @@ def _toml(source: str, proposal: Proposal, level: float) -> Iterator[str]:
     }
     if others:
         yield ""
-        yield "# Likely, but not certain: check them, then remove the # in front."
+        yield "# Likely but not certain: check each line, then remove its leading #."
         yield from (f"# {_toml_line(name, proposed)}" for name, proposed in others.items())
 
 

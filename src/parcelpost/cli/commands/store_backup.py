@@ -225,7 +225,7 @@ def _salvaged_counts(salvaged: Salvaged) -> str:
     if salvaged.backup is None:
         return "nothing: there is no intact backup" if salvaged.lost_rows else "nothing was missing"
     filled = [
-        count(salvaged.from_backup.get(table, 0), what) for table, what in (("tasks", "task"), ("results", "result"))
+        count(salvaged.from_backup.get(table, 0), noun) for table, noun in (("tasks", "task"), ("results", "result"))
     ]
     return f"{' and '.join(filled)}, from {salvaged.backup}"
 

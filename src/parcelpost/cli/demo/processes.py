@@ -66,9 +66,9 @@ class Child:
                 self.fail("did not start")
             await clock.sleep(_POLL_SECONDS)
 
-    def fail(self, what: str) -> None:
+    def fail(self, problem: str) -> None:
         last = self._log.read_text(errors="replace").splitlines()[-1:]
-        raise ParcelpostError(f"parcelpost {self._arguments[0]} {what}: {''.join(last)}", hint=f"see {self._log}")
+        raise ParcelpostError(f"parcelpost {self._arguments[0]} {problem}: {''.join(last)}", hint=f"see {self._log}")
 
 
 def _open_log(path: Path) -> BinaryIO:

@@ -108,7 +108,7 @@ class DemoFiles(Struct, frozen=True):
 
 
 _MAX_CHARS = 22
-"""Of a cell in a preview."""
+"""Width of a cell in the preview."""
 
 
 class Sheet(Struct, frozen=True, kw_only=True):
@@ -151,8 +151,8 @@ LIENS = Sheet(
 
 async def save_sheets(store: StoreContext, folder: Path) -> None:
     """Writes parcels.csv and liens.csv. Raises ParcelpostError."""
-    what = plan_export(f"{folder}/", Format.CSV, None)
-    await run_export(store, ExportOrder(what=what, wanted=ExportFilter(), receiver="", replace=True))
+    plan = plan_export(f"{folder}/", Format.CSV, None)
+    await run_export(store, ExportOrder(plan=plan, wanted=ExportFilter(), receiver="", replace=True))
 
 
 def preview_sheet(sheet: Sheet, file: Path) -> list[str]:

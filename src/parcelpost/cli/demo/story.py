@@ -174,8 +174,8 @@ class Story:
         process = await self._websites.start()
         await self._websites.wait_for_output(READY_TEXT, CLOCK)
         _print_line(f"Started the websites of four simulated counties (process {process}):")
-        for platform, what in PLATFORMS.items():
-            _print_line(f"  {platform:14} {what}")
+        for platform, site in PLATFORMS.items():
+            _print_line(f"  {platform:14} {site}")
         self._tasks = count_tasks(self.files)
 
     async def _begin(self) -> None:

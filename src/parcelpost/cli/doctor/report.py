@@ -30,7 +30,7 @@ from parcelpost.storage.errors import os_error
 _SECONDS = 60.0
 _DEEP_SECONDS = 3_600.0
 _GRACE_SECONDS = 5.0
-"""For a check that ends by itself when its time is over, with a better message."""
+"""Extra time for checks that enforce the limit themselves, with a better message."""
 
 
 class _Check(NamedTuple):
@@ -39,7 +39,7 @@ class _Check(NamedTuple):
     run: Callable[[CheckContext], Awaitable[list[CheckResult]]]
     needs_store: bool = True
     shows_progress: bool = False
-    """By itself."""
+    """Whether the check shows its own progress."""
 
 
 class CheckLine(Struct, frozen=True):

@@ -65,13 +65,13 @@ _MIB = 1024**2
 class BrowserCapacity(Struct, frozen=True, kw_only=True):
     safe: int
     most: int
-    """What the settings allow."""
+    """Limit from the settings."""
     bytes_per_browser: int
     measured: bool
-    """Else that is what one is taken to need."""
+    """Whether `bytes_per_browser` was measured; otherwise it is an estimate."""
     memory_used_bytes: int
     memory_limit_bytes: int
-    """The machine's, or its container's, whichever is fuller."""
+    """Limit of the machine or of its container, whichever is closer to full."""
 
 
 def running_browsers(states: Sequence[WorkerBrowser], measured: int | None = None) -> PoolFigures:
@@ -160,7 +160,7 @@ async def check_browser(case: CheckContext) -> list[CheckResult]:
         return [CheckResult("browser", f"{program.path}; run 'parcelpost browser doctor' to test it")]
     if is_needed:
         return [CheckResult("browser", "", missing_findings(program))]
-    return [CheckResult("browser", f"{program.reason}; nothing has needed one so far", skipped=True)]
+    return [CheckResult("browser", f"{program.reason}; no task has needed one yet", skipped=True)]
 
 
 def _is_needed(settings: Settings) -> bool:
@@ -185,17 +185,17 @@ class BrowserDiagnosis(Struct, frozen=True, kw_only=True):
     ok: bool
     findings: list[Finding]
     executable: str
-    """'': there is none."""
+    """Path of Chromium; '' if none was found."""
     source: str
     looked_in: list[str]
     version: str
     sandbox: bool
     no_sandbox: str
-    """Why it is off."""
+    """Why the sandbox is off; '' if it is on."""
     seconds: float | None
-    """From the start until a page was there; None: there was none."""
+    """Time from start to a loaded page; None if no page was loaded."""
     memory_bytes: int
-    """Of that one browser, what its processes share counted once."""
+    """Memory of the browser, counting what its processes share once."""
     room: BrowserCapacity
 
 

@@ -22,7 +22,7 @@ class CheckContext(Struct, frozen=True, kw_only=True):
     limit_seconds: float
     """No check takes longer."""
     upstream: CheckResult | None = None
-    """What the upstream said just now; None: not asked yet."""
+    """The upstream's response; None if it was not contacted yet."""
 
     @property
     def settings(self) -> Settings:
@@ -37,7 +37,7 @@ class CheckContext(Struct, frozen=True, kw_only=True):
 class CheckResult(Struct, frozen=True):
     area: str
     summary: str
-    """What was checked and found to be so; '' if the findings say it all."""
+    """What was found to be in order; '' if the findings say everything."""
     findings: Sequence[Finding] = ()
     skipped: bool = False
     """There is nothing to check, or it could not be checked."""

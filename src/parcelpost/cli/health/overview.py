@@ -73,7 +73,7 @@ class SyncState(Struct, frozen=True, kw_only=True):
     last_upload: SyncedRound | None
     last_download: SyncedRound | None
     outage: Offline | None
-    """Why the upstream cannot be used, and when it is tried again."""
+    """Why the upstream cannot be used, and when the next attempt is."""
 
 
 class Backup(Struct, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class WorkerBrowser(Struct, frozen=True, kw_only=True):
 
 class Overview(Struct, frozen=True, kw_only=True):
     ok: bool
-    """No finding is an error."""
+    """Whether no finding is an error."""
     findings: list[Finding]
     store: str
     schema_version: int
@@ -117,7 +117,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     """Tasks by platform and status."""
     paused: dict[str, Pause]
     failures: Failures
-    """Of the last 24 hours."""
+    """Failures of the last 24 hours."""
     sync: SyncState
     storage: Usage
     used_percent: float

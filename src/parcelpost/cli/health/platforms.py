@@ -57,7 +57,7 @@ class ListedCounty(Struct, frozen=True, kw_only=True):
     county: str
     fips: str = ""
     site: str = ""
-    """'': no entry says where it is."""
+    """URL of the site; '' if no entry has one."""
     example: str = ""
     field_map: str = ""
     health: SiteSuccess | None = None

@@ -60,7 +60,7 @@ class IntegrityReport(Struct, frozen=True, kw_only=True):
     findings: list[Finding]
     deep: bool
     pages: int
-    """How many pages of undelivered results were checked: none if the database itself is damaged."""
+    """Number of undelivered results whose page was checked; 0 if the database itself is damaged."""
     orphans: int
     """Pages that belong to no result: left by a crash, or just being written."""
 

@@ -29,8 +29,8 @@ def format_of(file: str, named: Format | None) -> Format:
         ".csv": Format.CSV, ".txt": Format.CSV, ".tsv": Format.TSV, ".tab": Format.TSV, ".json": Format.JSON,
         ".jsonl": Format.JSONL, ".ndjson": Format.JSONL,
     }  # fmt: skip
-    if found := endings.get(name.suffix):
-        return found
+    if form := endings.get(name.suffix):
+        return form
     problem = "standard input has no file name" if file == "-" else f"cannot tell the format of {file} from its name"
     raise InvalidInput(problem, hint=f"add --format {'|'.join(Format)}")
 

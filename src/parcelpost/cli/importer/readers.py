@@ -168,7 +168,7 @@ SHOWN_CHARS = 200
 class Row(NamedTuple):
     number: int
     values: Mapping[str, Json]
-    """By column."""
+    """Values by column."""
 
 
 class BadRow(NamedTuple):
@@ -182,7 +182,7 @@ class BadRow(NamedTuple):
 
 class Reader(Protocol):
     unit: str
-    """What row numbers count: `line`, or `entry` of an array."""
+    """What row numbers refer to: `line`, or `entry` of an array."""
     text: Decoder
 
     @property
@@ -333,13 +333,13 @@ class _Records:
         if len(self._taken) >= _MAX_RECORD_LINES:
             raise InvalidInput(f"a quoted value is not closed within {_MAX_RECORD_LINES:,} lines")
         try:
-            found = self._again.popleft() if self._again else self._next_line()
+            line = self._again.popleft() if self._again else self._next_line()
         except StopIteration:
             if self._taken:
                 raise InvalidInput("a quoted value is not closed") from None
             raise
-        self._taken.append(found)
-        return found[1]
+        self._taken.append(line)
+        return line[1]
 
     def _next_line(self) -> tuple[int, str]:
         try:

@@ -88,10 +88,10 @@ class Columns:
 
     def _new_plan(self, columns: tuple[str, ...]) -> ColumnPlan:
         plain = {column: _plain_name(column) for column in columns}
-        found = {field: self._find(field, plain) for field in FIELDS}
-        fields = {field: column for field, column in found.items() if column and field not in self.constants}
+        recognized = {field: self._find(field, plain) for field in FIELDS}
+        fields = {field: column for field, column in recognized.items() if column and field not in self.constants}
         taken = set(fields.values())
-        unused = tuple(c for f, c in found.items() if c and f in self.constants and c not in taken)
+        unused = tuple(c for f, c in recognized.items() if c and f in self.constants and c not in taken)
         rest = [column for column in columns if column not in taken and column not in unused]
         return ColumnPlan(fields=fields, extra={column: _extra_name(column) for column in rest}, unused=unused)
 

@@ -62,12 +62,12 @@ class TopData(Struct, frozen=True, kw_only=True):
     platforms: dict[str, dict[str, int]] = {}
     """Tasks by platform and status."""
     statuses: tuple[WorkerStatus, ...] = ()
-    """Of the workers that are running."""
+    """Status of each running worker."""
     running: tuple[RunningTask, ...] = ()
     browsers: tuple[WorkerBrowser, ...] = ()
     rates: Rates = Rates()
     samples: tuple[TimedSample, ...] = ()
-    """Of the last hour, one a minute."""
+    """Samples of the last hour, one per minute."""
     errors: tuple[RecentError, ...] = ()
 
     @property

@@ -37,7 +37,7 @@ def _to_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 TO_ASCII = "parcelpost-ascii"
-"""How an ASCII terminal gets what it cannot show: an error handler of `codecs`."""
+"""Name of a codec error handler that replaces what an ASCII terminal cannot show."""
 codecs.register_error(TO_ASCII, _to_ascii)
 
 
@@ -95,7 +95,7 @@ def apply_key(view: View, key: str) -> View:
 
 
 _BY_SIGNAL = 128
-"""Plus the signal's number: the exit code."""
+"""Exit code of a process ended by a signal, minus the signal's number."""
 
 
 class LiveScreen:
@@ -105,7 +105,7 @@ class LiveScreen:
         self._interval = interval
         self._keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
         self._modes: list[Any] | None = None
-        """Of the terminal, as they were."""
+        """The terminal's original modes, to restore on exit."""
         self._live = Live(
             console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
         )

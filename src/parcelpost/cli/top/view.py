@@ -35,7 +35,7 @@ _MIN_WIDTH, _MIN_HEIGHT = 20, 4
 _TWO_COLUMNS = 150
 _WIDE_GRAPHS = 100
 _TALL = 30
-"""From this height on, sections are drawn as panels, and all graphs are shown."""
+"""Minimum height for panels and all graphs."""
 _WIDE_SLOTS, _WIDE_PLATFORMS = 90, 76
 _STALE_SECONDS = 30
 _SLOW_TASK_SECONDS = 60
@@ -477,7 +477,7 @@ class _Graph(NamedTuple):
     now: str
     style: str = ""
     top: float | None = None
-    """What the highest bar stands for; None: the largest value."""
+    """Value of the highest bar; None: the largest value."""
 
 
 class Graphs:

@@ -239,4 +239,4 @@ _EXAMPLES: list[Struct] = [
     Health("ok", "0.1.0"),
 ]
 EXAMPLES: dict[type[Struct], Struct] = {type(example): example for example in _EXAMPLES}
-"""By type."""
+"""Examples by type."""

@@ -90,7 +90,7 @@ class CommandRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """pause, resume, drain, stop, sync-now, or `platforms:a,b`."""
     worker_id: str = ""
     all: bool = False
-    """All live workers. Either this or `worker_id` is required, so that nobody stops a fleet by accident."""
+    """Send it to all live workers. Either this or `worker_id` is required, to prevent accidents."""
 
 
 class ReleaseRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,7 +111,7 @@ class RefreshRequest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     parcel_id: str = ""
     delinquent: bool | None = None
     older_than_hours: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
-    """Only parcels whose newest scrape is older."""
+    """Only parcels last scraped longer ago than this."""
 
 
 class FleetApi:
@@ -208,7 +208,7 @@ class FleetApi:
         """
         if body == RefreshRequest():
             raise ApiError(
-                422, "name what to refresh: platform, state, county, parcel_id, delinquent or older_than_hours"
+                422, "specify what to refresh: platform, state, county, parcel_id, delinquent or older_than_hours"
             )
         now = self._context.clock.now()
         hours = body.older_than_hours

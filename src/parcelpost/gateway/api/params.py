@@ -96,7 +96,8 @@ class FilterParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """All conditions must match."""
 
     platform: Annotated[
-        Text, Meta(description="Only parcels that this platform shows; `owner` and `q` then apply to its record")
+        Text,
+        Meta(description="Only parcels with a source on this platform; `owner` and `q` then search that source"),
     ] = ""
     state: Text = ""
     county: Text = ""
@@ -132,18 +133,16 @@ class LatestParams(FilterParams, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ListParams(LatestParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    records: Annotated[bool, Meta(description="Include the full record of each source that matches, or each lien")] = (
-        False
-    )
+    records: Annotated[bool, Meta(description="Include the full record of each matching source or lien")] = False
 
 
 class ChangesParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    since: Annotated[_Number, Meta(description="`next` of the previous reply; 0 starts with the first change")] = 0
-    kind: Annotated[Text, Meta(description="Kinds separated by commas: `lien.new`, or `lien` for all of liens")] = ""
+    since: Annotated[_Number, Meta(description="`next` from the previous response; 0 starts at the first change")] = 0
+    kind: Annotated[Text, Meta(description="Comma-separated kinds, such as `lien.new`; `lien` selects them all")] = ""
     platform: Text = ""
     state: Text = ""
     county: Text = ""
-    field: Annotated[Text, Meta(description="Only changes of this field, such as `market_value`")] = ""
+    field: Annotated[Text, Meta(description="Only changes to this field, such as `market_value`")] = ""
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
 
     def filter(self) -> ChangeFilter:
@@ -164,11 +163,11 @@ class TaskListParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class OverviewParams(Struct, frozen=True, forbid_unknown_fields=True):
-    hours: Annotated[Literal["1", "3", "6", "24"], Meta(description="How far back the activity goes")] = "3"
+    hours: Annotated[Literal["1", "3", "6", "24"], Meta(description="Hours of activity to include")] = "3"
 
 
 class AddTasksParams(Struct, frozen=True, forbid_unknown_fields=True):
-    any_platform: Annotated[bool, Meta(description="Accept platforms and counties that are not known")] = False
+    any_platform: Annotated[bool, Meta(description="Accept unknown platforms and counties")] = False
 
 
 class RawParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -220,7 +219,7 @@ def read_cursor(cursor: str, kind: type[T]) -> T | None:
             raise ValueError
         return msgspec.json.decode(text, type=kind)
     except ValueError:
-        raise ApiError(422, "cursor: not valid; leave it out to start from the beginning") from None
+        raise ApiError(422, "cursor: not valid; omit it to start from the beginning") from None
 
 
 def _cents(name: str, amount: Decimal | None) -> int | None:

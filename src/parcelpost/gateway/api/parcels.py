@@ -166,7 +166,7 @@ class ParcelsApi:
 
     async def _raw(self, request: Request, key: ParcelKey, query: RawParams) -> Response:
         row = await self._row(key)
-        newest = (one.raw_sha256 for one in row.sources if query.platform in (one.source.platform, ""))
+        newest = (source.raw_sha256 for source in row.sources if query.platform in (source.source.platform, ""))
         wanted = query.sha256 or next(filter(None, newest), None)
         if query.sha256 and not await self._ledger.has_page(key, query.sha256):
             wanted = None

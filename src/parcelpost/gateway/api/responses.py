@@ -23,16 +23,16 @@ class Source(Struct, frozen=True, kw_only=True):
 
     platform: str
     parcel_id: str
-    """As the platform writes it."""
+    """The parcel number in the platform's own spelling."""
     partial: bool
-    """Part of the page was missing or could not be read: the parcel keeps what was known before."""
+    """Whether part of the page was missing or unreadable. Earlier values of that part are kept."""
     scraped_at: datetime
     first_seen_at: datetime
     received_at: datetime
     task_id: str
     raw_sha256: str | None
     raw: str | None
-    """The path of its newest raw file, if there is one."""
+    """Path of the newest raw file; null if there is none."""
     record: Raw | UnsetType = UNSET
 
 
@@ -42,7 +42,7 @@ class SourceDetail(Source, frozen=True, kw_only=True):
 
 
 class Parcel(Struct, frozen=True, kw_only=True):
-    """Each field is that of the newest source that has a value for it."""
+    """Each field comes from the newest source that has a value for it."""
 
     state: str
     county: str
@@ -57,26 +57,26 @@ class Parcel(Struct, frozen=True, kw_only=True):
     received_at: datetime
     address: str
     sources: Sequence[Source]
-    """The newest first."""
+    """Newest first."""
 
 
 class Parcels(Struct, frozen=True):
     parcels: Sequence[Parcel]
     next: str | None
-    """The cursor of the next page; null after the last."""
+    """Cursor of the next page; null on the last page."""
 
 
 class ParcelDetail(Struct, frozen=True):
     parcel: Parcel
     sources: Sequence[SourceDetail]
-    """Each with its record and how that changed."""
+    """Newest first, each with its record and history."""
 
 
 class Lien(Struct, frozen=True, kw_only=True):
-    """Each field is that of the newest source that has a value for it."""
+    """Each field comes from the newest source that has a value for it."""
 
     lien_no: int
-    """The gateway's own number."""
+    """ID assigned by the gateway."""
     state: str
     county: str
     parcel_id: str
@@ -90,7 +90,7 @@ class Lien(Struct, frozen=True, kw_only=True):
     sale_date: str | None
     address: str
     sources: Sequence[LienSource]
-    """The newest first."""
+    """Newest first."""
     lien: Raw | UnsetType = UNSET
 
 
@@ -103,7 +103,7 @@ class ParcelChange(Struct, frozen=True, kw_only=True):
     """Something that changed in a parcel."""
 
     number: int
-    """Without gaps: who has seen all up to a number misses none by asking for those `since` it."""
+    """Consecutive: requesting changes `since` the last number seen never skips one."""
     found_at: datetime
     kind: str
     state: str
@@ -113,7 +113,7 @@ class ParcelChange(Struct, frozen=True, kw_only=True):
     task_id: str
     scraped_at: datetime
     subject: str
-    """Certificate or case of a lien, or the day of a sale."""
+    """The certificate or case number of a lien, or the date of a sale."""
     before: Raw
     after: Raw
     address: str
@@ -122,7 +122,7 @@ class ParcelChange(Struct, frozen=True, kw_only=True):
 class Changes(Struct, frozen=True):
     changes: Sequence[ParcelChange]
     next: int
-    """What to send as `since` next."""
+    """Value of `since` for the next request."""
 
 
 class Workers(Struct, frozen=True):
@@ -158,7 +158,7 @@ class Tasks(Struct, frozen=True):
 
 class CommandReply(Struct, frozen=True):
     workers: int
-    """How many workers will receive the command."""
+    """Number of workers that will receive the command."""
 
 
 class AddedTasks(Struct, frozen=True, kw_only=True):
@@ -170,7 +170,7 @@ class AddedTasks(Struct, frozen=True, kw_only=True):
 class ReleaseReply(Struct, frozen=True):
     worker_id: str
     token: str
-    """The name of the token it belonged to; '' for tokens without a name."""
+    """Name of the token that owned the ID; empty if the token has no name."""
 
 
 class RefreshReply(Struct, frozen=True):
@@ -192,7 +192,7 @@ def record_responses(records: Sequence[ParcelRecord]) -> list[Parcel]:
 
 
 def _with_records(records: Sequence[ParcelRecord]) -> Parcel:
-    sources = [Source(**_source_fields(one.row, one.source), record=Raw(one.data)) for one in records]
+    sources = [Source(**_source_fields(r.row, r.source), record=Raw(r.data)) for r in records]
     return _parcel_response(records[0].row, sources)
 
 

@@ -37,7 +37,7 @@ _OUTCOMES = {
     TaskState.FAILED: "failed",
     TaskState.DEAD: "dead",
 }
-"""By the state a task is in after a worker ended it."""
+"""Name of the outcome by the task's state after a worker ended it."""
 
 
 class WorkParams(Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class WorkerApi:
         self._settings = context.settings
         self._ledger = context.ledger
         self._ledger_id = ""
-        """'' until it has been read."""
+        """Empty until it has been read."""
         self._access = access
         self._worker_ids = WorkerIds(
             context.ledger, context.tokens.worker, self._settings.workers_per_token, context.clock

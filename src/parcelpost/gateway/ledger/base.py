@@ -243,10 +243,10 @@ class Ledger(Protocol):
 
 class BatchEntry(Struct, frozen=True, gc=False):
     place: int
-    """In the batch."""
+    """Index in the batch."""
     result: IngestedResult
     scraped_at: datetime
-    """In whole milliseconds, as stored."""
+    """Rounded to milliseconds, as stored."""
 
     @property
     def age(self) -> tuple[datetime, str]:
@@ -266,7 +266,7 @@ class DedupedBatch(Struct, frozen=True):
     entries: list[BatchEntry]
     """The newest of each task and source, ordered by source and task; the others are duplicates."""
     newest: dict[SourceKey, BatchEntry]
-    """Of each source, ordered by key."""
+    """The newest entry of each source, ordered by key."""
     leading: dict[ParcelKey, BatchEntry]
     """The newest of each parcel, ordered by key."""
 

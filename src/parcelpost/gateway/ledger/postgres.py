@@ -381,12 +381,12 @@ class PostgresLedger(SqlLedger):
                 facts: list[Any] = await connection.fetch(
                     numbered(KNOWN_FACTS.format(", ".join("?" * len(parcels)))), *parcels
                 )
-                known, found = await asyncio.to_thread(
+                known, changes = await asyncio.to_thread(
                     compare, [rows.to_compare(row) for row in waiting], [rows.known_facts(row) for row in facts]
                 )
                 last = await connection.fetchval(LAST_CHANGE)
-                changed = [rows.change_values(one, number, now) for number, one in enumerate(found, last + 1)]
-                await connection.executemany(numbered(STORE_FACTS), [rows.facts_values(one) for one in known])
+                changed = [rows.change_values(change, number, now) for number, change in enumerate(changes, last + 1)]
+                await connection.executemany(numbered(STORE_FACTS), [rows.facts_values(change) for change in known])
                 await connection.executemany(numbered(ADD_CHANGE), changed)
                 compared = [(row[1], row[2], row[5]) for row in waiting]
                 await connection.executemany(numbered(IS_COMPARED.format("TRUE")), compared)

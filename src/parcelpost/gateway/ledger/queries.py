@@ -336,7 +336,7 @@ ON CONFLICT (source_no) DO UPDATE
 SET task_id = excluded.task_id, scraped_at = excluded.scraped_at, facts = excluded.facts
 """
 IS_COMPARED = "UPDATE results SET is_compared = {} WHERE source_no = ? AND task_id = ? AND idempotency_key = ?"
-"""Not if it has been replaced meanwhile."""
+"""Has no effect on a result that has been replaced meanwhile."""
 
 _CHANGES = f"""
 SELECT c.change_no, c.found_at, c.kind, {KEY}, s.parcel_id, s.platform, c.task_id, c.scraped_at, c.subject,
@@ -443,12 +443,12 @@ class Queries(Database, Protocol):
 
     async def _find_by_number(self, sql: str, numbers: Sequence[int]) -> Mapping[int, Sequence[Row]]:
         """Returns the rows of a query by the number that is their first column, without it."""
-        found: defaultdict[int, list[Row]] = defaultdict(list)
+        by_number: defaultdict[int, list[Row]] = defaultdict(list)
         for start in range(0, len(numbers), _CHUNK):
             chunk = numbers[start : start + _CHUNK]
             for number, *row in await self._find(sql.format(", ".join("?" * len(chunk))), *chunk):
-                found[number].append(row)
-        return found
+                by_number[number].append(row)
+        return by_number
 
     async def records(self, wanted: ParcelFilter, after: SourceKey | None, most: int) -> Sequence[ParcelRecord]:
         conditions = record_conditions(wanted, after)

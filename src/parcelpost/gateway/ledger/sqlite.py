@@ -177,10 +177,12 @@ def find_changes(db: sqlite3.Connection, now: datetime, most: int) -> int:
         return 0
     parcels = {row[0] for row in waiting}
     facts = db.execute(KNOWN_FACTS.format(", ".join("?" * len(parcels))), list(parcels)).fetchall()
-    known, found = compare(list(map(rows.to_compare, waiting)), map(rows.known_facts, facts))
+    known, changes = compare(list(map(rows.to_compare, waiting)), map(rows.known_facts, facts))
     ((last,),) = db.execute(LAST_CHANGE)
-    _execute_many(db, STORE_FACTS, [rows.facts_values(one) for one in known])
-    _execute_many(db, ADD_CHANGE, [rows.change_values(one, number, now) for number, one in enumerate(found, last + 1)])
+    _execute_many(db, STORE_FACTS, [rows.facts_values(change) for change in known])
+    _execute_many(
+        db, ADD_CHANGE, [rows.change_values(change, number, now) for number, change in enumerate(changes, last + 1)]
+    )
     _execute_many(db, IS_COMPARED.format(1), [(row[1], row[2], row[5]) for row in waiting])
     return len(waiting)
 

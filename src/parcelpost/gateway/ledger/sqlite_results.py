@@ -58,12 +58,12 @@ class PreparedBatch(Struct, frozen=True):
     worker_id: str
     at: str
     entries: Sequence[PreparedResult]
-    """One for a task and source."""
+    """At most one per task and source."""
     liens: Sequence[tuple[int, int, Lien]]
     """Place of its entry, position there, lien."""
     sources: dict[SourceKey, PreparedSource]
     parcels: dict[ParcelKey, Values]
-    """As their newest entry shows them."""
+    """Values from the newest entry of each parcel."""
     task_ids: Sequence[str]
 
 
@@ -273,7 +273,7 @@ class _Numbers(NamedTuple):
 class _Written(NamedTuple):
     kept: Sequence[PreparedResult]
     with_liens: dict[int, PreparedResult]
-    """By place, the entries whose liens are written."""
+    """Entries whose liens are written, by index."""
     known_parcels: Set[ParcelKey]
 
 
@@ -294,7 +294,7 @@ def store_results(db: sqlite3.Connection, batch: PreparedBatch) -> list[StoreOut
     write_rows(db, _WRITE_SOURCES, sources, _NEWER_SOURCE)
     write_rows(db, _WRITE_RESULTS, [(numbers.sources[made.source], *made.result) for made in kept], _NEWER_RESULT)
     won = {source.newest.place for source in winners.values()}
-    written = _Written(kept, {one.place: one for one in kept if one.place in won or one.is_listed}, known_parcels)
+    written = _Written(kept, {r.place: r for r in kept if r.place in won or r.is_listed}, known_parcels)
     _write_liens(db, batch, written, winners, numbers)
     _merge(db, written, numbers)
     task_ids = _json(batch.task_ids)

@@ -85,7 +85,7 @@ class ChromiumMissing(Struct, frozen=True, kw_only=True):
 class SandboxCheck(Struct, frozen=True, kw_only=True):
     is_on: bool
     reason: str = ""
-    """Why it is off."""
+    """Why the sandbox is off; '' if it is on."""
 
 
 def find(
@@ -148,8 +148,8 @@ def sandbox(settings: BrowserSettings, path: str) -> SandboxCheck:
 def _playwright_paths() -> Iterator[str]:
     """The newest first."""
     for pattern in _PLAYWRIGHT_PATHS:
-        found = [path for folder in _folders() for path in folder.glob(pattern) if os.access(path, os.X_OK)]
-        yield from (str(path) for path in sorted(found, key=_revision, reverse=True))
+        paths = [path for folder in _folders() for path in folder.glob(pattern) if os.access(path, os.X_OK)]
+        yield from (str(path) for path in sorted(paths, key=_revision, reverse=True))
 
 
 def _folders() -> Iterator[Path]:
@@ -188,10 +188,10 @@ def _has_setuid_sandbox(path: str) -> bool:
     program = Path(path).resolve()
     for folder in (program.parent, Path("/usr/lib") / program.name):  # /usr/bin/chromium may be a script
         try:
-            found = (folder / "chrome-sandbox").stat()
+            status = (folder / "chrome-sandbox").stat()
         except OSError:
             continue
-        if found.st_uid == 0 and found.st_mode & stat.S_ISUID:
+        if status.st_uid == 0 and status.st_mode & stat.S_ISUID:
             return True
     return False
 

@@ -70,7 +70,7 @@ class PageLog:
         self._last: deque[str] = deque(maxlen=_MAX_LINES // 2)
         self._lines = 0
         self.secrets: list[str] = []
-        """What must not be in it, such as the values of cookies."""
+        """Texts to mask in the log, such as the values of cookies."""
 
     def add(self, kind: str, text: str) -> None:
         line = f"{kind}: {' '.join(text[:_MAX_RAW_CHARS].split())}"
@@ -145,7 +145,7 @@ class Navigation:
         self.status = 0
         self.headers: Mapping[str, str] = {}
         self.net_error = ""
-        """Why the last document did not arrive."""
+        """Why the last document failed to load."""
         self.failure: FetchFailed | None = None
         self.is_over = False
         """Nothing more is loaded."""
@@ -206,7 +206,7 @@ _WINDOW_WEIGHT = 40
 _CHARS_PER_MESSAGE = 10_000
 _ENDLESS = ("eventsource", "websocket", "ping")
 _LOOK_CHARS = 4 * (SCANNED_BYTES // 3 + 1)
-"""In base64, and a little more, so that a larger document is known to be larger."""
+"""Limit in base64 characters, slightly above SCANNED_BYTES, so that a longer document is recognized as longer."""
 _PAUSE_AT = [
     {"urlPattern": "*", "resourceType": kind, "requestStage": "Response"} for kind in ("Document", "XHR", "Fetch")
 ]
@@ -221,7 +221,7 @@ class PausedResponse:
         self._event = event
         self.url: str = event["request"]["url"]
         self.status: int = event.get("responseStatusCode", 0)
-        """0: the request failed."""
+        """HTTP status; 0 if the request failed."""
         self.headers = httpx2.Headers([(pair["name"], pair["value"]) for pair in event.get("responseHeaders", ())])
 
     def is_document_of(self, frame: str) -> bool:

@@ -59,7 +59,7 @@ class BrowserSlot:
         """No other browser is started here."""
         self.idle_since = self.started_at = self.checked_at = 0.0
         self.tasks = 0
-        """Done by the current browser."""
+        """Number of tasks that the current browser has done."""
         self.has_opened_page = False
         self.memory = 0
         """Bytes of the current browser, as last measured; 0: not yet."""
@@ -122,7 +122,7 @@ class Launcher:
         self.token = secrets.token_hex(16)
         """The markers of all its browsers begin with it."""
         self.problem = ""
-        """Why no browser can be started; '': it was not tried, or worked."""
+        """Why no browser can be started; '' if the last start worked or there was none."""
         self._settings = settings
         self._clock = clock
         self._emit = emit
@@ -207,7 +207,7 @@ class PoolFigures(Struct, frozen=True, kw_only=True):
     waiting: int
     """Callers that wait for a page."""
     pss_bytes: int
-    """Of all browsers, as last measured."""
+    """Memory of all browsers, as last measured."""
     pss_per_browser: int | None
     """None: nothing was measured yet."""
 

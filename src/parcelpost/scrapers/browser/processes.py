@@ -73,8 +73,8 @@ async def kill_and_wait(pid: int, clock: Clock) -> None:
 
 def profile_of(pid: int) -> str:
     """Returns the profile folder of a browser, or ''."""
-    found = re.search(r"--user-data-dir=(\S+)", command_line(pid))
-    return found[1] if found else ""
+    match = re.search(r"--user-data-dir=(\S+)", command_line(pid))
+    return match[1] if match else ""
 
 
 def profile_folders(profile: str) -> list[Path]:

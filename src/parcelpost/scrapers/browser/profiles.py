@@ -19,7 +19,7 @@ MOST_BYTES = 4 * 1024**2
 _RETRY_SECONDS = 60.0
 
 StorageState = Mapping[str, Any]
-"""As Playwright writes it: cookies, and the local storage of origins."""
+"""Playwright's storage state: cookies, and local storage by origin."""
 
 
 class _Cookie(Struct, frozen=True):

@@ -107,7 +107,7 @@ class GuardProxy:
         self._login = login
         self._timeout = timeout
         self._leases: dict[str, ProxyLease] = {}
-        """By what authorizes a request, which nobody can guess."""
+        """Leases by the secret that authorizes their requests."""
         self._port = 0
 
     @classmethod

@@ -64,9 +64,9 @@ class RenderContext(Struct, frozen=True, kw_only=True):
     profiles: Path | None = None
     """The folder of saved profiles; None: there is none."""
     artifacts: ArtifactSink | None = None
-    """Where screenshots and logs of failed attempts are stored; None: nowhere."""
+    """Destination of screenshots and logs of failed attempts; None: not stored."""
     lease_seconds: float = 5.0
-    """How long an attempt waits for a page before its task is put back."""
+    """How long an attempt waits for a page before its task is deferred."""
     quiet_seconds: float = 5.0
     """A page that loads nothing for this long is complete."""
     idle_seconds: float = 30.0
@@ -95,7 +95,7 @@ class RenderedPage(Struct, frozen=True, kw_only=True):
     documents: Sequence[httpx2.URL]
     """All documents of the page's main frame; the last one was read."""
     remark: str = ""
-    """Why it may be incomplete."""
+    """Why the page may be incomplete."""
 
 
 class PageLease:
@@ -235,7 +235,7 @@ class PageLoad:
         self._began = clock.monotonic()
         self._error = playwright_error()
         self._frame: Frame = lease.leased.page.main_frame
-        """What is read."""
+        """The frame to read."""
         self._remark = ""
 
     async def run(self, max_bytes: int) -> RenderedPage:

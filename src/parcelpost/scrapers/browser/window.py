@@ -29,9 +29,9 @@ class WindowOptions(Struct, frozen=True, kw_only=True):
     executable: str
     sandbox: bool
     port: int | None
-    """For remote debugging; None: a window is opened."""
+    """Remote debugging port; None: open a window."""
     state: Mapping[str, Any] | None
-    """Of the saved profile."""
+    """The saved session, if there is one."""
     proxy: str = ""
     proxy_login: str = ""
 
@@ -44,7 +44,7 @@ class Window:
         self._origins: dict[str, Any] = {origin["origin"]: origin.get("localStorage", []) for origin in saved}
         self.port = options.port
         self.address = ""
-        """Where another Chrome can show the page, if there is no window."""
+        """Address for another Chrome to connect to, if there is no window."""
         self.problem = ""
         """Why the page did not load."""
 

@@ -70,7 +70,7 @@ class PageFetcher:
         self.availability = SiteAvailability(
             self._throttle.opens_in, *([renderer.opens_in] if renderer is not None else [])
         )
-        """Which sites can take another task, for choosing the next one."""
+        """Selects the sites that can take another task."""
         agent = options.user_agent.partition("/")[0].strip()
         self._robots = Robots(self._read_robots, agent, clock)
         self._home = asyncio.get_running_loop()
@@ -256,13 +256,13 @@ class PageFetcher:
         if (task := visit.task) is None:
             return await renderer.lease(None, visit.profile)
         try:
-            found = await renderer.lease(task, visit.profile)
+            lease = await renderer.lease(task, visit.profile)
         except HostBusy:
             self.availability.needs_browser(task.site)
             raise
         self.availability.needs_browser(task.site)
         self.availability.got_page(task)
-        return found
+        return lease
 
     def _is_allowed(self, url: httpx2.URL) -> bool:
         return not self._options.obey_robots or self._robots.may_allow(origin_of(url), str(url))

@@ -167,7 +167,7 @@ def _url_without_query(url: httpx2.URL) -> str:
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 _DEFAULT_429_SECONDS = 30.0
-"""If there is no Retry-After."""
+"""Used if there is no Retry-After."""
 _MAX_COOL_DOWN_SECONDS = 86_400.0
 _NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 _HUMAN_ONLY = (
@@ -225,9 +225,9 @@ def cool_down_seconds(response: Response, now: datetime) -> float:
 
 def redirect_problem(url: httpx2.URL, location: httpx2.URL) -> FetchFailed | None:
     """The failure if a redirect leads to a sign-in, terms or robot check page, or to an error page."""
-    for pattern, what in _HUMAN_ONLY:
+    for pattern, meaning in _HUMAN_ONLY:
         if pattern.search(location.path) and not pattern.search(url.path):
-            return SiteBlocked(f"{url.host} {what}: it redirects to {location.host}{location.path}"[:300])
+            return SiteBlocked(f"{url.host} {meaning}: it redirects to {location.host}{location.path}"[:300])
     if _ERROR_PAGE.search(location.path) and not _ERROR_PAGE.search(url.path):
         return RetryLater(f"{url.host} redirects to {location.host}{location.path}"[:300])
     return None

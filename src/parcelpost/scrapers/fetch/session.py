@@ -35,9 +35,9 @@ class Visit:
         self.profile = profile
         """The browser profile; '': none."""
         self.lease: PageLease | None = None
-        """Its page in a browser, if it has one."""
+        """The attempt's page in a browser, if it has one."""
         self.remark = ""
-        """Why a rendered page may be incomplete."""
+        """Why the rendered page may be incomplete."""
         self.skips_cache = task is not None and (task.skip_cache or task.type == REFRESH)
         """Requests pages from the site even if they are cached."""
         self.to_admit = task
@@ -48,7 +48,7 @@ class Visit:
         self.to_cache: list[CachedPage] = []
         self.from_cache: list[str] = []
         self.fetched_at: datetime | None = None
-        """When the oldest of its pages was fetched."""
+        """When the oldest of the attempt's pages was fetched."""
 
     def take(self, page: Page, fetched_at: datetime, from_cache: str = "") -> Page:
         if from_cache:

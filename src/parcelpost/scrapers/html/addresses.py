@@ -90,17 +90,17 @@ def _without_place(lines: list[str], *, are_names_known: bool) -> tuple[list[str
     if last is not None:
         return lines[:-1], last
     for count in (2, 3):
-        found = city_state_zip(" ".join(lines[-count:])) if len(lines) > count - 1 else None
+        place = city_state_zip(" ".join(lines[-count:])) if len(lines) > count - 1 else None
         if (
-            found is not None
-            and found.zip is not None
+            place is not None
+            and place.zip is not None
             and _ZIP.search(lines[-1])
-            and city_state_zip(lines[-count]) != found
+            and city_state_zip(lines[-count]) != place
         ):
-            return lines[:-count], found
+            return lines[:-count], place
     found_in = _WHOLE.fullmatch(lines[-1]) if lines else None
-    if found_in and _is_street([found_in[1]]) and (found := city_state_zip(found_in[2])) is not None:
-        return [*lines[:-1], found_in[1]], found
+    if found_in and _is_street([found_in[1]]) and (place := city_state_zip(found_in[2])) is not None:
+        return [*lines[:-1], found_in[1]], place
     return lines, None
 
 
@@ -145,16 +145,16 @@ def _parted(names: list[str]) -> tuple[list[str], list[str]]:
     """`SMITH JOHN % JANE DOE`: the owner, and who receives the mail."""
     owners, carers = [], []
     for name in names:
-        found = _CARED_FOR.fullmatch(name)
-        owners.append(found[1] if found else name)
-        carers += [found[2]] if found else []
+        match = _CARED_FOR.fullmatch(name)
+        owners.append(match[1] if match else name)
+        carers += [match[2]] if match else []
     return owners, carers
 
 
 def is_last_of_address(lines: Sequence[str]) -> bool:
     """Whether the last line has the city. Without a zip, only below a street: `JONES ROBERT, MD` is a name."""
-    found = city_state_zip(lines[-1]) if lines else None
-    return found is not None and (found.zip is not None or any(_STREET.match(clean(one)) for one in lines[:-1]))
+    place = city_state_zip(lines[-1]) if lines else None
+    return place is not None and (place.zip is not None or any(_STREET.match(clean(line)) for line in lines[:-1]))
 
 
 def country_of(lines: Sequence[str]) -> str | None:
@@ -182,7 +182,7 @@ def _names(lines: Sequence[str], at_least: int) -> int:
 
 def _is_firm(line: str, after: Sequence[str]) -> bool:
     """Whether the line is a company name that looks like a street, with the street still to come."""
-    return _FIRM.search(line) is not None and any(_STREET.match(one) or _CARE_OF.match(one) for one in after)
+    return _FIRM.search(line) is not None and any(_STREET.match(text) or _CARE_OF.match(text) for text in after)
 
 
 def joined_names(lines: Sequence[str]) -> list[str]:

@@ -57,14 +57,14 @@ MAX_BYTES = 16 * 1024**2
 
 _MAX_LABEL_CHARS = 80
 _MAX_TEXT_CHARS = 4 * _MAX_LABEL_CHARS
-"""For a label with its decoration and spaces."""
+"""Limit for a label with its decoration and spaces."""
 _MAX_ANCESTORS = 4
 _MAX_LABEL_PARTS = 6
 _MAX_PARTS_AROUND = 40
 """Text parts in the element around a label that contains nothing else."""
 _END_CHARS = 1_500
 _END_SPACED_CHARS = 5 * _END_CHARS
-"""With the blanks of the markup."""
+"""Limit including the markup's white space."""
 _string = etree.XPath("string()")
 _HIDDEN = ("script", "style", "noscript", "template", "option", "textarea")
 _BLOCKS = frozenset(
@@ -126,36 +126,36 @@ class Document:
 
     @cached_property
     def _ids(self) -> Mapping[str, Element]:
-        found: dict[str, Element] = {}
+        elements: dict[str, Element] = {}
         for element in self.root.iter():
             name = element.get("id")
-            if name and name not in found:
-                found[name] = element
-        return found
+            if name and name not in elements:
+                elements[name] = element
+        return elements
 
     @cached_property
     def _id_ends(self) -> Mapping[str, list[Element]]:
-        found: dict[str, list[Element]] = {}
+        elements: dict[str, list[Element]] = {}
         for name, element in self._ids.items():
             end = name.rpartition("_")[2].rpartition("$")[2].rpartition(":")[2]
-            found.setdefault(end.lower(), []).append(element)
-        return found
+            elements.setdefault(end.lower(), []).append(element)
+        return elements
 
     @cached_property
     def _labels(self) -> Mapping[str, list[Element]]:
-        found: dict[str, list[Element]] = {}
+        elements: dict[str, list[Element]] = {}
         for element in self.root.iter():
             text = element.text
             if not text or text.isspace() or len(text) > _MAX_TEXT_CHARS or not (own := _label(text)):
                 continue
             if len(own) <= _MAX_LABEL_CHARS:
-                if own in found:
-                    found[own].append(element)
+                if own in elements:
+                    elements[own].append(element)
                 else:
-                    found[own] = [element]
+                    elements[own] = [element]
             if len(element) and (whole := _whole_label(element)) not in ("", own):
-                found.setdefault(whole, []).append(element)
-        return found
+                elements.setdefault(whole, []).append(element)
+        return elements
 
     @cached_property
     def classed(self) -> Sequence[tuple[Element, str]]:
@@ -165,15 +165,15 @@ class Document:
     @cached_property
     def sections(self) -> Mapping[str, Element]:
         """`section` elements by title; a second one with the same title is `title (2)`."""
-        found: dict[str, Element] = {}
+        sections: dict[str, Element] = {}
         counts: Counter[str] = Counter()
         for section in self.root.iter("section"):
             header = next(section.iter("header"), section)
-            title = next((one for one in header.iter("div", "h2", "h3", "span") if _is_title(one)), None)
+            title = next((element for element in header.iter("div", "h2", "h3", "span") if _is_title(element)), None)
             if title is not None and (name := label(text_of(title))):
                 counts[name] += 1
-                found[f"{name} ({counts[name]})" if counts[name] > 1 else name] = section
-        return found
+                sections[f"{name} ({counts[name]})" if counts[name] > 1 else name] = section
+        return sections
 
     @cached_property
     def end_text(self) -> str:
@@ -190,11 +190,11 @@ class Document:
     @cached_property
     def _label_indexes(self) -> Mapping[str, list[int]]:
         """Word -> indexes of the labels that contain it."""
-        found: dict[str, list[int]] = {}
+        indexes: dict[str, list[int]] = {}
         for index, text in enumerate(self._labels):
             for word in text.split():
-                found.setdefault(word, []).append(index)
-        return found
+                indexes.setdefault(word, []).append(index)
+        return indexes
 
     def by_id(self, name: str) -> Element | None:
         return self._ids.get(name)
@@ -299,8 +299,8 @@ def _is_in_heading(cell: Element, own: str, value: Element) -> bool:
     before = next(cell.itersiblings(*_CELLS, preceding=True), None)
     if before is not None and is_label_text(label(text_of(before)), own):
         return True
-    behind = [label(text_of(one)) for one in islice(value.itersiblings(*_CELLS), 2)]
-    return len(behind) == 2 and all(is_label_text(one, other) for one, other in (behind, behind[::-1]))
+    behind = [label(text_of(text)) for text in islice(value.itersiblings(*_CELLS), 2)]
+    return len(behind) == 2 and all(is_label_text(text, other) for text, other in (behind, behind[::-1]))
 
 
 def _is_marked_alike(element: Element, piece: Piece, is_item: bool) -> bool:
@@ -310,14 +310,14 @@ def _is_marked_alike(element: Element, piece: Piece, is_item: bool) -> bool:
     """
     if element.tag not in _SET_OFF or piece.element is None:
         return False
-    same = next((one for one in piece.element.iter(element.tag) if one.get("class") == element.get("class")), None)
+    same = next((e for e in piece.element.iter(element.tag) if e.get("class") == element.get("class")), None)
     return same is not None and (is_item or _reads_as(piece.element, same))
 
 
 def _named(node: Element, document: Document) -> Piece | None:
     name = node.get("for") if node.tag == "label" else None
-    found = document.by_id(name) if name else None
-    return Piece(found) if found is not None else None
+    element = document.by_id(name) if name else None
+    return Piece(element) if element is not None else None
 
 
 def _next(node: Element) -> Piece | None:
@@ -400,7 +400,7 @@ def is_shell(page: Page) -> bool:
     document = Document.of(page)
     if document is None or next(document.root.iter("script"), None) is None:
         return False
-    hidden = sum(len(text_of(one)) for one in document.root.iter("noscript", "title"))
+    hidden = sum(len(text_of(element)) for element in document.root.iter("noscript", "title"))
     return len(text_of(document.root)) - hidden <= _MAX_SHELL_CHARS
 
 

@@ -43,7 +43,7 @@ class Field(Struct, Generic[T], frozen=True):
     selectors: tuple[Selector, ...]
     convert: Callable[[Piece], T | None]
     is_optional: bool = False
-    """Not every parcel has it: a page without it is no failure of the selectors."""
+    """Whether some parcels lack the field: a page without it does not count against the selectors."""
 
 
 class Section(Struct, frozen=True):
@@ -66,7 +66,7 @@ class SelectorResult(Struct, frozen=True):
     selector: Selector
     success: bool
     guess: bool = False
-    """Not a declared selector but a label that resembles one, found on this page or an earlier one."""
+    """Whether the selector is not declared but a similar label found on this page or an earlier one."""
 
 
 class SelectorResults(list[SelectorResult]):
@@ -76,9 +76,9 @@ class SelectorResults(list[SelectorResult]):
         """For something that a platform finds in its own way."""
         self.append(_selector_result(field, selector, success))
 
-    def note_columns(self, field: str, headings: Mapping[str, Sequence[str]], found: Container[str]) -> None:
+    def note_columns(self, field: str, headings: Mapping[str, Sequence[str]], columns: Container[str]) -> None:
         """Records for `sales.price` and so on whether the column was found. The selector is its first heading."""
-        self.extend([_column_result(field, name, texts[0], name in found) for name, texts in headings.items()])
+        self.extend([_column_result(field, name, texts[0], name in columns) for name, texts in headings.items()])
 
     def drop(self, field: str) -> None:
         """Removes the results of a field: the page says that there is none, so no selector has failed."""
@@ -175,13 +175,13 @@ class Extractor:
     def rows(self, part: Section, within: Element | None = None) -> list[Row] | None:
         """The rows of a section; None if it is not found. An empty list is not a failure of its selectors."""
         name = part.field.name
-        found = self.value(part.field, within)
-        if found is not None and found.dropped:
-            self.problems.note(name, f"{found.dropped} rows have more or fewer cells than the header")
-        if found is not None and (found.rows or found.dropped):
-            self.selector_results.note_columns(name, part.columns.headings, found.columns)
-            return found.rows
-        if found is None and not (part.is_named_empty(self.document) or self._is_empty(part.field, within)):
+        table = self.value(part.field, within)
+        if table is not None and table.dropped:
+            self.problems.note(name, f"{table.dropped} rows have more or fewer cells than the header")
+        if table is not None and (table.rows or table.dropped):
+            self.selector_results.note_columns(name, part.columns.headings, table.columns)
+            return table.rows
+        if table is None and not (part.is_named_empty(self.document) or self._is_empty(part.field, within)):
             self.problems.note(name, "the page has no such table")
             return None
         self.selector_results.drop(name)
@@ -244,8 +244,8 @@ def _are_equal(first: object, second: object) -> bool:
 
 def _look_alike(first: Piece, second: Piece) -> bool:
     """Whether two values are beside the same labels, or two tables have the same headings."""
-    one, other = _table_around(first), _table_around(second)
-    return one is not None and other is not None and one is not other and _outline(one) == _outline(other)
+    a, b = _table_around(first), _table_around(second)
+    return a is not None and b is not None and a is not b and _outline(a) == _outline(b)
 
 
 def _table_around(piece: Piece) -> Element | None:

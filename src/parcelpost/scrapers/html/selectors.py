@@ -13,7 +13,7 @@ from msgspec import Struct
 from parcelpost.scrapers.html.document import BREAK, Document, Element, Piece, beside, is_in, label, text_of
 
 IN_ONE_LINE = f"normalize-space(translate(., '{BREAK}\N{NO-BREAK SPACE}', '  '))"
-"""For XPath: the text of an element with normal spaces, without the line breaks that a Document inserts."""
+"""XPath: the text of an element, with white space normalized and the Document's line breaks removed."""
 
 
 class Selector(Protocol):
@@ -42,8 +42,8 @@ class Id(Struct, frozen=True):
         return f"#{self.name}"
 
     def find(self, document: Document, within: Element | None) -> Sequence[Piece]:
-        found = document.by_id(self.name)
-        return (Piece(found),) if found is not None and is_in(found, within) else ()
+        element = document.by_id(self.name)
+        return (Piece(element),) if element is not None and is_in(element, within) else ()
 
 
 class IdEnd(Struct, frozen=True):
@@ -57,7 +57,7 @@ class IdEnd(Struct, frozen=True):
         return f"[id$='{self.name}']"
 
     def find(self, document: Document, within: Element | None) -> Sequence[Piece]:
-        return [Piece(found) for found in document.by_id_end(self.name) if is_in(found, within)]
+        return [Piece(element) for element in document.by_id_end(self.name) if is_in(element, within)]
 
 
 class Css(Struct, frozen=True):

@@ -86,17 +86,17 @@ class Columns:
             return piece.table
         element = piece.element
         inside = element.iter("table") if element is not None else iter(())
-        tables = [(table, one) for table in inside if (one := self.table(table)) is not None]
-        untitled = [one for table, one in tables if len(tables) > 1 and not _is_titled(table, element)]
-        found = untitled or [one for _, one in tables]
-        if len(found) < 2 or (element is not None and element.tag == "table"):
-            return found[0] if found else None
-        parts = [found[0]]
-        for one in found[1:]:
-            if self._is_distinctive(one) and all(one.texts != part.texts for part in parts):
-                parts.append(one)
-        names = {name for one in parts for name in self.headings if name in one.columns}
-        return Table([row for one in parts for row in one.rows], names, sum(one.dropped for one in parts))
+        tables = [(table, parsed) for table in inside if (parsed := self.table(table)) is not None]
+        untitled = [parsed for table, parsed in tables if len(tables) > 1 and not _is_titled(table, element)]
+        candidates = untitled or [parsed for _, parsed in tables]
+        if len(candidates) < 2 or (element is not None and element.tag == "table"):
+            return candidates[0] if candidates else None
+        parts = [candidates[0]]
+        for parsed in candidates[1:]:
+            if self._is_distinctive(parsed) and all(parsed.texts != part.texts for part in parts):
+                parts.append(parsed)
+        names = {name for parsed in parts for name in self.headings if name in parsed.columns}
+        return Table([row for parsed in parts for row in parsed.rows], names, sum(parsed.dropped for parsed in parts))
 
     def table(self, table: Element) -> Table | None:
         """Parses one table. Rows that repeat the headings, or have no cell for any, are skipped.
@@ -109,21 +109,21 @@ class Columns:
             return None
         notes: list[str] = []
         below = list(self._rows_below(rows, columns, width, notes))
-        found = [row for row in below if row is not None]
+        parsed = [row for row in below if row is not None]
         unread = [] if below else [text for text in notes if not says_nothing(text)]
-        return Table(found, columns, len(below) - len(found) + len(unread))
+        return Table(parsed, columns, len(below) - len(parsed) + len(unread))
 
     def headed(self, document: Document, within: Element | None = None) -> Iterator[Piece]:
         """Tables with these headings in their first rows, a distinctive one among them."""
         seen: set[Element] = set()
-        for element in (one for texts in self.headings.values() for text in texts for one in document.labelled(text)):
+        for element in (cell for texts in self.headings.values() for text in texts for cell in document.labelled(text)):
             table = next(element.iterancestors("table"), None)
             if table is None or table in seen:
                 continue
             seen.add(table)
-            found = self.table(table)
-            if found is not None and self._is_distinctive(found) and is_in(table, within):
-                yield _ParsedTable(table, found)
+            parsed = self.table(table)
+            if parsed is not None and self._is_distinctive(parsed) and is_in(table, within):
+                yield _ParsedTable(table, parsed)
 
     def _is_distinctive(self, table: Table) -> bool:
         return any(name in table.columns for name in self._distinctive)
@@ -139,13 +139,13 @@ class Columns:
         texts: dict[str, int] = {}
         for at, cell in starting.items():
             texts.setdefault(label(text_of(cell)), at)
-        found: dict[str, int] = {}
+        columns: dict[str, int] = {}
         for name, known in self._labels:
             for text in known:
                 if text in texts:
-                    found[name] = texts[text]
+                    columns[name] = texts[text]
                     break
-        return found if len(found) >= self._fewest else {}
+        return columns if len(columns) >= self._fewest else {}
 
     def _rows_below(
         self, rows: Iterator[_Line], columns: Mapping[str, int], width: int, notes: list[str]
@@ -162,11 +162,11 @@ class Columns:
                 else:
                     notes += texts
                 continue
-            found = {name: Piece(starting[at]) for name, at in columns.items() if at in starting}
-            if first in found and label(found[first].text) in own and self._columns(starting) == columns:
+            pieces = {name: Piece(starting[at]) for name, at in columns.items() if at in starting}
+            if first in pieces and label(pieces[first].text) in own and self._columns(starting) == columns:
                 continue
-            if any(piece.text for piece in found.values()):
-                yield found
+            if any(piece.text for piece in pieces.values()):
+                yield pieces
 
 
 def _is_titled(table: Element, within: Element | None) -> bool:
@@ -266,12 +266,12 @@ def below(document: Document, text: str, within: Element | None = None) -> Itera
         if cell is None or row is None or following is None or not is_in(cell, within):
             continue
         if row not in columns:
-            starts = {one: at for at, one in _starting(row.iterchildren(*_CELLS)).items()}
+            starts = {cell_below: at for at, cell_below in _starting(row.iterchildren(*_CELLS)).items()}
             columns[row] = starts, _starting(following.iterchildren(*_CELLS))
         above, under = columns[row]
-        found = under.get(above.get(cell, -1)) if set(above.values()) == set(under) else None
-        if found is not None and found.tag == "td":
-            yield Piece(found)
+        below_cell = under.get(above.get(cell, -1)) if set(above.values()) == set(under) else None
+        if below_cell is not None and below_cell.tag == "td":
+            yield Piece(below_cell)
 
 
 def _grid(table: Element) -> Iterator[_Line]:
@@ -300,14 +300,14 @@ def _spanned(starting: Mapping[int, Element]) -> dict[int, int]:
 
 def _starting(cells: Iterable[Element], occupied: Mapping[int, int] = {}) -> dict[int, Element]:
     """The cells by the column in which they start; `occupied` columns are covered by row spans from above."""
-    found: dict[int, Element] = {}
+    by_column: dict[int, Element] = {}
     at = 0
     for cell in cells:
         while at in occupied:
             at += 1
-        found[at] = cell
+        by_column[at] = cell
         at += 1 if cell.get("colspan") is None else _span(cell, "colspan")
-    return found
+    return by_column
 
 
 def _span(cell: Element, name: str) -> int:

@@ -37,7 +37,7 @@ _PLACEHOLDER = re.compile(
     r"|undefined|nan|\[object \w+\]",
     re.IGNORECASE,
 )
-"""What a page, a spreadsheet or a script shows in the place of a value that it does not have."""
+"""Placeholders that pages, spreadsheets and scripts show instead of a missing value."""
 
 _SLASHED = re.compile(r"(\d{1,2})[/-](\d{1,2})[/-](\d{4}|\d{2})(?:[ T].*)?", re.ASCII)
 _ISO = re.compile(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:[ T].*)?", re.ASCII)
@@ -89,14 +89,14 @@ def money(text: str | None) -> Decimal | None:
     cleaned = cleaned.rstrip("* ")
     if cleaned.startswith(("$(", "$ (")):
         cleaned = cleaned[1:]
-    found = _MONEY.fullmatch(cleaned)
-    if not found or bool(found[1]) is not bool(found[6]):
+    match = _MONEY.fullmatch(cleaned)
+    if not match or bool(match[1]) is not bool(match[6]):
         return None
-    digits = (found[4] or "").replace(",", "") + (found[5] or "").removesuffix(".")
+    digits = (match[4] or "").replace(",", "") + (match[5] or "").removesuffix(".")
     if not digits or len(digits) > _MAX_DIGITS:
         return None
     amount = Decimal(digits)
-    return -amount if found[1] or found[2] or found[3] else amount
+    return -amount if match[1] or match[2] or match[3] else amount
 
 
 def number(text: str | None) -> Decimal | None:
@@ -110,31 +110,31 @@ def number(text: str | None) -> Decimal | None:
 
 def leading_number(text: str | None) -> Decimal | None:
     """The number that a text begins with: `1.012 AC`, `1,756 sq ft`."""
-    found = _LEADING_NUMBER.match(text or "")
-    return number(found[1]) if found else None
+    match = _LEADING_NUMBER.match(text or "")
+    return number(match[1]) if match else None
 
 
 def acres(text: str | None) -> Decimal | None:
     """`12.5`, `12.5 AC +/-`, `1 1/2 acres`: a number alone or in acres; None for another unit."""
     cleaned = clean(text)
-    found = _FRACTION.fullmatch(cleaned)
-    if found:
-        return _fraction(found[1], found[2], found[3]) if _ACRES.fullmatch(found[4]) else None
+    match = _FRACTION.fullmatch(cleaned)
+    if match:
+        return _fraction(match[1], match[2], match[3]) if _ACRES.fullmatch(match[4]) else None
     leading = _LEADING_NUMBER.match(cleaned)
     return number(leading[1]) if leading and _ACRES.fullmatch(cleaned[leading.end() :]) else None
 
 
 def whole_number(text: str | None) -> int | None:
     """A whole number, `.00` allowed, without any other text."""
-    found = number(text)
-    return int(found) if found is not None and found == found.to_integral_value() else None
+    value = number(text)
+    return int(value) if value is not None and value == value.to_integral_value() else None
 
 
 def year(text: str | None) -> int | None:
     """A plausible year of four digits; 0 and 9999 mean unknown."""
     is_plain = text is not None and len(text) == 4 and text.isascii() and text.isdigit()
-    found = int(text) if text is not None and is_plain else whole_number(text)
-    return found if found is not None and _FIRST_YEAR <= found <= _LAST_YEAR else None
+    value = int(text) if text is not None and is_plain else whole_number(text)
+    return value if value is not None and _FIRST_YEAR <= value <= _LAST_YEAR else None
 
 
 def percent(text: str | None) -> Decimal | None:
@@ -147,8 +147,8 @@ def iso_date(text: str | None, *, newest: date | None = None) -> str | None:
 
     A year of two digits is the latest one not after `newest` (default: 2040).
     """
-    found = _iso_date(clean(text), newest)
-    return None if found in _ZERO_DATES else found
+    day = _iso_date(clean(text), newest)
+    return None if day in _ZERO_DATES else day
 
 
 def _iso_date(cleaned: str, newest: date | None) -> str | None:
@@ -159,11 +159,11 @@ def _iso_date(cleaned: str, newest: date | None) -> str | None:
         (_MONTH_FIRST, "mdy"),
         (_DAY_FIRST, "dmy"),
     ):
-        if found := pattern.fullmatch(cleaned):
-            parts = dict(zip(order, found.groups(), strict=True))
+        if match := pattern.fullmatch(cleaned):
+            parts = dict(zip(order, match.groups(), strict=True))
             return _date(parts["y"], parts["m"], parts["d"], newest)
-    if found := _EPOCH_MS.fullmatch(cleaned):
-        return iso_date_of_epoch_ms(int(found[1]))
+    if match := _EPOCH_MS.fullmatch(cleaned):
+        return iso_date_of_epoch_ms(int(match[1]))
     return None
 
 
@@ -173,8 +173,8 @@ def iso_date_of_epoch_ms(milliseconds: float) -> str | None:
         moment = _EPOCH + timedelta(milliseconds=milliseconds)
     except (OverflowError, ValueError):
         return None
-    found = moment.date().isoformat()
-    return found if _FIRST_YEAR <= moment.year <= _LAST_YEAR and found not in _ZERO_DATES else None
+    day = moment.date().isoformat()
+    return day if _FIRST_YEAR <= moment.year <= _LAST_YEAR and day not in _ZERO_DATES else None
 
 
 def city_state_zip(line: str | None, *, is_last: bool = False) -> CityStateZip | None:
@@ -186,13 +186,13 @@ def city_state_zip(line: str | None, *, is_last: bool = False) -> CityStateZip |
     cleaned = clean(line).replace("D.C.", "DC")
     if len(cleaned) > _MAX_PLACE_CHARS:
         return None
-    found = _PLACE.fullmatch(cleaned)
-    if found and _is_state(found[2]) and _is_city(found[1]):
-        more = f"-{found[4]}" if found[4] and found[4] != "0000" else ""
-        return CityStateZip(found[1].strip(" ,"), found[2].upper(), found[3] + more)
-    found = _PLACE_NO_ZIP.fullmatch(cleaned)
-    if found and ("," in cleaned or is_last) and _is_state(found[2]) and _is_city(found[1]):
-        return CityStateZip(found[1].strip(" ,"), found[2].upper(), None)
+    match = _PLACE.fullmatch(cleaned)
+    if match and _is_state(match[2]) and _is_city(match[1]):
+        more = f"-{match[4]}" if match[4] and match[4] != "0000" else ""
+        return CityStateZip(match[1].strip(" ,"), match[2].upper(), match[3] + more)
+    match = _PLACE_NO_ZIP.fullmatch(cleaned)
+    if match and ("," in cleaned or is_last) and _is_state(match[2]) and _is_city(match[1]):
+        return CityStateZip(match[1].strip(" ,"), match[2].upper(), None)
     return None
 
 
@@ -241,10 +241,10 @@ def _date(year_text: str, month_text: str, day_text: str, newest: date | None) -
         if year_number > last:
             year_number -= 100
     try:
-        found = date(year_number, month, int(day_text))
+        day = date(year_number, month, int(day_text))
     except ValueError:
         return None
-    return found.isoformat() if _FIRST_YEAR <= found.year <= _LAST_YEAR else None
+    return day.isoformat() if _FIRST_YEAR <= day.year <= _LAST_YEAR else None
 
 
 def _is_city(text: str) -> bool:
@@ -263,65 +263,65 @@ def _month(name: str) -> int:
 _MAX_NUMBER = Decimal(10) ** 15
 
 
-def json_at(found: Json, *path: str) -> Json:
+def json_at(value: Json, *path: str) -> Json:
     """The value at a path of object keys; None if there is none."""
     for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
-def has_key(found: Json, *path: str) -> bool:
+def has_key(value: Json, *path: str) -> bool:
     """Whether there is something at a path of object keys, even if it is null."""
     for name in path:
-        if not isinstance(found, Mapping) or name not in found:
+        if not isinstance(value, Mapping) or name not in value:
             return False
-        found = found[name]
+        value = value[name]
     return True
 
 
-def json_objects(found: Json, *path: str) -> list[Mapping[str, Json]]:
+def json_objects(value: Json, *path: str) -> list[Mapping[str, Json]]:
     """The objects in the list at a path; other items are skipped."""
-    items = json_at(found, *path)
+    items = json_at(value, *path)
     return [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
 
 
-def json_text(found: Json) -> str | None:
+def json_text(value: Json) -> str | None:
     """Text, or a number as text; control characters are removed (some sites write NUL for an empty value)."""
-    if isinstance(found, str):
-        return text_or_none("".join(sign for sign in found if sign >= " " or sign in "\t\n"))
-    number = _json_number(found)
+    if isinstance(value, str):
+        return text_or_none("".join(sign for sign in value if sign >= " " or sign in "\t\n"))
+    number = _json_number(value)
     if number is None:
         return None
     return str(int(number)) if number == int(number) else str(number)
 
 
-def json_money(found: Json) -> Decimal | None:
+def json_money(value: Json) -> Decimal | None:
     """A number, or text that reads as an amount."""
-    return money(found) if isinstance(found, str) else _json_number(found)
+    return money(value) if isinstance(value, str) else _json_number(value)
 
 
-def json_nonzero(found: Json) -> Decimal | None:
+def json_nonzero(value: Json) -> Decimal | None:
     """As `json_money`, but 0 means unknown: for sizes, counts and coordinates."""
-    return json_money(found) or None
+    return json_money(value) or None
 
 
-def json_year(found: Json) -> int | None:
-    return year(json_text(found))
+def json_year(value: Json) -> int | None:
+    return year(json_text(value))
 
 
-def json_date(found: Json) -> str | None:
+def json_date(value: Json) -> str | None:
     """A date from text, milliseconds since 1970, or a number such as 20140512."""
-    if isinstance(found, str):
-        return iso_date(found)
-    number = _json_number(found)
+    if isinstance(value, str):
+        return iso_date(value)
+    number = _json_number(value)
     if not number:
         return None
-    return iso_date(json_text(found)) or iso_date_of_epoch_ms(float(number))
+    return iso_date(json_text(value)) or iso_date_of_epoch_ms(float(number))
 
 
-def _json_number(found: Json) -> Decimal | None:
+def _json_number(value: Json) -> Decimal | None:
     """None also for numbers that are too large to be real."""
-    if isinstance(found, bool) or not isinstance(found, int | Decimal):
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return None
-    number = Decimal(found)
+    number = Decimal(value)
     return number if number.is_finite() and abs(number) < _MAX_NUMBER else None

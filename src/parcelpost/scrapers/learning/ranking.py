@@ -20,7 +20,7 @@ from parcelpost.scrapers.learning.stats import (
 )
 
 _MARGIN = 0.2
-"""How much better another selector must do to precede one that is declared earlier or known on the site."""
+"""Lead in success rate that a selector needs to precede one that is declared earlier or known on the site."""
 _EXPLORE_EVERY = 100
 _BREAK_PROBABILITY = 1e-5
 """A field is broken if so many consecutive pages without it are less likely than this."""
@@ -69,7 +69,7 @@ class _FieldState:
         self.last: Results | None = None
         """The results of the previous page, if the next one may repeat them."""
         self.run = 0
-        """How often they were repeated since the stats were settled."""
+        """Number of repetitions since the stats were last updated."""
 
     @property
     def misses(self) -> bool:
@@ -290,7 +290,7 @@ class Ranking:
     def restore(self, reports: Iterable[Broken]) -> None:
         """Restores what was broken when the last worker stopped: signals are a sample and may not show it."""
         with self._lock:
-            for report in (one for one in reports if not one.same_value):
+            for report in (known for known in reports if not known.same_value):
                 site = (report.platform, report.state, report.county)
                 self._sites.setdefault(site, {}).setdefault(report.field, _FieldState()).restore(report)
 
@@ -304,10 +304,10 @@ class Ranking:
                 _broken(site, name, state) for site, name, state in fields if state.is_broken or state.broken_selectors
             ]
             reports += [
-                _suspect(site, name, one)
+                _suspect(site, name, repetition)
                 for site, repetitions in self._repetitions.items()
-                for name, one in repetitions.items()
-                if one.is_suspect
+                for name, repetition in repetitions.items()
+                if repetition.is_suspect
             ]
         yield from reports
 

@@ -69,15 +69,15 @@ class PageSections(Struct, frozen=True):
     absent: Sequence[str]
     results: Sequence[SelectorResult]
     is_cut: bool = False
-    """It lacks other things too: what is absent from it says nothing about the site."""
+    """Whether other parts are missing, too: then a missing section says nothing about the site."""
 
     def lists(self) -> dict[str, bool]:
         """List -> whether the page has it."""
-        found: dict[str, bool] = {}
+        is_shown: dict[str, bool] = {}
         for result in self.results:
             if result.field in LISTS:
-                found[result.field] = result.success or found.get(result.field, False)
-        return found
+                is_shown[result.field] = result.success or is_shown.get(result.field, False)
+        return is_shown
 
 
 class Sections:
@@ -104,7 +104,7 @@ class Sections:
         with self._lock:
             known = self._sites.get(site, {})
             lacking = [name for name, is_shown in page.lists().items() if not is_shown]
-            return [name for name in lacking if (one := known.get(f"{name}[]")) is not None and one.is_expected]
+            return [name for name in lacking if (history := known.get(f"{name}[]")) is not None and history.is_expected]
 
     def note(self, site: SiteKey, page: PageSections, parcel: str) -> None:
         lists = page.lists()
@@ -127,7 +127,7 @@ class Sections:
         with self._lock:
             changed, self._changed = self._changed, set()
             return [
-                SiteHistory(site, {name: structs.replace(one) for name, one in self._sites[site].items()})
+                SiteHistory(site, {name: structs.replace(history) for name, history in self._sites[site].items()})
                 for site in changed
             ]
 

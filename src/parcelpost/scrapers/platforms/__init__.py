@@ -48,7 +48,7 @@ def county_platform(name: str) -> CountyPlatform | None:
     if name not in NAMES:
         return None
     if name == "beacon":
-        found: CountyPlatform = import_module("parcelpost.scrapers.platforms.qpublic").BEACON
+        platform: CountyPlatform = import_module("parcelpost.scrapers.platforms.qpublic").BEACON
     else:
-        found = import_module(f"parcelpost.scrapers.platforms.{name}").PLATFORM
-    return found
+        platform = import_module(f"parcelpost.scrapers.platforms.{name}").PLATFORM
+    return platform

@@ -34,8 +34,8 @@ _BUSY = ("429", "500", "503", "504")
 
 
 def read(reader: PageReader) -> ReadResult:
-    found = reader.json
-    if (error := json_at(found, "error")) is not None:
+    response = reader.json
+    if (error := json_at(response, "error")) is not None:
         code, message = json_text(json_at(error, "code")) or "?", json_text(json_at(error, "message")) or ""
         if code in ("401", "403", "498", "499"):
             return Blocked(f"the layer requires a token: {message}")
@@ -44,27 +44,27 @@ def read(reader: PageReader) -> ReadResult:
             if code in _BUSY
             else GiveUp(f"the server replied {code} {message}")
         )
-    if not isinstance(json_at(found, "features"), list):
+    if not isinstance(json_at(response, "features"), list):
         return Retry("the response has no features")
-    features = json_objects(found, "features")
-    given = (one.get("attributes") or one.get("properties") for one in features)  # the latter in GeoJSON
+    features = json_objects(response, "features")
+    given = (feature.get("attributes") or feature.get("properties") for feature in features)  # the latter in GeoJSON
     rows = [row for row in given if isinstance(row, Mapping)]
     if not rows:
         return Retry("the features have no attributes") if features else NotFound("the layer has no such parcel")
-    return reader.records_of(rows, described_columns(found))
+    return reader.records_of(rows, described_columns(response))
 
 
-def described_columns(found: Json) -> list[Column]:
+def described_columns(response: Json) -> list[Column]:
     """The columns as a layer, or the answer to a query, describes them."""
-    aliases = json_at(found, "fieldAliases")
+    aliases = json_at(response, "fieldAliases")
     return [
         Column(
             name,
-            json_text(one.get("alias")) or json_text(json_at(aliases, name)) or "",
-            _KINDS.get(str(one.get("type")), ""),
+            json_text(field.get("alias")) or json_text(json_at(aliases, name)) or "",
+            _KINDS.get(str(field.get("type")), ""),
         )
-        for one in json_objects(found, "fields")
-        if (name := json_text(one.get("name")))
+        for field in json_objects(response, "fields")
+        if (name := json_text(field.get("name")))
     ]
 
 

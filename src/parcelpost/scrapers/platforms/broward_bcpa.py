@@ -34,19 +34,19 @@ _KEYS = (
     *(f"{name}{year}Value" for name in ("land", "bldg", "just", "soh") for year in _YEARS),
     *("folioNumber", "situsAddress1", "situsCity", "legal", "useCode", "ownerName1", "mailingAddress1"),
 )
-"""What every response has, with or without a value."""
+"""Keys of every response, with or without a value."""
 
 
 def read(reader: PageReader) -> ReadResult:
-    found = reader.json
-    found = json_at(found, "d") or found
-    listed = [one for name in _PARCELS for one in json_objects(found, name)]
+    response = reader.json
+    response = json_at(response, "d") or response
+    listed = [item for name in _PARCELS for item in json_objects(response, name)]
     if not listed:
-        is_answer = isinstance(found, Mapping) and any(found.get(name, 0) in ([], None) for name in _PARCELS)
+        is_answer = isinstance(response, Mapping) and any(response.get(name, 0) in ([], None) for name in _PARCELS)
         is_answer = (
             is_answer
-            and isinstance(found, Mapping)
-            and not any(isinstance(one, list) and one for one in found.values())
+            and isinstance(response, Mapping)
+            and not any(isinstance(item, list) and item for item in response.values())
         )
         return NotFound("the site has no such parcel") if is_answer else Retry("the response has no parcel")
     parcel = listed[0]
@@ -72,7 +72,7 @@ def read(reader: PageReader) -> ReadResult:
         bathrooms=json_nonzero(parcel.get("baths")),
         homestead=_homestead(parcel),
         tax_district=json_text(parcel.get("millageCode")),
-        millage_rate=_millage(found),
+        millage_rate=_millage(response),
         sales=list(_sales(parcel, reader.problems)),
     )
     _take_owner(record, parcel)

@@ -44,15 +44,15 @@ def amount(piece: Piece) -> Decimal | None:
     """The only amount in the text; other text is ignored."""
     if (whole := values.money(piece.text)) is not None:
         return whole
-    found = _AMOUNT.findall(piece.text)
-    return values.money(found[0]) if found and piece.text.count("$") == 1 else None
+    amounts = _AMOUNT.findall(piece.text)
+    return values.money(amounts[0]) if amounts and piece.text.count("$") == 1 else None
 
 
 def _roll(piece: Piece) -> tuple[int, str] | None:
-    found = _ROLL.match(values.clean(piece.text))
-    if not found or values.year(found[1]) is None:
+    match = _ROLL.match(values.clean(piece.text))
+    if not match or values.year(match[1]) is None:
         return None
-    return int(found[1]), "preliminary" if any(word in found[2].lower() for word in _NOT_FINAL) else "certified"
+    return int(match[1]), "preliminary" if any(word in match[2].lower() for word in _NOT_FINAL) else "certified"
 
 
 def _row(name: str, words: str) -> tuple[Id, Id, XPath]:
@@ -148,7 +148,7 @@ def _of_column(document: Document, column: int, years: int, name: str) -> Decima
     cell = document.by_id(f"History{name}{column}")
     if cell is None:
         row = document.by_id(f"TrHistory{name}")
-        shown = [one for one in row.iterchildren("td") if "$" in text_of(one)] if row is not None else []
+        shown = [td for td in row.iterchildren("td") if "$" in text_of(td)] if row is not None else []
         cell = shown[column - 1] if len(shown) == years else None
     return _money(cell)
 
@@ -199,10 +199,10 @@ def _exempt_rows(document: Document) -> list[Element]:
     named = [] if table is None else [row for row in table.iter("tr") if (row.get("id") or "").endswith("ExemptAmount")]
     if named:
         return named
-    headings = (one for one in document.labelled("Exemptions") if one.tag == "td")
-    row = next((one.getparent() for one in headings), None)
+    headings = (element for element in document.labelled("Exemptions") if element.tag == "td")
+    row = next((element.getparent() for element in headings), None)
     following = row.itersiblings("tr") if row is not None else iter(())
-    return list(takewhile(lambda one: text_of(one).startswith("(-)"), following))
+    return list(takewhile(lambda element: text_of(element).startswith("(-)"), following))
 
 
 _COLUMNS = Columns(
@@ -231,11 +231,11 @@ _BUILDING = re.compile(
 
 def take_buildings(record: Record, extractor: Extractor) -> None:
     """Only rows that describe a building are counted and measured."""
-    record.buildings = [one for row in extractor.rows(BUILDINGS) or () if (one := _building(row)) is not None]
-    areas = [one.base_sqft for one in record.buildings if one.base_sqft]
+    record.buildings = [building for row in extractor.rows(BUILDINGS) or () if (building := _building(row)) is not None]
+    areas = [building.base_sqft for building in record.buildings if building.base_sqft]
     record.building_count = len(record.buildings) or None
     record.building_area_sqft = sum(areas, Decimal(0)) if areas else None
-    record.year_built = next((one.year_built for one in record.buildings if one.year_built), None)
+    record.year_built = next((building.year_built for building in record.buildings if building.year_built), None)
 
 
 def _building(row: Row) -> Building | None:
@@ -285,12 +285,12 @@ def _state(piece: Piece) -> str | None:
 
 def _parcel(piece: Piece) -> str | None:
     text = values.clean(piece.text)
-    return text if len(text) >= 6 and text.replace("-", "").isalnum() and any(one.isdigit() for one in text) else None
+    return text if len(text) >= 6 and text.replace("-", "").isalnum() and any(sign.isdigit() for sign in text) else None
 
 
 def _coded(piece: Piece) -> tuple[str, str] | None:
-    found = _CODED.fullmatch(values.clean(piece.text))
-    return (found[1], found[2]) if found else None
+    match = _CODED.fullmatch(values.clean(piece.text))
+    return (match[1], match[2]) if match else None
 
 
 class OwnerLines(Struct, frozen=True):
@@ -300,10 +300,10 @@ class OwnerLines(Struct, frozen=True):
     expression = "#OwnerLine1"
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
-        found = [document.by_id(f"OwnerLine{number}") for number in range(1, _OWNER_LINES + 1)]
-        if found[0] is None:
+        lines = [document.by_id(f"OwnerLine{number}") for number in range(1, _OWNER_LINES + 1)]
+        if lines[0] is None:
             return iter(())  # the next line may be the street
-        return (Piece(one) for one in found if one is not None)
+        return (Piece(line) for line in lines if line is not None)
 
 
 class BelowName(Struct, frozen=True):
@@ -383,7 +383,7 @@ def read(reader: PageReader) -> ReadResult:
     past = list(history(extractor))
     if not past:
         extractor.problems.note("valuations", "the values of earlier years are missing")
-    record.valuations += [one for one in past if one.year != roll[0]]
+    record.valuations += [earlier for earlier in past if earlier.year != roll[0]]
     record.permit_count = extractor.count(PERMITS)
     take_last_sale(record)
     return record
@@ -403,10 +403,10 @@ def _no_record(document: Document) -> ReadResult:
 
 
 def _take_site(record: Record, site: str | None) -> None:
-    found = _SITE.fullmatch(site or "")
-    record.situs_address = values.text_or_none(found[1] if found else site)
-    if found:
-        record.situs_city, record.situs_zip = found[2], found[3]
+    match = _SITE.fullmatch(site or "")
+    record.situs_address = values.text_or_none(match[1] if match else site)
+    if match:
+        record.situs_city, record.situs_zip = match[2], match[3]
 
 
 def _sales(extractor: Extractor, roll: int) -> Iterator[Sale]:

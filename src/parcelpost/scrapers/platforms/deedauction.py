@@ -39,25 +39,25 @@ _DATE = re.compile(r"(\d{1,2}/\d{1,2}/\d{4})", re.ASCII)
 _STARTS = re.compile(r"(?:bidding|auction|sale) starts (?:at|on):?\s*(\d{1,2}/\d{1,2}/\d{4})", re.ASCII | re.IGNORECASE)
 _STATUS = re.compile(r"[A-Za-z][A-Za-z /-]{2,30}")
 _PAGE_BREAK = b"\n<!-- next page of the list -->\n"
-"""Between the pages of a list that were fetched one by one."""
+"""Separates the pages of a list, which are fetched separately."""
 _MAX_PAGES = 200
 
 
 def read(reader: PageReader) -> ReadResult:
     documents = list(_documents(reader))
-    found: list[Record] = []
+    records: list[Record] = []
     for document in documents:
         extractor = Extractor(document, selector_results=reader.selector_results, problems=reader.problems)
         rows = (reader.extractor if document is documents[0] else extractor).rows(ITEMS)
         if rows is None:
             return Retry("the page has no list of auction items")
-        found += _records(document, rows, _auction_date(documents[0]), reader.problems)
+        records += _records(document, rows, _auction_date(documents[0]), reader.problems)
         if next(AtEnd(FOOTER).find(document, None), None) is None:
             reader.problems.lacks("the end of the page")
-    _compare_with_total(documents, found, reader.problems)
-    if not found and (reader.problems.missing or reader.problems.unreadable):
+    _compare_with_total(documents, records, reader.problems)
+    if not records and (reader.problems.missing or reader.problems.unreadable):
         return Retry("the list is incomplete: its rows cannot be read")
-    return found or NotFound("the auction has no items")
+    return records or NotFound("the auction has no items")
 
 
 def _documents(reader: PageReader) -> Iterator[Document]:
@@ -70,7 +70,7 @@ def _documents(reader: PageReader) -> Iterator[Document]:
             yield document
 
 
-def _compare_with_total(documents: list[Document], found: list[Record], problems: Problems) -> None:
+def _compare_with_total(documents: list[Document], records: list[Record], problems: Problems) -> None:
     """The form of each page says which of how many it is; the first page also how many items are advertised."""
     forms = [_fields(form) for document in documents[:1] if (form := _list_form(document)) is not None]
     pages = values.whole_number(forms[0].get("last_page")) if forms else _pages_below(documents[0])
@@ -78,12 +78,12 @@ def _compare_with_total(documents: list[Document], found: list[Record], problems
     total = next(advertised, None)
     if pages is not None and len(documents) != pages:
         problems.lacks(f"pages of the list: it has {len(documents)} of {pages}")
-    elif total is not None and len(found) != total:
-        problems.lacks(f"items of the list: it has {len(found)} of {total}")
+    elif total is not None and len(records) != total:
+        problems.lacks(f"items of the list: it has {len(records)} of {total}")
     size = values.whole_number(forms[0].get("rows")) if forms else None
-    if len(documents) == 1 and pages is not None and pages > 1 and size is not None and len(found) != size:
-        problems.lacks(f"items of the first page: it has {len(found)} of {size}")
-    cases = [record.liens[0].case_number for record in found]
+    if len(documents) == 1 and pages is not None and pages > 1 and size is not None and len(records) != size:
+        problems.lacks(f"items of the first page: it has {len(records)} of {size}")
+    cases = [record.liens[0].case_number for record in records]
     if len(set(cases)) < len(cases):
         problems.lacks("distinct cases: some are listed twice")
 
@@ -91,14 +91,14 @@ def _compare_with_total(documents: list[Document], found: list[Record], problems
 def _list_form(document: Document) -> Element | None:
     """The form that requests another page of the list."""
     for form in document.root.iter("form"):
-        names = {one.get("name") for one in form.iter("input")}
+        names = {field.get("name") for field in form.iter("input")}
         if {"page", "last_page"} <= names:
             return form
     return None
 
 
 def _fields(form: Element) -> dict[str, str]:
-    return {name: one.get("value") or "" for one in form.iter("input") if (name := one.get("name"))}
+    return {name: field.get("value") or "" for field in form.iter("input") if (name := field.get("name"))}
 
 
 def _pages_below(document: Document) -> int | None:
@@ -109,11 +109,11 @@ def _pages_below(document: Document) -> int | None:
 
 def _auction_date(document: Document) -> str | None:
     blocks = document.root.iter("span", "h1", "h2", "div")
-    titles = (one for one in blocks if "title" in (one.get("class") or one.get("id") or ""))
+    titles = (block for block in blocks if "title" in (block.get("class") or block.get("id") or ""))
     for element in titles:
-        found = _DATE.search(text_of(element)[:200])
-        if found:
-            return values.iso_date(found[1])
+        match = _DATE.search(text_of(element)[:200])
+        if match:
+            return values.iso_date(match[1])
     starts = _STARTS.search(text_of(document.root))
     return values.iso_date(starts[1]) if starts else None
 
@@ -152,12 +152,12 @@ def _details(document: Document, case: Piece) -> dict[str, str]:
     block = document.by_id(f"item_details.{item}") if item else None
     if block is None:
         return {}
-    found = {}
+    texts = {}
     for name, labels in _DETAILS.items():
-        pieces = (piece for one in labels for piece in Label(one).find(document, block))
+        pieces = (piece for text_label in labels for piece in Label(text_label).find(document, block))
         if text := next((text for piece in pieces if (text := values.text_or_none(piece.text))), None):
-            found[name] = text
-    return found
+            texts[name] = text
+    return texts
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:

@@ -40,12 +40,12 @@ def read(reader: PageReader) -> ReadResult:
     rows = [cells for cells in _rows(document) if any(_links(cell) for cell in cells)]
     width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
     even = [cells for cells in rows if len(cells) == width]
-    found = [record for cells in even if (record := _record(cells)) is not None]
-    reader.selector_results.note("liens", ITEM, bool(found))
-    if found:
-        _check_rows(document, len(found), reader.problems)
-        reader.selector_results.note_columns("liens", _SHOWN, _shown(found))
-        return found
+    records = [record for cells in even if (record := _record(cells)) is not None]
+    reader.selector_results.note("liens", ITEM, bool(records))
+    if records:
+        _check_rows(document, len(records), reader.problems)
+        reader.selector_results.note_columns("liens", _SHOWN, _shown(records))
+        return records
     if any(_amount(cell) is not None or _links(cell) for cells in _rows(document) for cell in cells):
         return Retry("the list is incomplete: its rows have no item or no amount")
     if (table := document.by_id("auctionTable")) is not None and _NO_ITEMS.search(text_of(table)):
@@ -65,12 +65,12 @@ def _check_rows(document: Document, count: int, problems: Problems) -> None:
         problems.lacks(f"items of the list: it has {count} of {total[3]}")
 
 
-def _shown(found: Sequence[Record]) -> set[str]:
-    bids = shown_fields((record.liens[0] for record in found), ("opening_bid",))
+def _shown(records: Sequence[Record]) -> set[str]:
+    bids = shown_fields((record.liens[0] for record in records), ("opening_bid",))
     return (
         bids
-        | shown_fields(found, ("land_use_code", "tax_district", "situs_address"))
-        | {"owner_names" for one in found if one.owner_names}
+        | shown_fields(records, ("land_use_code", "tax_district", "situs_address"))
+        | {"owner_names" for item in records if item.owner_names}
     )
 
 
@@ -84,7 +84,7 @@ def _record(cells: Sequence[Element]) -> Record | None:
 
     If there are several amounts, the opening bid is unknown.
     """
-    link = next((one for cell in cells for one in _links(cell)), None)
+    link = next((anchor for cell in cells for anchor in _links(cell)), None)
     item = _ITEM.search(link.get("href") or "") if link is not None else None
     if link is None or item is None:
         return None
@@ -111,7 +111,7 @@ def _record(cells: Sequence[Element]) -> Record | None:
 
 
 def _links(cell: Element) -> list[Element]:
-    return [one for one in cell.iter("a") if _ITEM.search(one.get("href") or "")]
+    return [anchor for anchor in cell.iter("a") if _ITEM.search(anchor.get("href") or "")]
 
 
 def _amount(cell: Element) -> Decimal | None:
@@ -128,7 +128,7 @@ def _owners(after: Sequence[Element]) -> list[str]:
     for cell in after[:1]:
         if _amount(cell) is not None:
             return []
-        spans = [one for one in cell.iter() if one.get("data-content")]
+        spans = [element for element in cell.iter() if element.get("data-content")]
         name = values.text_or_none(spans[0].get("data-content")) if spans else values.text_or_none(text_of(cell))
         return [name] if name else []
     return []

@@ -77,28 +77,28 @@ def valuations(extractor: Extractor) -> list[Valuation]:
     If a page shows one year only, its column is split into two adjacent tables.
     """
     listed = list(_valuations(extractor.document, extractor.problems))
-    found = [one for at, one in enumerate(listed) if one not in listed[:at]]
-    if len({(one.year, one.status) for one in found}) < len(found):
+    distinct = [valuation for at, valuation in enumerate(listed) if valuation not in listed[:at]]
+    if len({(valuation.year, valuation.status) for valuation in distinct}) < len(distinct):
         extractor.problems.note(VALUES, "a year has two different columns of values")
-    extractor.selector_results.note("valuations", JUST, bool(found))
-    if found:
-        extractor.selector_results.note_columns("valuations", _SHOWN, shown_fields(found, _SHOWN))
-    return found
+    extractor.selector_results.note("valuations", JUST, bool(distinct))
+    if distinct:
+        extractor.selector_results.note_columns("valuations", _SHOWN, shown_fields(distinct, _SHOWN))
+    return distinct
 
 
 def _valuations(document: Document, problems: Problems) -> Iterator[Valuation]:
-    assessed = {table for one in _labelled(document, "Assessed") for table in one.iterancestors("table")}
+    assessed = {table for label in _labelled(document, "Assessed") for table in label.iterancestors("table")}
     around = (element.iterancestors("table") for element in _labelled(document, JUST.expression))
     innermost = (next((table for table in above if table in assessed), None) for above in around)
     tables_of_values = dict.fromkeys(table for table in innermost if table is not None)
-    found = {table: _titles(" ".join(map(str, table.itertext()))) for table in tables_of_values}
-    if any(found.values()) and not all(found.values()):
+    titles_by_table = {table: _titles(" ".join(map(str, table.itertext()))) for table in tables_of_values}
+    if any(titles_by_table.values()) and not all(titles_by_table.values()):
         problems.note(VALUES, "a column of values has no year")
-    of_page = _title_of_page(document) if not any(found.values()) else [(None, None)]
-    for table, own in found.items():
+    of_page = _title_of_page(document) if not any(titles_by_table.values()) else [(None, None)]
+    for table, own in titles_by_table.items():
         titles = own or of_page
         beside_it = next(table.iterancestors("td"), None)
-        if beside_it is not None and any(_is_unread(one, found) for one in _columns_beside(beside_it)):
+        if beside_it is not None and any(_is_unread(label, titles_by_table) for label in _columns_beside(beside_it)):
             problems.note(VALUES, "a column of values is empty, or cannot be read")
         rows, conflicts = _rows(table)
         if conflicts:
@@ -125,27 +125,27 @@ def _labelled(document: Document, name: str) -> list[Element]:
 
 
 def _titles(text: str) -> list[Title]:
-    found = (match for match in _TITLE.finditer(text) if values.year(match[1]))
-    return [(int(match[1]), _STATUSES.get(match[2].lower(), "preliminary")) for match in found]
+    matches = (match for match in _TITLE.finditer(text) if values.year(match[1]))
+    return [(int(match[1]), _STATUSES.get(match[2].lower(), "preliminary")) for match in matches]
 
 
 def _title_of_page(document: Document) -> list[Title]:
-    found = (titles[0] for text in document.labels() if _WHOLE_TITLE.match(text) and (titles := _titles(text)))
-    return [next(found, (None, None))]
+    candidates = (titles[0] for text in document.labels() if _WHOLE_TITLE.match(text) and (titles := _titles(text)))
+    return [next(candidates, (None, None))]
 
 
 def _rows(table: Element) -> tuple[Rows, set[str]]:
     """Row label -> the other cells of the row, including nested tables; and labels with different values."""
-    found: Rows = {}
+    rows: Rows = {}
     conflicts = set()
-    for cells in (cells for one in table.iter("table") for cells in tables.rows_of(one)):
+    for cells in (cells for piece in table.iter("table") for cells in tables.rows_of(piece)):
         name = _row_name(label(text_of(cells[0]).split("[", maxsplit=1)[0]))
         pieces = [Piece(cell) for cell in cells[1:]]
-        if name not in found:
-            found[name] = pieces
-        elif name in _ROW_NAMES and [one.text for one in found[name]] != [one.text for one in pieces]:
+        if name not in rows:
+            rows[name] = pieces
+        elif name in _ROW_NAMES and [piece.text for piece in rows[name]] != [piece.text for piece in pieces]:
             conflicts.add(name)
-    return found, conflicts
+    return rows, conflicts
 
 
 @lru_cache(maxsize=1_024)
@@ -156,14 +156,14 @@ def _row_name(text: str) -> str:
 
 def _valuation(document: Document, rows: Rows, title: Title, at: int, columns: int) -> Valuation:
     def cell(names: Sequence[str]) -> Piece | None:
-        cells = [one for one in next((rows[name] for name in names if name in rows), []) if one.text]
+        cells = [piece for piece in next((rows[name] for name in names if name in rows), []) if piece.text]
         return cells[at] if cells and columns == len(cells) else None
 
-    found = ((name, cell(texts)) for name, texts in _ROWS.items())
-    amounts: dict[str, Any] = {name: values.money(one.text) for name, one in found if one is not None}
+    cells_by_name = ((name, cell(texts)) for name, texts in _ROWS.items())
+    amounts: dict[str, Any] = {name: values.money(part.text) for name, part in cells_by_name if part is not None}
     taxable = cell(_TAXABLE)
     exempt = rows.get("exempt", []) if columns == 1 else [cell(_EXEMPT)]
-    words = [word for one in exempt if one is not None for word in one.text.split()]
+    words = [word for part in exempt if part is not None for word in part.text.split()]
     codes, exemption_value = _codes(words), _last_money(words)
     return Valuation(
         year=title[0],
@@ -199,8 +199,8 @@ def _taxable(document: Document, cell: Piece | None, name: str) -> Decimal | Non
         if element is not around and label(element.text or "") == name:
             piece = beside(element, document)
             return values.money(piece.text) if piece is not None else None
-    found = [one[2] for one in _WHOSE.finditer(text_of(around)) if one[1].lower() == name]
-    return values.money(found[0]) if len(found) == 1 else None
+    amounts = [match[2] for match in _WHOSE.finditer(text_of(around)) if match[1].lower() == name]
+    return values.money(amounts[0]) if len(amounts) == 1 else None
 
 
 _PARCEL = re.compile(r"([0-9A-Z][0-9A-Z./-]{3,40}?)(?:\s*\((\d+)\))?(?:\s+[A-Z0-9]{2})*", re.ASCII)
@@ -219,8 +219,8 @@ _TAX_LINK = re.compile(r"linkTax/\?PIN=([^&\"'\s]{1,60})")
 
 def _parcel(piece: Piece) -> tuple[str, str | None] | None:
     """The parcel's number, and in parentheses behind it the county's running number."""
-    found = _PARCEL.fullmatch(values.clean(piece.text))
-    return (found[1], found[2]) if found and any(sign.isdigit() for sign in found[1]) else None
+    match = _PARCEL.fullmatch(values.clean(piece.text))
+    return (match[1], match[2]) if match and any(sign.isdigit() for sign in match[1]) else None
 
 
 def _words(piece: Piece) -> str | None:
@@ -245,13 +245,13 @@ def _site(piece: Piece) -> str | None:
 
 
 def _acres(piece: Piece) -> Decimal | None:
-    found = _ACRES.search(values.clean(piece.text))
-    return values.acres(found[1]) if found else None
+    match = _ACRES.search(values.clean(piece.text))
+    return values.acres(match[1]) if match else None
 
 
 def _use(piece: Piece) -> tuple[str, str] | None:
-    found = _USE.match(piece.text)
-    return (found[1], found[2]) if found else None
+    match = _USE.match(piece.text)
+    return (match[1], match[2]) if match else None
 
 
 def _updated(piece: Piece) -> str | None:
@@ -377,10 +377,10 @@ def _no_record(document: Document) -> ReadResult:
 def _situs(record: Record, site: str | None) -> None:
     """`12 ELM ST, MARIGOLD`; text with digits after a comma is not a city."""
     street, _, behind = (site or "").rpartition(",")
-    found = _CITY.fullmatch(behind.strip()) if street else None
-    record.situs_address = values.text_or_none(street if found else site)
-    if found:
-        record.situs_city, record.situs_zip = values.text_or_none(found[1]), found[2]
+    match = _CITY.fullmatch(behind.strip()) if street else None
+    record.situs_address = values.text_or_none(street if match else site)
+    if match:
+        record.situs_city, record.situs_zip = values.text_or_none(match[1]), match[2]
 
 
 def _take_buildings(record: Record, extractor: Extractor) -> None:
@@ -392,8 +392,8 @@ def _take_buildings(record: Record, extractor: Extractor) -> None:
 
 
 def _tax_account(document: Document) -> str | None:
-    found = next((match for script in document.scripts if (match := _TAX_LINK.search(script))), None)
-    return found[1] if found else None
+    link = next((match for script in document.scripts if (match := _TAX_LINK.search(script))), None)
+    return link[1] if link else None
 
 
 def _has_sales(document: Document) -> bool:
@@ -432,8 +432,8 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     if page := await fetcher.cached_page(url):
         return page
     by_form = partial(_by_form, fetcher, url)
-    found = await fetch_or_render(fetcher, url, _is_shell, county=county, until=_RECORD, plain=by_form)
-    page = Page(body=found.body, content_type=found.content_type, url=url)
+    fetched = await fetch_or_render(fetcher, url, _is_shell, county=county, until=_RECORD, plain=by_form)
+    page = Page(body=fetched.body, content_type=fetched.content_type, url=url)
     fetcher.cache_as(url, page)
     return page
 
@@ -459,10 +459,8 @@ def _form(shell: Page) -> tuple[str, dict[str, str]] | None:
     document = Document.of(shell)
     if document is None or document.by_id("ownerDiv") is not None:
         return None
-    forms = [one for one in document.root.iter("form") if "parentForm" in (one.get("name"), one.get("id"))]
-    fields = {
-        name: one.get("value") or "" for form in forms[:1] for one in form.iter("input") if (name := one.get("name"))
-    }
+    forms = [e for e in document.root.iter("form") if "parentForm" in (e.get("name"), e.get("id"))]
+    fields = {name: e.get("value") or "" for form in forms[:1] for e in form.iter("input") if (name := e.get("name"))}
     if not fields.get("bHandoff_PIN"):
         return None
     return urljoin(shell.url, forms[0].get("action") or "recordSearch_2_Results/"), fields

@@ -30,7 +30,7 @@ _CURRENT_AS_OF = re.compile(r"Property Details \(Current as of (\d{1,2}/\d{1,2}/
 _OWNERSHIP = re.compile(
     r"Owner Of Record\s*-\s*([A-Z][a-z]+(?: (?:[A-Z][a-z]+|by|for|in|of|the)){0,5})(?: \[.*)?", re.ASCII
 )
-"""Its words are not in capitals: names are."""
+"""Matches labels, which are not all capitals, unlike names."""
 _DISTRICT = re.compile(r"[^/]{2,80} / \d{1,5}", re.ASCII)
 _PART = re.compile(r"[0-9A-Z]{1,8}", re.ASCII)
 _NO_EXEMPTIONS = "No existing exemptions found for this property."
@@ -44,8 +44,8 @@ _NOTE = re.compile(r"Do not use for legal documents!?|Site Address maintained by
 
 
 def _parcel(piece: Piece) -> tuple[str, str | None] | None:
-    found = _PARCEL.search(piece.text)
-    return (found[1], found[2]) if found else None
+    match = _PARCEL.search(piece.text)
+    return (match[1], match[2]) if match else None
 
 
 def _lines(piece: Piece) -> list[str] | None:
@@ -284,12 +284,12 @@ def _take_location(record: Record, document: Document) -> None:
     )
     north = (values.number(piece.text) for piece in tables.below(document, "Latitude"))
     east = (values.number(piece.text) for piece in tables.below(document, "Longitude"))
-    record.latitude = _first(one if one is not None and 0 < one <= 90 else None for one in north)
-    record.longitude = _first(one if one is not None and -180 <= one < 0 else None for one in east)
+    record.latitude = _first(degrees if degrees is not None and 0 < degrees <= 90 else None for degrees in north)
+    record.longitude = _first(degrees if degrees is not None and -180 <= degrees < 0 else None for degrees in east)
 
 
-def _first(found: Iterable[T | None]) -> T | None:
-    return next((one for one in found if one is not None), None)
+def _first(values_: Iterable[T | None]) -> T | None:
+    return next((value for value in values_ if value is not None), None)
 
 
 def _take_land(record: Record, extractor: Extractor) -> None:
@@ -304,7 +304,7 @@ def _take_land(record: Record, extractor: Extractor) -> None:
         values.number(tables.text(row, "units")) if tables.text(row, "measure").lower().startswith("acre") else None
         for row in rows
     ]
-    known = [one for one in acres if one is not None]
+    known = [area for area in acres if area is not None]
     record.land_area_acres = sum(known, Decimal(0)) if known and len(known) == len(acres) else None
 
 
@@ -328,8 +328,8 @@ def _take_buildings(record: Record, extractor: Extractor) -> None:
 
 def _current(document: Document, heading: str, roll: Element | None) -> list[Piece]:
     """The cells below that heading, except those of the last roll."""
-    found = tables.below(document, heading)
-    return [one for one in found if roll is None or one.element is None or not is_in(one.element, roll)]
+    pieces = tables.below(document, heading)
+    return [piece for piece in pieces if roll is None or piece.element is None or not is_in(piece.element, roll)]
 
 
 def _roll_section(document: Document) -> Element | None:
@@ -338,16 +338,16 @@ def _roll_section(document: Document) -> Element | None:
         return None
     if (named := document.by_id("PropertyDetails")) is not None:
         return named
-    titles = [one for text in document.labels() if _ROLL_TITLE.fullmatch(text) for one in document.labelled(text)]
-    above = [one for title in titles[:1] for one in title.iterancestors("div")]
+    titles = [e for text in document.labels() if _ROLL_TITLE.fullmatch(text) for e in document.labelled(text)]
+    above = [e for title in titles[:1] for e in title.iterancestors("div")]
     return above[1] if len(above) > 1 else None
 
 
 def _rooms(text: str) -> tuple[Decimal, Decimal] | None:
     """`3 / 2.0`; a single 0 means none."""
     bedrooms, _, bathrooms = text.partition("/")
-    found = values.number(bedrooms), values.number(bathrooms)
-    return (found[0], found[1]) if found[0] is not None and found[1] is not None else None
+    rooms = values.number(bedrooms), values.number(bathrooms)
+    return (rooms[0], rooms[1]) if rooms[0] is not None and rooms[1] is not None else None
 
 
 def _living_area(document: Document, roll: Element | None) -> Decimal | None:
@@ -363,14 +363,14 @@ def _living_area(document: Document, roll: Element | None) -> Decimal | None:
 def _valuations(extractor: Extractor) -> Iterator[Valuation]:
     rows = extractor.rows(GRID) or ()
     for row in rows:
-        found = _YEAR.fullmatch(tables.text(row, "year"))
-        if not found or values.year(found[1]) is None:
+        match = _YEAR.fullmatch(tables.text(row, "year"))
+        if not match or values.year(match[1]) is None:
             if tables.is_row_of_values(row):
                 extractor.problems.note("valuations", "a row has no year")
             continue
         yield Valuation(
-            year=int(found[1]),
-            status=_status(found[2] or ""),
+            year=int(match[1]),
+            status=_status(match[2] or ""),
             land_value=values.money(tables.text(row, "land_value")),
             market_value=values.money(tables.text(row, "market_value")),
             assessed_value=values.money(tables.text(row, "assessed_value")),

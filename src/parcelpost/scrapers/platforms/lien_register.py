@@ -72,8 +72,8 @@ def read(reader: PageReader) -> ReadResult:
     if len(fitting) < len(listed):
         reader.problems.note("liens", f"{len(listed) - len(fitting)} lines have values that do not fit their columns")
     sold = _sale_dates(fitting)
-    found = [record for row in fitting if (record := _record(row, sold)) is not None]
-    return found or NotFound("the register is empty")
+    records = [record for row in fitting if (record := _record(row, sold)) is not None]
+    return records or NotFound("the register is empty")
 
 
 def _fits(row: Row) -> bool:
@@ -95,12 +95,12 @@ def _sale_dates(listed: Sequence[Row]) -> dict[tuple[str, str], str | None]:
 
     Subsequent taxes are listed under the certificate with their own payment date.
     """
-    found: dict[tuple[str, str], str | None] = {}
+    dates: dict[tuple[str, str], str | None] = {}
     for row in listed:
         day = values.iso_date(row.get("sale_date"))
         if day and values.yes_no(row.get("subsequent")) is False:
-            found[_key(row)] = day if found.get(_key(row), day) == day else None
-    return found
+            dates[_key(row)] = day if dates.get(_key(row), day) == day else None
+    return dates
 
 
 def _key(row: Row) -> tuple[str, str]:

@@ -26,28 +26,28 @@ _TROUBLE = ("error", "exception", "try again", "timeout", "timed out", "unavaila
 
 
 def read(reader: PageReader) -> ReadResult:
-    found = reader.json
-    folio = json_text(json_at(found, "PropertyInfo", "FolioNumber"))
+    response = reader.json
+    folio = json_text(json_at(response, "PropertyInfo", "FolioNumber"))
     if folio is None:
-        message = json_text(json_at(found, "Message"))
+        message = json_text(json_at(response, "Message"))
         if (
-            json_at(found, "Completed") is True
-            and _is_empty(found)
+            json_at(response, "Completed") is True
+            and _is_empty(response)
             and not any(word in (message or "").lower() for word in _TROUBLE)
         ):
             return NotFound(f"the site has no such parcel: {message}" if message else "the site has no such parcel")
         return Retry(f"the response has no parcel: {message}" if message else "the response has no parcel")
     columns = list(_valuations(reader))
-    info = json_at(found, "PropertyInfo")
+    info = json_at(response, "PropertyInfo")
     if not columns and "delet" in (json_text(json_at(info, "Status")) or "").lower():
         return NotFound("the folio was deleted")
-    if not columns and json_at(found, "Completed") is not True:
+    if not columns and json_at(response, "Completed") is not True:
         return Retry("the response is incomplete: its values are missing")
     record = Record(
         parcel_id=folio,
         owner_names=_owners(reader),
-        ownership_type=_ownership(found),
-        legal_description=_legal(json_at(found, "LegalDescription", "Description")),
+        ownership_type=_ownership(response),
+        legal_description=_legal(json_at(response, "LegalDescription", "Description")),
         subdivision=json_text(json_at(info, "SubdivisionDescription")),
         land_use_code=json_text(json_at(info, "DORCode")),
         land_use_desc=json_text(json_at(info, "DORDescription")),
@@ -60,9 +60,9 @@ def read(reader: PageReader) -> ReadResult:
         sales=_sales(reader),
     )
     _take_buildings(record, reader)
-    _take_addresses(record, found)
+    _take_addresses(record, response)
     take_values(record)
-    _take_homestead(record, found)
+    _take_homestead(record, response)
     take_last_sale(record)
     return record
 
@@ -73,9 +73,9 @@ def _ownership(answer: Json) -> str | None:
     return ", ".join(dict.fromkeys(text for text in named if text)) or None
 
 
-def _is_empty(found: Json) -> bool:
+def _is_empty(response: Json) -> bool:
     """Whether nothing is said about an owner or a value: the answer for a folio that does not exist."""
-    return not json_at(found, "OwnerInfos") and not json_at(found, "Assessment", "AssessmentInfos")
+    return not json_at(response, "OwnerInfos") and not json_at(response, "Assessment", "AssessmentInfos")
 
 
 def _owners(reader: PageReader) -> list[str]:
@@ -94,8 +94,8 @@ def _bathrooms(info: Json) -> Decimal | None:
     return (whole + (half or Decimal(0)) / 2) or None if whole is not None else None
 
 
-def _take_addresses(record: Record, found: Json) -> None:
-    mailing = json_at(found, "MailingAddress")
+def _take_addresses(record: Record, response: Json) -> None:
+    mailing = json_at(response, "MailingAddress")
     lines = (json_text(json_at(mailing, name)) for name in ("Address1", "Address2", "Address3"))
     record.mailing_lines = [line for line in lines if line]
     record.mailing_city, record.mailing_state = (
@@ -106,32 +106,35 @@ def _take_addresses(record: Record, found: Json) -> None:
         json_text(json_at(mailing, "ZipCode")),
         json_text(json_at(mailing, "Country")),
     )
-    for site in json_objects(found, "SiteAddress")[:1]:
+    for site in json_objects(response, "SiteAddress")[:1]:
         address = json_text(site.get("Address"))
         record.situs_address = json_text(address.split(",")[0]) if address else None
         record.situs_city, record.situs_zip = json_text(site.get("City")), json_text(site.get("Zip"))
 
 
 def _valuations(reader: PageReader) -> Iterator[Valuation]:
-    found = reader.json
-    taxable = {json_year(one.get("Year")): one for one in json_objects(found, "Taxable", "TaxableInfos")}
-    for one in reader.objects(VALUES, "Assessment", "AssessmentInfos", keys=("Year", "TotalValue")):
-        of_year, total = json_year(one.get("Year")), json_money(one.get("TotalValue"))
+    response = reader.json
+    taxable = {
+        json_year(assessment.get("Year")): assessment
+        for assessment in json_objects(response, "Taxable", "TaxableInfos")
+    }
+    for assessment in reader.objects(VALUES, "Assessment", "AssessmentInfos", keys=("Year", "TotalValue")):
+        of_year, total = json_year(assessment.get("Year")), json_money(assessment.get("TotalValue"))
         if of_year is None or total is None:
             reader.problems.lacks("the year or value of an assessment")
             continue
-        if not _is_valued(one, found):
+        if not _is_valued(assessment, response):
             continue
         taxed: Mapping[str, Json] = taxable.get(of_year, {})
         yield Valuation(
             year=of_year,
-            status="preliminary" if "preliminary" in _notes(one, found).lower() else "certified",
-            land_value=json_money(one.get("LandValue")),
-            building_value=json_money(one.get("BuildingOnlyValue")),
-            extra_feature_value=json_money(one.get("ExtraFeatureValue")),
-            market_value=json_money(one.get("TotalValue")),
-            assessment_cap_value=_cap(found, of_year),
-            assessed_value=json_money(one.get("AssessedValue")),
+            status="preliminary" if "preliminary" in _notes(assessment, response).lower() else "certified",
+            land_value=json_money(assessment.get("LandValue")),
+            building_value=json_money(assessment.get("BuildingOnlyValue")),
+            extra_feature_value=json_money(assessment.get("ExtraFeatureValue")),
+            market_value=json_money(assessment.get("TotalValue")),
+            assessment_cap_value=_cap(response, of_year),
+            assessed_value=json_money(assessment.get("AssessedValue")),
             exemptions=_exemptions(reader, of_year),
             exemption_value=json_money(taxed.get("CountyExemptionValue")),
             taxable_value=json_money(taxed.get("CountyTaxableValue")),
@@ -139,29 +142,29 @@ def _valuations(reader: PageReader) -> Iterator[Valuation]:
         )
 
 
-def _is_valued(one: Mapping[str, Json], found: Json) -> bool:
+def _is_valued(assessment: Mapping[str, Json], response: Json) -> bool:
     """Zeros mean that the values of the year are not published yet; a note or a flag says so."""
-    if any(json_money(one.get(name)) for name in ("TotalValue", "LandValue", "AssessedValue")):
+    if any(json_money(assessment.get(name)) for name in ("TotalValue", "LandValue", "AssessedValue")):
         return True
-    is_hidden = json_text(json_at(found, "PropertyInfo", "ShowCurrentValuesFlag")) == "N"
-    return not is_hidden and not _notes(one, found)
+    is_hidden = json_text(json_at(response, "PropertyInfo", "ShowCurrentValuesFlag")) == "N"
+    return not is_hidden and not _notes(assessment, response)
 
 
-def _notes(one: Mapping[str, Json], found: Json) -> str:
+def _notes(assessment: Mapping[str, Json], response: Json) -> str:
     """The notes on that year."""
     notes = (
         note
-        for note in json_objects(found, "Assessment", "Messages")
-        if json_year(note.get("Year")) == json_year(one.get("Year"))
+        for note in json_objects(response, "Assessment", "Messages")
+        if json_year(note.get("Year")) == json_year(assessment.get("Year"))
     )
-    return " ".join(message for note in (one, *notes) if (message := json_text(note.get("Message"))))
+    return " ".join(message for note in (assessment, *notes) if (message := json_text(note.get("Message"))))
 
 
 def _exemptions(reader: PageReader, of_year: int) -> list[str] | None:
     """An assessment cap is listed as a benefit but is not an exemption. None if no benefits can be read."""
     benefits = [
-        (json_year(one.get("TaxYear")), json_text(one.get("Type")), json_text(one.get("Description")))
-        for one in reader.objects("exemptions", "Benefit", "BenefitInfos", keys=("TaxYear", "Type", "Description"))
+        (json_year(item.get("TaxYear")), json_text(item.get("Type")), json_text(item.get("Description")))
+        for item in reader.objects("exemptions", "Benefit", "BenefitInfos", keys=("TaxYear", "Type", "Description"))
     ]
     if any(None in benefit for benefit in benefits):
         reader.problems.note("exemptions", "a benefit has no year, type or description")
@@ -187,34 +190,34 @@ def _benefits(answer: Json, of_year: int, kind: str) -> Iterator[Mapping[str, Js
             yield benefit
 
 
-def _take_homestead(record: Record, found: Json) -> None:
+def _take_homestead(record: Record, response: Json) -> None:
     if record.exemptions is not None:
         record.homestead = any("homestead" in name.lower() for name in record.exemptions)
 
 
 def _sales(reader: PageReader) -> list[Sale]:
     """Newest first; the site does not guarantee an order."""
-    listed = [_sale(one) for one in reader.objects("sales", "SalesInfos", keys=("DateOfSale", "SalePrice"))]
+    listed = [_sale(item) for item in reader.objects("sales", "SalesInfos", keys=("DateOfSale", "SalePrice"))]
     if any(sale.date is None for sale in listed):
         reader.problems.note("sales", "a sale has no date")
     return sorted((sale for sale in listed if sale.date), key=lambda sale: sale.date or "", reverse=True)
 
 
-def _sale(one: Mapping[str, Json]) -> Sale:
-    book, page = json_text(one.get("OfficialRecordBook")), json_text(one.get("OfficialRecordPage"))
-    reason = json_text(one.get("QualificationDescription"))
+def _sale(item: Mapping[str, Json]) -> Sale:
+    book, page = json_text(item.get("OfficialRecordBook")), json_text(item.get("OfficialRecordPage"))
+    reason = json_text(item.get("QualificationDescription"))
     return Sale(
-        date=json_date(one.get("DateOfSale")),
-        price=json_money(one.get("SalePrice")),
+        date=json_date(item.get("DateOfSale")),
+        price=json_money(item.get("SalePrice")),
         book_page=f"{book}/{page}" if book and page else None,
-        instrument=json_text(one.get("SaleInstrument")),
-        qualified=json_text(one.get("QualifiedFlag")),
-        reason_code=short_code(json_text(one.get("ReasonCode"))),
+        instrument=json_text(item.get("SaleInstrument")),
+        qualified=json_text(item.get("QualifiedFlag")),
+        reason_code=short_code(json_text(item.get("ReasonCode"))),
         reason_desc=reason,
         multi_parcel=True if "more than one parcel" in (reason or "").lower() else None,
-        vacant_improved=json_text(one.get("VacantFlag")),
-        grantor=_parties(one, "GrantorName1", "GrantorName2"),
-        grantee=_parties(one, "GranteeName1", "GranteeName2"),
+        vacant_improved=json_text(item.get("VacantFlag")),
+        grantor=_parties(item, "GrantorName1", "GrantorName2"),
+        grantee=_parties(item, "GranteeName1", "GranteeName2"),
     )
 
 
@@ -225,23 +228,23 @@ def _parties(sale: Mapping[str, Json], *names: str) -> str | None:
 def _take_buildings(record: Record, reader: PageReader) -> None:
     """The buildings of the newest roll: each is listed again for every year, some in segments."""
     listed = reader.objects("buildings", "Building", "BuildingInfos", keys=("RollYear", "BuildingNo"))
-    if any(json_year(one.get("RollYear")) is None or not json_text(one.get("BuildingNo")) for one in listed):
+    if any(json_year(item.get("RollYear")) is None or not json_text(item.get("BuildingNo")) for item in listed):
         reader.problems.note("buildings", "a building has no number or roll year")
     newest = json_year(json_at(reader.json, "RollYear1")) or max(
-        (one.year or 0 for one in record.valuations), default=None
+        (item.year or 0 for item in record.valuations), default=None
     )
-    now = [one for one in listed if json_year(one.get("RollYear")) == newest]
-    record.buildings = [_building(one) for one in now]
-    record.building_count = len({json_text(one.get("BuildingNo")) for one in now}) or None
+    now = [item for item in listed if json_year(item.get("RollYear")) == newest]
+    record.buildings = [_building(item) for item in now]
+    record.building_count = len({json_text(item.get("BuildingNo")) for item in now}) or None
 
 
-def _building(one: Mapping[str, Json]) -> Building:
+def _building(item: Mapping[str, Json]) -> Building:
     return Building(
-        desc=f"{json_text(one.get('improvementModelDesc')) or 'building'} ({json_text(one.get('BuildingNo')) or ''})",
-        year_built=json_year(one.get("Actual")),
-        base_sqft=json_nonzero(one.get("HeatedArea")),
-        actual_sqft=json_nonzero(one.get("ActualArea")),
-        value=json_money(one.get("DepreciatedValue")),
+        desc=f"{json_text(item.get('improvementModelDesc')) or 'building'} ({json_text(item.get('BuildingNo')) or ''})",
+        year_built=json_year(item.get("Actual")),
+        base_sqft=json_nonzero(item.get("HeatedArea")),
+        actual_sqft=json_nonzero(item.get("ActualArea")),
+        value=json_money(item.get("DepreciatedValue")),
     )
 
 

@@ -34,19 +34,19 @@ _FLAGS = {"true": True, "1": True, "y": True, "yes": True, "false": False, "0": 
 
 
 def read(reader: PageReader) -> ReadResult:
-    found = reader.json
+    response = reader.json
     bills = reader.objects("tax_bills", "due", "PPT", "bills", keys=_BILL_KEYS)
-    listed = json_at(found, "due", "PPT", "bills")
+    listed = json_at(response, "due", "PPT", "bills")
     if isinstance(listed, list) and len(bills) < len(listed):
         return Retry("the response is incomplete: a bill cannot be read")
     if "tax_bills" in reader.problems.unreadable:
         reader.problems.note("liens", reader.problems.unreadable["tax_bills"])
     if not bills:
-        is_answer = json_at(found, "due") is not None and json_text(json_at(found, "status")) in (None, "0", "1")
-        part = json_at(found, "due", "PPT")
-        is_empty = not has_key(found, "due", "PPT") or part in ({}, None, []) or json_at(part, "bills") == []
-        is_empty = is_empty and (isinstance(json_at(found, "due"), Mapping) or json_at(found, "due") == [])
-        if is_answer and is_empty and json_at(found, "error") is None:
+        is_answer = json_at(response, "due") is not None and json_text(json_at(response, "status")) in (None, "0", "1")
+        part = json_at(response, "due", "PPT")
+        is_empty = not has_key(response, "due", "PPT") or part in ({}, None, []) or json_at(part, "bills") == []
+        is_empty = is_empty and (isinstance(json_at(response, "due"), Mapping) or json_at(response, "due") == [])
+        if is_answer and is_empty and json_at(response, "error") is None:
             return NotFound("the site has no such account, or no bills for it")
         return Retry("the response has no bills")
     bills = sorted(bills, key=lambda bill: json_year(bill.get("taxYear")) or 0, reverse=True)
@@ -67,7 +67,7 @@ def read(reader: PageReader) -> ReadResult:
         liens=list(_liens(bills, reader.problems)),
     )
     _check_payments(bills, reader.problems)
-    _take_parcel(record, json_objects(found, "due", "PPT", "parcels"), newest)
+    _take_parcel(record, json_objects(response, "due", "PPT", "parcels"), newest)
     _take_values(record, newest, reader.problems)
     _take_taxes(record, bills, newest)
     return record
@@ -88,8 +88,8 @@ def _account(bills: Sequence[Bill], target: Target) -> str | None:
 def _take_parcel(record: Record, parcels: Sequence[Bill], newest: Bill) -> None:
     """The parcel is listed once per bill, with the address at that time."""
     wanted = json_text(newest.get("parcelId"))
-    of_bill = (one for one in parcels if wanted and json_text(one.get("parcel_id")) == wanted)
-    of_account = (one for one in parcels if json_text(one.get("account_number")) == record.parcel_id)
+    of_bill = (candidate for candidate in parcels if wanted and json_text(candidate.get("parcel_id")) == wanted)
+    of_account = (candidate for candidate in parcels if json_text(candidate.get("account_number")) == record.parcel_id)
     parcel = next(of_bill, next(of_account, None))
     if parcel is None:
         return
@@ -105,9 +105,9 @@ def _take_parcel(record: Record, parcels: Sequence[Bill], newest: Bill) -> None:
     record.latitude = json_nonzero(json_at(parcel, "parcel_coordinates", "latitude"))
     record.longitude = json_nonzero(json_at(parcel, "parcel_coordinates", "longitude"))
     situs = json_text(json_at(details, "situs"))
-    found = _SITUS.fullmatch(situs or "")
-    record.situs_address = found[1] if found else situs  # the boundary between street and city is unknown
-    record.situs_zip = found[3] if found else None
+    match = _SITUS.fullmatch(situs or "")
+    record.situs_address = match[1] if match else situs  # the boundary between street and city is unknown
+    record.situs_zip = match[3] if match else None
 
 
 def _take_values(record: Record, newest: Bill, problems: Problems) -> None:
@@ -119,13 +119,13 @@ def _take_values(record: Record, newest: Bill, problems: Problems) -> None:
     listed = json_at(newest, "charges", "adValorem", "charges")
     if isinstance(listed, list) and (len(listed) > len(charges) or not all(map(_description, charges))):
         problems.note(VALUES, "a charge of the newest bill cannot be read")
-    schools = [one for one in charges if "school" in _description(one)]
-    others = [one for one in charges if one not in schools]
-    county = next((one for one in sorted(others, key=_is_special) if "county" in _description(one)), None)
+    schools = [charge for charge in charges if "school" in _description(charge)]
+    others = [charge for charge in charges if charge not in schools]
+    county = next((charge for charge in sorted(others, key=_is_special) if "county" in _description(charge)), None)
     record.value_year = json_year(newest.get("taxYear"))
     record.value_status = "preliminary" if _flag(newest.get("isPreliminary")) else "billed"
-    for one in [county] if county is not None else others[:1]:
-        record.market_value, record.assessed_value = json_money(one.get("just")), json_money(one.get("assessed"))
+    for charge in [county] if county is not None else others[:1]:
+        record.market_value, record.assessed_value = json_money(charge.get("just")), json_money(charge.get("assessed"))
     if county is not None:
         record.exemption_value, record.taxable_value = (
             json_money(county.get("exempt")),
@@ -190,13 +190,13 @@ def _status(bill: Bill) -> str | None:
 
 def _payments(bill: Bill) -> list[tuple[str, Decimal]]:
     """Old payments have no status; failed and reversed ones are ignored."""
-    found = []
-    for one in json_objects(bill, "payments"):
-        status = (json_text(one.get("status")) or "completed").lower()
-        date, amount = json_date(one.get("date")), json_money(one.get("amount"))
+    payments = []
+    for payment in json_objects(bill, "payments"):
+        status = (json_text(payment.get("status")) or "completed").lower()
+        date, amount = json_date(payment.get("date")), json_money(payment.get("amount"))
         if status == "completed" and date and amount is not None:
-            found.append((date, amount))
-    return found
+            payments.append((date, amount))
+    return payments
 
 
 def _check_payments(bills: Sequence[Bill], problems: Problems) -> None:
@@ -205,7 +205,7 @@ def _check_payments(bills: Sequence[Bill], problems: Problems) -> None:
         payments = bill.get("payments")
         items = payments if isinstance(payments, list) else []
         are_known = all(
-            json_date(json_at(one, "date")) and json_money(json_at(one, "amount")) is not None for one in items
+            json_date(json_at(item, "date")) and json_money(json_at(item, "amount")) is not None for item in items
         )
         if not are_known or not (payments is None or isinstance(payments, list)):
             problems.note("tax_bills", "a payment cannot be read")

@@ -40,12 +40,12 @@ def read(reader: PageReader) -> ReadResult:
     document = reader.document
     rows = list(_rows(document))
     records = [_record(cells) for cells in rows]
-    found = [record for record in records if record is not None]
-    reader.selector_results.note("liens", CELLS, bool(found))
-    if found:
+    complete = [record for record in records if record is not None]
+    reader.selector_results.note("liens", CELLS, bool(complete))
+    if complete:
         reader.selector_results.note_columns("liens", _COLUMNS, set().union(*rows))
-        _compare_with_total(document, len(found), reader.problems)
-        return found
+        _compare_with_total(document, len(complete), reader.problems)
+        return complete
     if any("aria-describedby" in element.attrib for element in document.root.iter("td")) or records:
         return Retry("the list is incomplete: its rows have no case and no parcel")
     is_empty = any(_EMPTY.search(text) for text in document.labels())
@@ -73,9 +73,9 @@ def _rows(document: Document) -> Iterator[dict[str, str]]:
             name = (cell.get("aria-describedby") or "").rpartition("_")[2].lower()
             if cell.tag == "td" and name:
                 cells[name] = _text(cell)
-        found = {name: cells[one] for name, known in _COLUMNS.items() for one in known[::-1] if one in cells}
-        if "case" in found or "parcel" in found:
-            yield found
+        fields = {name: cells[column] for name, known in _COLUMNS.items() for column in known[::-1] if column in cells}
+        if "case" in fields or "parcel" in fields:
+            yield fields
 
 
 def _text(cell: Element) -> str:
@@ -108,8 +108,8 @@ def _record(cells: dict[str, str]) -> Record | None:
 def _certificate(text: str | None) -> tuple[str | None, int | None]:
     """`07174-2016` or `2016-07174`: number, with its zeros, and year. Otherwise the text as it is, without a year."""
     cleaned = values.text_or_none(text)
-    found = _CERTIFICATE.fullmatch(cleaned or "")
-    for number, year in ((found[1], found[2]), (found[2], found[1])) if found else ():
+    match = _CERTIFICATE.fullmatch(cleaned or "")
+    for number, year in ((match[1], match[2]), (match[2], match[1])) if match else ():
         if len(year) == 4 and (of_year := values.year(year)) is not None and of_year >= _FIRST_YEAR:
             return number, of_year
     return cleaned, None

@@ -62,17 +62,17 @@ def read(reader: PageReader) -> ReadResult:
     day = json_text(json_at(reader.json, "auction_date"))
     if not answers:
         return Retry("the page has no auction response")
-    texts = [text for one in answers if (text := one.get("retHTML")) and isinstance(text, str)]
+    texts = [text for answer in answers if (text := answer.get("retHTML")) and isinstance(text, str)]
     if not texts:
         return Retry("the responses are empty: the session was not accepted")
     items = [item for text in texts for item in _items(text)]
-    found = [record for item in items if (record := _record(item, day)) is not None]
-    reader.selector_results.note("liens", ITEM, bool(found))
-    if found:
+    records = [record for item in items if (record := _record(item, day)) is not None]
+    reader.selector_results.note("liens", ITEM, bool(records))
+    if records:
         reader.selector_results.note_columns(
             "liens", _LABELS, {name for item in items for name in _LABELS if _lines(item, name)}
         )
-    return found or NotFound("there is no auction on that day")
+    return records or NotFound("there is no auction on that day")
 
 
 def _items(text: str) -> Iterator[Fields]:
@@ -84,25 +84,25 @@ def _items(text: str) -> Iterator[Fields]:
 
 def expanded(text: str) -> str:
     """Expands the page's own abbreviations."""
-    return _MACRO.sub(lambda found: _MACROS[found[0]], text)
+    return _MACRO.sub(lambda match: _MACROS[match[0]], text)
 
 
 def _fields(item: Element) -> Fields:
     """The value of each label; a line without a label belongs to the one above."""
-    found: Fields = {}
+    fields: Fields = {}
     name = ""
     for cell in item.iter("td", "th", "div"):
         kinds = (cell.get("class") or "").split()
         if "AD_LBL" in kinds:
             name = label(text_of(cell)) or name
         elif "AD_DTA" in kinds and name and (text := values.text_or_none(text_of(cell))):
-            found.setdefault(name, []).append(text)
-    return found
+            fields.setdefault(name, []).append(text)
+    return fields
 
 
 def _lines(fields: Fields, name: str) -> list[str]:
     """The value of the first matching label."""
-    return next((fields[label(one)] for one in _LABELS[name] if label(one) in fields), [])
+    return next((fields[label(name_)] for name_ in _LABELS[name] if label(name_) in fields), [])
 
 
 def _record(fields: Fields, day: str | None) -> Record | None:

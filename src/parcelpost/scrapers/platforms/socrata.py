@@ -34,14 +34,14 @@ def _rows(reader: PageReader) -> list[Mapping[str, Json]] | Retry | GiveUp:
         return Retry("the response is a web page")
     if not start.startswith((b"[", b"{")):
         return _csv(decode(reader.page.body, reader.page.content_type))
-    found = reader.json
-    if isinstance(found, Mapping):
-        message = json_text(json_at(found, "message")) or json_text(json_at(found, "code")) or "no"
+    response = reader.json
+    if isinstance(response, Mapping):
+        message = json_text(json_at(response, "message")) or json_text(json_at(response, "code")) or "no"
         is_busy = any(word in message.lower() for word in _BUSY)
         return Retry(f"the server replied {message}") if is_busy else GiveUp(f"the server replied {message}")
     return (
-        [row for row in found if isinstance(row, Mapping)]
-        if isinstance(found, list)
+        [row for row in response if isinstance(row, Mapping)]
+        if isinstance(response, list)
         else Retry("the response is not a table")
     )
 

@@ -51,8 +51,8 @@ def _lines(piece: Piece) -> list[str] | None:
 
 def _town(piece: Piece) -> str | None:
     """`LYME,NH` or `Town of Lyme, NH`."""
-    found = _TOWN.fullmatch(values.clean(piece.text))
-    return found[1].strip() if found else None
+    match = _TOWN.fullmatch(values.clean(piece.text))
+    return match[1].strip() if match else None
 
 
 def _values(piece: Piece) -> tuple[Element, Table] | None:
@@ -76,9 +76,9 @@ class Holding(Struct, frozen=True):
         return f"{self.label} and {self.other}"
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
-        others = {table for one in document.labelled(self.other) for table in one.iterancestors("table")}
-        found = (next(one.iterancestors("table"), None) for one in document.labelled(self.label))
-        return map(Piece, dict.fromkeys(one for one in found if one is not None and one in others))
+        others = {table for own in document.labelled(self.other) for table in own.iterancestors("table")}
+        tables_ = (next(own.iterancestors("table"), None) for own in document.labelled(self.label))
+        return map(Piece, dict.fromkeys(own for own in tables_ if own is not None and own in others))
 
 
 def _digits(piece: Piece) -> str | None:
@@ -190,7 +190,7 @@ def read(reader: PageReader) -> ReadResult:
 def _hides_co_owner(document: Document) -> bool:
     """Whether there is a label without a cell for the name, or a text that is no name."""
     shown = document.by_id_end("lblCoOwner")
-    return any(text_of(one) for one in shown) or (bool(document.labelled("Co-Owner")) and not shown)
+    return any(text_of(element) for element in shown) or (bool(document.labelled("Co-Owner")) and not shown)
 
 
 def _no_record(document: Document) -> ReadResult:
@@ -209,11 +209,11 @@ def _take_mailing(record: Record, lines: list[str]) -> None:
 
 def _value_rows(extractor: Extractor, kind: Field[tuple[Element, Table]]) -> Iterator[tuple[bool | None, Row]]:
     """The rows of all tables of that kind, each with whether it is current or history; None if that is unknown."""
-    found = _grids(extractor, kind)
-    if found:
-        columns = {name for table in found.values() for name in _VALUES.headings if name in table.columns}
+    grids = _grids(extractor, kind)
+    if grids:
+        columns = {name for table in grids.values() for name in _VALUES.headings if name in table.columns}
         extractor.selector_results.note_columns(kind.name, _VALUES.headings, columns)
-    for element, table in found.items():
+    for element, table in grids.items():
         name = (element.get("id") or "").lower()
         is_current = True if "current" in name or _is_under(element, "current value") else None
         if is_current is None and ("history" in name or _is_under(element, "valuation history")):
@@ -226,26 +226,26 @@ def _value_rows(extractor: Extractor, kind: Field[tuple[Element, Table]]) -> Ite
 
 def _grids(extractor: Extractor, kind: Field[tuple[Element, Table]]) -> dict[Element, Table]:
     """All tables in document order, by every selector: some towns give only some of them a caption or an id."""
-    found = dict(extractor.values(kind))
-    count = len(found)
-    for piece in (piece for selector in kind.selectors if found for piece in selector.find(extractor.document, None)):
-        if piece.element not in found and (other := kind.convert(piece)) is not None:
-            found[other[0]] = other[1]
-    if len(found) != count:
-        found = {one: found[one] for one in extractor.document.root.iter("table") if one in found}
-    return _without_repeated_ids(found)
+    grids = dict(extractor.values(kind))
+    count = len(grids)
+    for piece in (piece for selector in kind.selectors if grids for piece in selector.find(extractor.document, None)):
+        if piece.element not in grids and (other := kind.convert(piece)) is not None:
+            grids[other[0]] = other[1]
+    if len(grids) != count:
+        grids = {element: grids[element] for element in extractor.document.root.iter("table") if element in grids}
+    return _without_repeated_ids(grids)
 
 
 def _without_repeated_ids(grids: dict[Element, Table]) -> dict[Element, Table]:
     """An id belongs to one element: a second table with it is a copy."""
     names: set[str] = set()
-    found = {}
+    kept = {}
     for element, table in grids.items():
         name = element.get("id") or ""
         if name not in names:
-            found[element] = table
+            kept[element] = table
         names |= {name} - {""}
-    return found
+    return kept
 
 
 def _is_under(table: Element, words: str) -> bool:
@@ -290,14 +290,14 @@ def _take_current(
 
 
 def _valuation(row: Row, total: str) -> Valuation:
-    found = Valuation(
+    valuation = Valuation(
         year=values.year(tables.text(row, "year")),
         status="current",
         land_value=values.money(tables.text(row, "land_value")),
         building_value=values.money(tables.text(row, "building_value")),
     )
-    setattr(found, total, values.money(tables.text(row, "total")))
-    return found
+    setattr(valuation, total, values.money(tables.text(row, "total")))
+    return valuation
 
 
 def _sales(extractor: Extractor) -> list[Sale]:
@@ -308,8 +308,8 @@ def _sales(extractor: Extractor) -> list[Sale]:
 
 
 def _last_sale(document: Document) -> dict[str, Piece]:
-    found = ((name, document.by_id_end(one)) for name, one in _LAST_SALE.items())
-    return {name: Piece(elements[0]) for name, elements in found if elements}
+    elements_by_name = ((name, document.by_id_end(ending)) for name, ending in _LAST_SALE.items())
+    return {name: Piece(elements[0]) for name, elements in elements_by_name if elements}
 
 
 def _sold(rows: Iterable[Row], problems: Problems) -> Iterator[Sale]:
@@ -333,21 +333,21 @@ def _sold(rows: Iterable[Row], problems: Problems) -> Iterator[Sale]:
 def _buildings(document: Document, sections: Iterable[Element]) -> Iterator[Building]:
     """One per building section; vacant land has an empty section."""
     for table in sections:
-        found = Building(
+        building = Building(
             desc=_heading(table),
             year_built=values.year(_beside(document, table, "Year Built")),
             base_sqft=values.number(_beside(document, table, "Living Area")),
             value=values.money(_beside(document, table, "Replacement Cost Less Depreciation")),
         )
-        if found.year_built or found.base_sqft or found.value:
-            yield found
+        if building.year_built or building.base_sqft or building.value:
+            yield building
 
 
 def _numbers(buildings: Iterable[Building]) -> set[int]:
     """Of the headings `Building 2 : Section 1`; buildings without a number are counted."""
     listed = list(buildings)
-    found = [_NUMBER.match(one.desc or "") for one in listed]
-    numbers = [int(match[1]) for match in found if match]
+    matches = [_NUMBER.match(building.desc or "") for building in listed]
+    numbers = [int(match[1]) for match in matches if match]
     return set(numbers) if len(numbers) == len(listed) else set(range(1, len(listed) + 1))
 
 
@@ -382,7 +382,7 @@ def _take_rooms(record: Record, document: Document, problems: Problems) -> None:
     record.bedrooms = _rooms(document, _BEDROOMS)
     record.bathrooms = _rooms(document, _BATHROOMS)
     half = _rooms(document, _HALF_BATHROOMS)
-    details = len([one for one in document.labelled("Style") if one.tag in ("td", "th")])
+    details = len([element for element in document.labelled("Style") if element.tag in ("td", "th")])
     shown = {len(_room_texts(document, names)) for names in (_BEDROOMS, _BATHROOMS, _HALF_BATHROOMS)}
     if details and (details != len(record.buildings) or not shown <= {0, details}):
         problems.note("bedrooms", "the details of some buildings are missing or repeated")
@@ -403,8 +403,8 @@ def _room_texts(document: Document, names: Sequence[str]) -> list[str]:
 def _rooms(document: Document, names: Sequence[str]) -> Decimal | None:
     """`7 Bedrooms` or `5`, summed under the first matching name; None if a building has another kind of value."""
     texts = _room_texts(document, names)
-    found = [_ROOMS.fullmatch(values.clean(text)) for text in texts]
-    return sum((Decimal(one[1]) for one in found if one), Decimal(0)) if texts and all(found) else None
+    matches = [_ROOMS.fullmatch(values.clean(text)) for text in texts]
+    return sum((Decimal(match[1]) for match in matches if match), Decimal(0)) if texts and all(matches) else None
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:

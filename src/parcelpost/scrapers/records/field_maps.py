@@ -58,11 +58,11 @@ class FieldMap(Struct, frozen=True, kw_only=True):
 
     def record(self, row: Row) -> Record | None:
         """Returns None if the row has no parcel number."""
-        found = {name: source.value(row) for name, source in self.fields.items()}
-        mailing = found.pop("mailing", None)
-        if found["parcel_id"] is None:
+        fields = {name: source.value(row) for name, source in self.fields.items()}
+        mailing = fields.pop("mailing", None)
+        if fields["parcel_id"] is None:
             return None
-        record = Record(field_map=self.name, **{name: value for name, value in found.items() if value is not None})
+        record = Record(field_map=self.name, **{name: value for name, value in fields.items() if value is not None})
         if mailing:
             _take_mailing(record, mailing)
         if record.last_sale_date or record.last_sale_price is not None:
@@ -79,12 +79,12 @@ def map_rows(field_map: FieldMap, rows: Iterable[Row]) -> list[Record]:
 
 def plain_row(row: Mapping[str, Json]) -> Row:
     """Normalizes column names to the last part of `DB.OWNER.TABLE.FIELD`. Contradicting values become None."""
-    found: dict[str, Json] = {}
+    plain: dict[str, Json] = {}
     for name, value in row.items():
         column = column_name(name)
-        known = found.get(column)
-        found[column] = value if known in (None, "", value) else known if value in (None, "") else None
-    return found
+        known = plain.get(column)
+        plain[column] = value if known in (None, "", value) else known if value in (None, "") else None
+    return plain
 
 
 def columns_of(rows: Sequence[Row]) -> set[str]:
@@ -100,13 +100,13 @@ def _take_mailing(record: Record, lines: list[str]) -> None:
 
 def _first(read: Callable[[Json], Any]) -> Callable[[list[Json]], Any]:
     def value(given: list[Json]) -> Any:
-        return next((found for one in given if (found := read(one)) is not None), None)
+        return next((result for item in given if (result := read(item)) is not None), None)
 
     return value
 
 
 def _texts(given: list[Json]) -> list[str]:
-    return [text for one in given if (text := values.json_text(one)) is not None]
+    return [text for item in given if (text := values.json_text(item)) is not None]
 
 
 def _joined(given: list[Json]) -> str | None:
@@ -128,7 +128,7 @@ def _day(given: Json) -> str | None:
 
 def _bbl(given: list[Json]) -> str | None:
     """Borough, block and lot of New York City in ten digits."""
-    parts = [values.whole_number(values.json_text(one)) for one in given]
+    parts = [values.whole_number(values.json_text(item)) for item in given]
     if len(parts) != 3 or any(part is None for part in parts):
         return None
     return f"{parts[0]}{parts[1]:05}{parts[2]:04}"
@@ -165,8 +165,8 @@ CONVERSIONS: Mapping[str, Conversion] = {
     "some": Conversion(_first(values.json_nonzero), Decimal),
     "year": Conversion(_first(values.json_year), int),
     "day": Conversion(_first(_day), str),
-    "whole": Conversion(_first(lambda one: values.whole_number(values.json_text(one))), int),
-    "flag": Conversion(_first(lambda one: values.yes_no(values.json_text(one))), bool),
+    "whole": Conversion(_first(lambda item: values.whole_number(values.json_text(item))), int),
+    "flag": Conversion(_first(lambda item: values.yes_no(values.json_text(item))), bool),
     "zip": Conversion(_first(_zip), str),
     "bbl": Conversion(_bbl, str, columns=3),
     "borough": Conversion(lambda given: _BOROUGHS.get(values.json_text(given[0]) or ""), str, columns=1),
@@ -190,19 +190,19 @@ _SET_BY_PLATFORM = frozenset(
 @cache
 def shipped_field_maps() -> tuple[FieldMap, ...]:
     folder = files("parcelpost.scrapers.records") / "field_maps"
-    found = sorted((one for one in folder.iterdir() if one.name.endswith(".toml")), key=lambda one: one.name)
-    return tuple(parse_field_map(one.name.removesuffix(".toml"), one.read_text("utf-8"), one.name) for one in found)
+    toml_files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
+    return tuple(parse_field_map(f.name.removesuffix(".toml"), f.read_text("utf-8"), f.name) for f in toml_files)
 
 
 def load_field_maps(folder: Path) -> list[FieldMap]:
     """One map for each `NAME.toml`. Raises InvalidSettings that names the file."""
     try:
-        found = sorted(one for one in folder.iterdir() if one.suffix == ".toml")
-        return [parse_field_map(one.stem, _file_text(one), str(one)) for one in found]
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".toml")
+        return [parse_field_map(path.stem, _file_text(path), str(path)) for path in paths]
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        what = getattr(error, "filename", None) or folder
-        raise InvalidSettings(f"the field maps in {what} cannot be read: {reason}", hint=_HINT) from None
+        place = getattr(error, "filename", None) or folder
+        raise InvalidSettings(f"the field maps in {place} cannot be read: {reason}", hint=_HINT) from None
 
 
 def parse_field_map(name: str, text: str, where: str) -> FieldMap:
@@ -224,8 +224,8 @@ def build_field_map(name: str, given: Mapping[str, Any], where: str) -> FieldMap
         name=name,
         has=frozenset(column_name(column) for column in given.get("has", ())),
         kind=given.get("kind", "parcel"),
-        fields={field: _source(one) for field, one in given["fields"].items()},
-        lien={field: _source(one) for field, one in given.get("lien", {}).items()},
+        fields={field: _source(source) for field, source in given["fields"].items()},
+        lien={field: _source(source) for field, source in given.get("lien", {}).items()},
     )
 
 
@@ -242,10 +242,13 @@ def _problem(given: Mapping[str, Any]) -> str:
         return "needs [fields] with a parcel_id"
     if bool(lien) != (given.get("kind") == LIEN):
         return f'needs either both [lien] and kind = "{LIEN}", or neither'
-    parcel = {name: one for name, one in _types(Record).items() if name not in _SET_BY_PLATFORM}
+    parcel = {name: source for name, source in _types(Record).items() if name not in _SET_BY_PLATFORM}
     problems = [
-        *(_field_problem(field, one, {**parcel, "mailing": list[str]}, "a record") for field, one in fields.items()),
-        *(_field_problem(field, one, _types(Lien), "a lien") for field, one in lien.items()),
+        *(
+            _field_problem(field, source, {**parcel, "mailing": list[str]}, "a record")
+            for field, source in fields.items()
+        ),
+        *(_field_problem(field, source, _types(Lien), "a lien") for field, source in lien.items()),
     ]
     return next(filter(None, problems), "")
 
@@ -269,7 +272,9 @@ def _field_problem(field: str, given: Any, types: Mapping[str, Any], whose: str)
 
 
 def _are_columns(given: Any) -> bool:
-    return isinstance(given, list) and bool(given) and all(isinstance(one, str) and column_name(one) for one in given)
+    return (
+        isinstance(given, list) and bool(given) and all(isinstance(name, str) and column_name(name) for name in given)
+    )
 
 
 def _source(given: Mapping[str, list[str]]) -> Source:
@@ -280,12 +285,12 @@ def _source(given: Mapping[str, list[str]]) -> Source:
 @cache
 def _types(kind: type[Record] | type[Lien]) -> dict[str, Any]:
     """The type of each field that some conversion gives."""
-    found = {name: _without_none(one) for name, one in get_type_hints(kind).items()}
-    return {name: one for name, one in found.items() if _conversions_to(one)}
+    hints = {name: _without_none(hint) for name, hint in get_type_hints(kind).items()}
+    return {name: hint for name, hint in hints.items() if _conversions_to(hint)}
 
 
 def _without_none(hint: Any) -> Any:
-    given = [one for one in get_args(hint) if one is not NoneType]
+    given = [arg for arg in get_args(hint) if arg is not NoneType]
     return given[0] if NoneType in get_args(hint) else hint
 
 
@@ -320,16 +325,16 @@ class FieldMaps:
     def __init__(self, own: Iterable[FieldMap] = (), counties: Counties = Counties()) -> None:  # noqa: B008 - never changed
         """Raises InvalidSettings for two maps of one name, and for a county entry that names an unknown map."""
         self._own: dict[str, FieldMap] = {}
-        for one in own:
-            if one.name in self._own:
+        for field_map in own:
+            if field_map.name in self._own:
                 raise InvalidSettings(
-                    f"there are two field maps named {one.name}", hint="give one of them another name"
+                    f"there are two field maps named {field_map.name}", hint="give one of them another name"
                 )
-            self._own[one.name] = one
+            self._own[field_map.name] = field_map
         self._counties = counties
         for county in counties:
             if county.field_map and self._named(county.field_map) is None:
-                known = ", ".join(sorted({*self._own, *(one.name for one in shipped_field_maps())}))
+                known = ", ".join(sorted({*self._own, *(field_map.name for field_map in shipped_field_maps())}))
                 raise InvalidSettings(
                     f"the entry of {county.name} names the field map {county.field_map!r}, which does not exist",
                     hint=f"known field maps: {known}; add your own to fetch.field_maps_folder (examples: {EXAMPLES})",
@@ -366,7 +371,7 @@ class FieldMaps:
         return _fitting(self._own.values(), columns) or _fitting(shipped_field_maps(), columns)
 
     def _named(self, name: str) -> FieldMap | None:
-        return self._own.get(name) or next((one for one in shipped_field_maps() if one.name == name), None)
+        return self._own.get(name) or next((m for m in shipped_field_maps() if m.name == name), None)
 
 
 def _proposed(rows: Sequence[Row], columns: Sequence[Column], asked: str) -> FieldMap | GiveUp:
@@ -380,5 +385,5 @@ def _proposed(rows: Sequence[Row], columns: Sequence[Column], asked: str) -> Fie
 
 
 def _fitting(maps: Iterable[FieldMap], columns: set[str]) -> FieldMap | None:
-    fitting = [one for one in maps if one.has and one.has <= columns]
-    return max(fitting, key=lambda one: len(one.has), default=None)
+    fitting = [field_map for field_map in maps if field_map.has and field_map.has <= columns]
+    return max(fitting, key=lambda field_map: len(field_map.has), default=None)

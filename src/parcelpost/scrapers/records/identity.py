@@ -25,9 +25,9 @@ _OF_ANOTHER = re.compile(r"parent|child|adjoin|adjacent|neighbo|master|related|n
 
 def is_other_parcel(requested: str, shown: Iterable[str | None]) -> bool:
     """Whether one of the shown numbers contradicts the requested one, and none matches it."""
-    numbers = [one for one in shown if one]
-    return any(_are_alike(requested, one) for one in numbers) and not any(
-        is_same_parcel(requested, one) for one in numbers
+    numbers = [number for number in shown if number]
+    return any(_are_alike(requested, number) for number in numbers) and not any(
+        is_same_parcel(requested, number) for number in numbers
     )
 
 
@@ -37,7 +37,7 @@ def is_same_parcel(requested: str, shown: str) -> bool:
     if first == second or first.lstrip("0") == second.lstrip("0"):
         return True
     parts, others = _segments(requested), _segments(shown)
-    if sorted(one.lstrip("0") for one in parts) == sorted(one.lstrip("0") for one in others):
+    if sorted(part.lstrip("0") for part in parts) == sorted(part.lstrip("0") for part in others):
         return True
     return _is_made_of(first, others) or _is_made_of(second, parts) or _swaps_its_head(first, second)
 
@@ -51,15 +51,15 @@ def shown_parcel_ids(document: Document) -> Iterator[str]:
                     yield piece.text
 
 
-def json_parcel_ids(found: Json) -> Iterator[str]:
+def json_parcel_ids(record: Json) -> Iterator[str]:
     """All values that may be a parcel number."""
-    left: list[tuple[str, Json]] = [("", found)]
+    left: list[tuple[str, Json]] = [("", record)]
     while left:
         name, value = left.pop()
         if isinstance(value, Mapping):
-            left += [(str(key), one) for key, one in value.items() if not _OF_ANOTHER.search(str(key))]
+            left += [(str(key), item) for key, item in value.items() if not _OF_ANOTHER.search(str(key))]
         elif isinstance(value, list):
-            left += [(name, one) for one in value]
+            left += [(name, item) for item in value]
         elif (text := json_text(value)) and (len(text) >= _MIN_TELLING_CHARS or _NUMBER_OF_PARCEL.search(name)):
             yield text
 
@@ -76,7 +76,7 @@ def _are_alike(requested: str, shown: str) -> bool:
 
 def _share_nothing(parts: list[str], others: list[str]) -> bool:
     is_long = min(len(parts), len(others)) >= _MIN_SEGMENTS
-    return is_long and not {one.lstrip("0") for one in parts} & {one.lstrip("0") for one in others} - {""}
+    return is_long and not {part.lstrip("0") for part in parts} & {part.lstrip("0") for part in others} - {""}
 
 
 def _shape(norm: str) -> str:
@@ -102,8 +102,8 @@ def _is_made_of(norm: str, segments: list[str]) -> bool:
 def _begins_with_one_of(norm: str, segments: tuple[str, ...]) -> bool:
     if not norm:
         return True
-    left = {one: segments[:at] + segments[at + 1 :] for at, one in enumerate(segments) if norm.startswith(one)}
-    return any(_begins_with_one_of(norm[len(one) :], rest) for one, rest in left.items())
+    left = {part: segments[:at] + segments[at + 1 :] for at, part in enumerate(segments) if norm.startswith(part)}
+    return any(_begins_with_one_of(norm[len(part) :], rest) for part, rest in left.items())
 
 
 def _swaps_its_head(first: str, second: str) -> bool:

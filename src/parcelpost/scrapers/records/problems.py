@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from parcelpost.scrapers.records.record import Record
 
 VALUES = "values"
-"""For `note`: the list of valuations, and the fields that are taken from it."""
+"""Argument of `note`: the list of valuations and the fields taken from it."""
 _LAST_SALE = ("last_sale_date", "last_sale_price", "last_sale_instrument", "last_sale_book_page")
 _TAKEN_FROM = {
     "sales": _LAST_SALE,

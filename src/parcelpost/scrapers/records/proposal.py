@@ -25,10 +25,10 @@ LIKELY_FROM = 0.6
 _SAMPLED_ROWS, _SAMPLED_CELLS = 200, 40_000
 _MAX_COLUMNS = 1_000
 _MAX_CANDIDATES = 20
-"""For one field, the surest ones."""
+"""Limit on candidate columns per field."""
 _MAX_VALUE_CHARS = 200
 _SHARED_AFFIX = 3
-"""So many fields of a table whose columns share a prefix show that it is the table's."""
+"""Number of fields whose columns must share a prefix for it to count as the table's prefix."""
 _MIN_FIT, _GOOD_FIT = 0.5, 0.8
 _MIN_DISTINCT = 0.5
 _FEW_ROWS = 4
@@ -71,7 +71,7 @@ class Placement(Struct, frozen=True):
 
     column: str
     field: str
-    """'' if it is not placed."""
+    """Field of the record; '' if the column is not placed."""
     confidence: float
     reason: str
 
@@ -88,7 +88,7 @@ class Proposed(Struct, frozen=True):
 class Proposal(Struct, frozen=True):
     fields: Mapping[str, Proposed]
     placements: Sequence[Placement]
-    """One for each column, in the order of the table."""
+    """One per column, in the order of the table."""
 
     def field_map(self, at_least: float = CERTAIN_FROM) -> dict[str, Any]:
         """The field map in the form of its TOML file, of the fields that are at least so certain."""

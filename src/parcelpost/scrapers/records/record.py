@@ -14,7 +14,7 @@ from parcelpost.model import Json
 LIEN = "lien"
 COMPLETE = "complete"
 MISSING = "missing: "
-"""How `completeness` begins otherwise."""
+"""Prefix of `completeness` for an incomplete page."""
 
 
 class Valuation(Struct, kw_only=True):
@@ -25,12 +25,12 @@ class Valuation(Struct, kw_only=True):
     building_value: Decimal | None = None
     extra_feature_value: Decimal | None = None
     classified_land_value: Decimal | None = None
-    """Of the land that is assessed by its use (agriculture, forest), by that use."""
+    """Value by use of the land that is assessed by use (agriculture, forest)."""
     market_value: Decimal | None = None
     classified_use_value: Decimal | None = None
-    """Of the whole parcel, with such land valued by its use."""
+    """Value of the whole parcel, with such land valued by use."""
     assessment_cap_value: Decimal | None = None
-    """What a limit on yearly increases takes off."""
+    """Reduction from a limit on yearly increases."""
     assessed_value: Decimal | None = None
     exemptions: list[str] | None = None
     exemption_value: Decimal | None = None
@@ -67,7 +67,7 @@ class TaxBill(Struct, kw_only=True):
     paid_date: str | None = None
     paid_amount: Decimal | None = None
     flags: list[str] | None = None
-    """What the collector marks the bill with: litigation, bankruptcy, warrant."""
+    """The collector's remarks on the bill: litigation, bankruptcy, warrant."""
 
 
 class Building(Struct, kw_only=True):
@@ -88,7 +88,7 @@ class Lien(Struct, kw_only=True):
     interest_amount: Decimal | None = None
     fees: Decimal | None = None
     sale_date: str | None = None
-    """Of a subsequent tax, the day on which it was added to the certificate."""
+    """For a subsequent tax, the day it was added to the certificate."""
     certificate_sale_date: str | None = None
     subsequent_tax: bool | None = None
     """A later tax that the holder paid on a certificate: not a lien of its own."""
@@ -212,7 +212,7 @@ class Record(Struct, kw_only=True):
         plain = msgspec.to_builtins(self, builtin_types=(Decimal,))
         if self.record_kind == LIEN and self.liens:
             plain |= plain["liens"][0]
-        return {name: one if one is None or type(one) is str else _plain(one) for name, one in plain.items()}
+        return {name: value if value is None or type(value) is str else _plain(value) for name, value in plain.items()}
 
 
 _VALUES = tuple(name for name in Valuation.__struct_fields__ if name not in ("year", "status", "tax_amount"))
@@ -221,9 +221,9 @@ _FINAL = ("certified", "billed", "current")
 
 def take_values(record: Record) -> None:
     """Copies the newest certified valuation, else the newest one, into the record's own fields."""
-    shown = [one for one in record.valuations if one.year is not None] or record.valuations
-    final = [one for one in shown if one.status in _FINAL]
-    newest = max(final or shown, key=lambda one: one.year or 0, default=None)
+    shown = [valuation for valuation in record.valuations if valuation.year is not None] or record.valuations
+    final = [valuation for valuation in shown if valuation.status in _FINAL]
+    newest = max(final or shown, key=lambda valuation: valuation.year or 0, default=None)
     if newest is None:
         return
     record.value_year, record.value_status = newest.year, newest.status
@@ -233,7 +233,7 @@ def take_values(record: Record) -> None:
 
 def total_area(buildings: Sequence[Building]) -> Decimal | None:
     """The living area of all buildings; None if that of one is not known."""
-    areas = [one.base_sqft for one in buildings if one.base_sqft is not None]
+    areas = [building.base_sqft for building in buildings if building.base_sqft is not None]
     return sum(areas, Decimal(0)) if areas and len(areas) == len(buildings) else None
 
 
@@ -252,7 +252,7 @@ def _plain(value: Any) -> Json:
         whole = int(value)
         return whole if whole == value else float(value)
     if kind is list:
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if kind is dict:
-        return {name: one if one is None or type(one) is str else _plain(one) for name, one in value.items()}
+        return {name: item if item is None or type(item) is str else _plain(item) for name, item in value.items()}
     return value

@@ -15,7 +15,7 @@ from msgspec import Struct
 from parcelpost.scrapers.tabular import plain_heading
 
 CERTAIN, LIKELY, DOUBTFUL = 0.95, 0.7, 0.65
-"""How sure a name is of its meaning, before its values are looked at."""
+"""Confidence in the meaning of a name before its values are checked."""
 _MAX_NAME_CHARS = 100
 _MIN_GLUED, _MAX_GLUED = 2, 40
 _MIN_CUT = 3
@@ -65,17 +65,17 @@ class _Vocabulary(Struct, frozen=True):
 def readings(name: str) -> tuple[Reading, ...]:
     """The fields that a name may mean, the surest first. Takes time linear in the length of the name."""
     vocabulary = _vocabulary()
-    found = words_of(name)
+    parsed = words_of(name)
     plain = plain_heading(name[:_MAX_NAME_CHARS])
     listed = vocabulary.names.get(plain) or vocabulary.names.get(plain.rstrip("0123456789"))
     if listed is not None:
-        return (Reading(listed, CERTAIN, 0, found.index, found.year),)
-    if found.unknown or not found.words:
+        return (Reading(listed, CERTAIN, 0, parsed.index, parsed.year),)
+    if parsed.unknown or not parsed.words:
         return ()
-    meanings = vocabulary.meanings.get(found.words, ()) or _nearly(found.words)
-    if found.guessed:
+    meanings = vocabulary.meanings.get(parsed.words, ()) or _nearly(parsed.words)
+    if parsed.guessed:
         meanings = tuple((field, min(score, LIKELY), rank + 1) for field, score, rank in meanings)
-    return tuple(Reading(field, score, rank, found.index, found.year) for field, score, rank in meanings)
+    return tuple(Reading(field, score, rank, parsed.index, parsed.year) for field, score, rank in meanings)
 
 
 def _nearly(words: frozenset[str]) -> tuple[tuple[str, float, int], ...]:
@@ -83,11 +83,11 @@ def _nearly(words: frozenset[str]) -> tuple[tuple[str, float, int], ...]:
     meanings = _vocabulary().meanings
     for word in sorted(words & _vocabulary().minor):
         if len(words) > 2 and (
-            found := [
+            candidates := [
                 meaning for meaning in meanings.get(words - {word}, ()) if not meaning[0].startswith("unqualified.")
             ]
         ):
-            return tuple((field, min(score, LIKELY), rank + 1) for field, score, rank in found[:1])
+            return tuple((field, min(score, LIKELY), rank + 1) for field, score, rank in candidates[:1])
     return ()
 
 
@@ -97,7 +97,7 @@ class Shortened(Struct, frozen=True):
     affix: str
     readings: tuple[Reading, ...]
     is_clean: bool
-    """It ends at a separator, or leaves several words: KCA_ZONING, NFMLNDVL. Otherwise it may be any word: B-LOCK."""
+    """Whether it ends at a separator or leaves several words (KCA_ZONING, NFMLNDVL) rather than any word (B-LOCK)."""
 
 
 @lru_cache(maxsize=20_000)
@@ -110,7 +110,7 @@ def shortened(name: str) -> tuple[Shortened, ...]:
     letters = text.rstrip("0123456789_")
     digits = text[len(letters) :]
     has_unknown = words_of(name).unknown > 0
-    found = []
+    results = []
     for size in range(1, min(_MAX_AFFIX, len(letters) - _MIN_GLUED) + 1):
         for affix, rest, edge in (
             (letters[:size], letters[size:], letters[size : size + 1] + letters[size - 1]),
@@ -126,8 +126,8 @@ def shortened(name: str) -> tuple[Shortened, ...]:
                 side = (
                     f"{affix.strip('_')}-" if rest is not letters and letters.endswith(rest) else f"-{affix.strip('_')}"
                 )
-                found.append(Shortened(side, meanings, is_clean))
-    return tuple(found)
+                results.append(Shortened(side, meanings, is_clean))
+    return tuple(results)
 
 
 def belongs(word: str, field: str) -> bool:
@@ -137,11 +137,11 @@ def belongs(word: str, field: str) -> bool:
 
 @cache
 def _words_of_fields() -> Mapping[str, set[str]]:
-    found: dict[str, set[str]] = defaultdict(set)
+    words_by_field: dict[str, set[str]] = defaultdict(set)
     for words, meanings in _vocabulary().meanings.items():
         for field, _, _ in meanings:
-            found[field] |= words
-    return found
+            words_by_field[field] |= words
+    return words_by_field
 
 
 @lru_cache(maxsize=20_000)
@@ -211,18 +211,18 @@ def _abbreviated(part: str) -> str | None:
     """The only word that a part can abbreviate: it begins with the same letter and has the letters in this order."""
     if not _MIN_ABBREVIATION <= len(part) <= _MAX_ABBREVIATION:
         return None
-    found = {
+    words_ = {
         word for spelling, word in _by_letter()[part[0]] if len(spelling) > len(part) and _is_within(part, spelling)
     }
-    return next(iter(found)) if len(found) == 1 else None
+    return next(iter(words_)) if len(words_) == 1 else None
 
 
 @cache
 def _by_letter() -> Mapping[str, list[tuple[str, str]]]:
-    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    by_letter: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for spelling, word in _vocabulary().spellings.items():
-        found[spelling[0]].append((spelling, word))
-    return found
+        by_letter[spelling[0]].append((spelling, word))
+    return by_letter
 
 
 def _is_within(part: str, spelling: str) -> bool:

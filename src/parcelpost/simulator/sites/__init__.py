@@ -31,14 +31,14 @@ from parcelpost.simulator.web import Layout, Request, Response
 class Site(Struct, frozen=True, kw_only=True):
     respond: Callable[[Request, World, Layout], Response]
     address: str
-    """Of one page, below where the site begins: `{parcel}` as numbered there, `{page}` of a list."""
+    """Path of a page below the site's root; `{parcel}` is the site's own number, `{page}` the page of a list."""
     state: str = "FL"
     parcel_id: Callable[[int], str] | None = None
     """None: it shows lists, not parcels."""
     begins: str = ""
-    """Where a county's pages begin, below where the site begins."""
+    """Path of a county's pages below the site's root."""
     ids: Mapping[str, str] = {}
-    """What tells the county from others of the platform."""
+    """Values that distinguish the county from others on the platform."""
 
 
 SITES: Mapping[str, Site] = {

@@ -27,24 +27,24 @@ def respond(request: Request, world: World, looks: Layout) -> Response:
     count = min(count or MOST_ROWS, MOST_ROWS)
     where = asked.get("where", "")
     if _ALL.fullmatch(where):
-        found, is_more = list(world.page(start, count)), start + count < world.size
+        parcels, is_more = list(world.page(start, count)), start + count < world.size
     elif (numbers := _numbers(where)) is not None:
         wanted = [parcel for number in numbers if (parcel := world.number(number))]
-        found, is_more = wanted[start : start + count], start + count < len(wanted)
+        parcels, is_more = wanted[start : start + count], start + count < len(wanted)
     else:
         return json_response({"error": {"code": 400, "message": "Unable to complete operation.", "details": []}})
     answer: dict[str, Any] = {
         "displayFieldName": "STREETNAME",
         "geometryType": "esriGeometryPolygon",
         "spatialReference": {"wkid": 4326, "latestWkid": 4326},
-        "features": [{"attributes": _attributes(one)} for one in found],
+        "features": [{"attributes": _attributes(listed)} for listed in parcels],
     }
     return json_response({**answer, "exceededTransferLimit": True} if is_more else answer)
 
 
 def _numbers(where: str) -> list[int] | None:
-    if one := _ONE.fullmatch(where):
-        texts = [one[1]]
+    if match := _ONE.fullmatch(where):
+        texts = [match[1]]
     elif some := _SOME.fullmatch(where):
         texts = [text.strip().strip("'") for text in some[1].split(",")]
     else:
@@ -85,7 +85,7 @@ def _attributes(parcel: Parcel) -> dict[str, Any]:
         "EMV_LAND": parcel.land,
         "EMV_BLDG": parcel.improved,
         "EMV_TOTAL": parcel.market,
-        "FIN_SQ_FT": sum(one.living_sqft for one in parcel.buildings),
+        "FIN_SQ_FT": sum(building.living_sqft for building in parcel.buildings),
         "YEAR_BUILT": first.year if first else 0,
         "SALE_DATE": int(sold.timestamp() * 1000) if sold else None,
         "SALE_VALUE": sale.price if sale else 0,

@@ -22,9 +22,9 @@ def respond(request: Request, world: World, looks: Layout) -> Response:
         return NOT_FOUND
     given = _folio(request)
     is_folio = len(given) == 12 and given.isascii() and given.isdecimal()
-    found = world.number(int(given[2:])) if is_folio else None
-    listed = [_parcel(found)] if found else []
-    rates = [{"millageRate": "18.8172", "millageYear": "2023"}] if found else []
+    parcel = world.number(int(given[2:])) if is_folio else None
+    listed = [_parcel(parcel)] if parcel else []
+    rates = [{"millageRate": "18.8172", "millageYear": "2023"}] if parcel else []
     envelope = {
         "__type": "PropertyGeneralInfo",
         "millageRatek__BackingField": rates,
@@ -50,8 +50,8 @@ def _parcel(parcel: Parcel) -> dict[str, Any]:
         "actualAge": str(first.year) if first else "",
         "baths": "",
         "beds": "",
-        "bldgSqFT": str(sum(one.actual_sqft for one in parcel.buildings)) if first else "",
-        "bldgUnderAirFootage": str(sum(one.living_sqft for one in parcel.buildings)) if first else "",
+        "bldgSqFT": str(sum(building.actual_sqft for building in parcel.buildings)) if first else "",
+        "bldgUnderAirFootage": str(sum(building.living_sqft for building in parcel.buildings)) if first else "",
         "folioNumber": parcel_id(parcel.number),
         "homesteadFlag": ", Y" if parcel.exempt else ", N",
         "landCalcZoning": "M-3 - COUNTY",
@@ -80,12 +80,12 @@ def _values(parcel: Parcel) -> dict[str, str]:
 
 
 def _sales(parcel: Parcel) -> dict[str, str]:
-    found = {}
+    fields = {}
     for at in range(1, _SALES + 1):
         sale = parcel.sales[at - 1] if at <= len(parcel.sales) else None
-        found[f"saleDate{at}"] = us_date(sale.on, zeros=True) if sale else ""
-        found[f"stampAmount{at}"] = dollars(sale.price) if sale else ""
-        found[f"bookAndPageOrCin{at}"] = f"{sale.book} / {sale.page}" if sale else ""
-        found[f"deedType{at}"] = "Warranty Deed" if sale else ""
-        found[f"saleVerification{at}"] = ""
-    return found
+        fields[f"saleDate{at}"] = us_date(sale.on, zeros=True) if sale else ""
+        fields[f"stampAmount{at}"] = dollars(sale.price) if sale else ""
+        fields[f"bookAndPageOrCin{at}"] = f"{sale.book} / {sale.page}" if sale else ""
+        fields[f"deedType{at}"] = "Warranty Deed" if sale else ""
+        fields[f"saleVerification{at}"] = ""
+    return fields

@@ -22,8 +22,8 @@ def respond(request: Request, world: World, looks: Layout) -> Response:
         return NOT_FOUND
     query = {name.lower(): value for name, value in request.query.items()}
     given = query.get("folioid") or query.get("map") or ""
-    found = world.number(int(given) - _FIRST_FOLIO) if given.isascii() and given.isdecimal() else None
-    return html_page(_record(found, looks) if found else _frame("<p>No Records Found</p>"))
+    parcel = world.number(int(given) - _FIRST_FOLIO) if given.isascii() and given.isdecimal() else None
+    return html_page(_record(parcel, looks) if parcel else _frame("<p>No Records Found</p>"))
 
 
 def _record(parcel: Parcel, looks: Layout) -> str:
@@ -31,7 +31,7 @@ def _record(parcel: Parcel, looks: Layout) -> str:
         *(_head(parcel), _legal(parcel), _sales(parcel), _values(parcel), _permits(parcel)),
         *(_buildings(parcel), _history(parcel)),
     ]
-    return _frame(_NAMED.sub(lambda found: f'{found[1]}="{looks.name(found[2])}"', looks.order(blocks)))
+    return _frame(_NAMED.sub(lambda match: f'{match[1]}="{looks.name(match[2])}"', looks.order(blocks)))
 
 
 def _frame(content: str) -> str:
@@ -132,10 +132,10 @@ def _history(parcel: Parcel) -> str:
 def _buildings(parcel: Parcel) -> str:
     """With a pool beside each: it is listed as they are."""
     listed = [
-        (one.year, name, area, adjusted)
-        for one in parcel.buildings
+        (building.year, name, area, adjusted)
+        for building in parcel.buildings
         for name, area, adjusted in (
-            ("SINGLE FAMILY RESIDENCE", one.living_sqft, one.actual_sqft),
+            ("SINGLE FAMILY RESIDENCE", building.living_sqft, building.actual_sqft),
             ("SWIMMING POOL", 400, 400),
         )
     ]
@@ -153,9 +153,9 @@ def _buildings(parcel: Parcel) -> str:
 def _permits(parcel: Parcel) -> str:
     """One for each building."""
     rows = "".join(
-        f"""<tr id="TrPermit{at}"><td><span id="taxyear{at}">{one.year}</span></td>
-<td><span id="issuer{at}">MARIGOLD</span></td><td><span id="permitno{at}">{one.year}-{at}</span></td></tr>"""
-        for at, one in enumerate(parcel.buildings, 1)
+        f"""<tr id="TrPermit{at}"><td><span id="taxyear{at}">{building.year}</span></td>
+<td><span id="issuer{at}">MARIGOLD</span></td><td><span id="permitno{at}">{building.year}-{at}</span></td></tr>"""
+        for at, building in enumerate(parcel.buildings, 1)
     )
     return f"""<table class="clsWide"><tbody><tr><td colspan="3" class="clsHeading2">Permits</td></tr>
 <tr><td>Tax Yr</td><td>Issuer</td><td>Permit #</td></tr></tbody><tfoot id="PermitAdditional">{rows}</tfoot></table>"""

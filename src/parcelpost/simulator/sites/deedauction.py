@@ -13,7 +13,7 @@ _AUCTION = re.compile(r"/auction/\d+/?")
 def respond(request: Request, world: World, looks: Layout) -> Response:
     if not _AUCTION.fullmatch(request.path):
         return NOT_FOUND
-    rows = "".join(_item(one) for one in auction_cases(world, page_number(request.query.get("page", "1"))))
+    rows = "".join(_item(case) for case in auction_cases(world, page_number(request.query.get("page", "1"))))
     day = us_date(AUCTION_DAY)
     heads = "".join(
         f'<td><a class="sort_header" href="#">{name}</a></td>'

@@ -11,7 +11,7 @@ _LONGEST_NAME = 20
 
 
 def respond(request: Request, world: World, looks: Layout) -> Response:
-    rows = "".join(_row(one) for one in auction_cases(world, page_number(request.query.get("page", "1"))))
+    rows = "".join(_row(case) for case in auction_cases(world, page_number(request.query.get("page", "1"))))
     return html_page(f'<table id="{looks.name("auctionTable")}"><tbody>{rows}</tbody></table>')
 
 

@@ -14,8 +14,8 @@ def respond(request: Request, world: World, looks: Layout) -> Response:
     if request.path == "/gis/" and request.method == "GET":
         return html_page(_frame(request.query.get("pin", ""), request.base))
     if request.path == _RESULTS and request.method == "POST":
-        found = world.find(request.form.get("bHandoff_PIN", ""))
-        return html_page(_record(found, looks) if found else _nothing())
+        parcel = world.find(request.form.get("bHandoff_PIN", ""))
+        return html_page(_record(parcel, looks) if parcel else _nothing())
     return NOT_FOUND
 
 
@@ -110,9 +110,9 @@ def _reason(sale: Sale) -> str:
 
 def _buildings(parcel: Parcel, looks: Layout) -> str:
     rows = "".join(
-        f"<tr><td>Sketch</td><td>{parcel.use} ({parcel.use_code})</td><td>{one.year}</td><td>{one.living_sqft}</td>"
-        f"<td>{one.actual_sqft}</td><td>${one.value:,}</td></tr>"
-        for one in parcel.buildings
+        f"<tr><td>Sketch</td><td>{parcel.use} ({parcel.use_code})</td><td>{b.year}</td><td>{b.living_sqft}</td>"
+        f"<td>{b.actual_sqft}</td><td>${b.value:,}</td></tr>"
+        for b in parcel.buildings
     )
     none = '<tr><td colspan="6">N O N E</td></tr>'
     return f"""<table><tr><td><b>Building Characteristics</b></td></tr></table>

@@ -25,8 +25,8 @@ def respond(request: Request, world: World, looks: Layout) -> Response:
     if not request.path.lower().endswith("/displayparcel.aspx"):
         return NOT_FOUND
     query = {name.lower(): value for name, value in request.query.items()}
-    found = _find(query.get("folioid", ""), query.get("strap", ""), world)
-    return html_page(_record(found, looks) if found else _frame("<p>No records were found: invalid Folio ID.</p>"))
+    parcel = _find(query.get("folioid", ""), query.get("strap", ""), world)
+    return html_page(_record(parcel, looks) if parcel else _frame("<p>No records were found: invalid Folio ID.</p>"))
 
 
 def _find(given: str, strap: str, world: World) -> Parcel | None:
@@ -47,7 +47,7 @@ def _record(parcel: Parcel, looks: Layout) -> str:
     content = f"""<div class="box"><div class="sectionTitle">Property Data</div><div class="sectionTitleSmaller">
 <span id="parcelLabel">STRAP: {parcel_id(parcel.number)} Folio ID: {folio(parcel.number)}</span>
 <span id="deletedLabel" class="lightRed"></span></div>{looks.order(blocks)}</div>"""
-    return _frame(_NAMED.sub(lambda found: f'{found[1]}="{looks.name(found[2])}"', content))
+    return _frame(_NAMED.sub(lambda match: f'{match[1]}="{looks.name(match[2])}"', content))
 
 
 def _frame(content: str) -> str:
@@ -110,8 +110,8 @@ def _buildings(parcel: Parcel) -> str:
 <tr><th>Improvement Type</th><th>Model Type</th><th>Stories</th><th>Bedrooms</th><th>Bathrooms</th></tr>
 <tr><td>100 - Ranch</td><td>1 - single family residential</td><td>1.0</td><td>3</td><td>2.0</td></tr>
 <tr><th>Year Built</th><th colspan="3">Effective Year Built</th><th>Heated Area</th></tr>
-<tr><td>{one.year}</td><td colspan="3">{one.year}</td><td>{one.living_sqft:,}</td></tr></table>"""
-        for number, one in enumerate(parcel.buildings, 1)
+<tr><td>{building.year}</td><td colspan="3">{building.year}</td><td>{building.living_sqft:,}</td></tr></table>"""
+        for number, building in enumerate(parcel.buildings, 1)
     )
     title = '<div class="sectionTitle"><a class="nonLinkLinks">Property Details ({})</a></div>'
     roll = f'<div class="box" id="PropertyDetails">{title.format(f"{parcel.year} Tax Roll")}{blocks}</div>'
@@ -150,8 +150,8 @@ def _authorities() -> str:
 def _permits(parcel: Parcel) -> str:
     """One for each building."""
     rows = "".join(
-        f"<tr><td>{one.year}-{number}</td><td>Residence</td><td>1/2/{one.year}</td></tr>"
-        for number, one in enumerate(parcel.buildings, 1)
+        f"<tr><td>{building.year}-{number}</td><td>Residence</td><td>1/2/{building.year}</td></tr>"
+        for number, building in enumerate(parcel.buildings, 1)
     )
     return f"""<div class="box" id="PermitDetails"><table class="detailsTable"><tr><th>Permit Number</th>
 <th>Permit Type</th><th>Date</th></tr>{rows}</table></div>"""

@@ -22,8 +22,8 @@ def respond(request: Request, world: World, looks: Layout) -> Response:
 
 def _lines(parcel: Parcel) -> list[str]:
     return [
-        f"{parcel.parcel_id},{one.number},{one.sold_on:%m/%d/%y},N,"
-        f"{f'{one.redeemed_on:%m/%d/%y}' if one.redeemed_on else ''},{one.tax_year},"
-        f"{one.face_cents // 100}.{one.face_cents % 100:02},0,0,0"
-        for one in parcel.certificates
+        f"{parcel.parcel_id},{certificate.number},{certificate.sold_on:%m/%d/%y},N,"
+        f"{f'{certificate.redeemed_on:%m/%d/%y}' if certificate.redeemed_on else ''},{certificate.tax_year},"
+        f"{certificate.face_cents // 100}.{certificate.face_cents % 100:02},0,0,0"
+        for certificate in parcel.certificates
     ]

@@ -19,9 +19,9 @@ def respond(request: Request, world: World, looks: Layout) -> Response:
         return NOT_FOUND
     query = {name.lower(): value for name, value in request.query.items()}
     plain = query.get("folionumber", "").replace("-", "")
-    found = world.number(int(plain[2:])) if len(plain) == 13 and plain.isascii() and plain.isdecimal() else None
+    parcel = world.number(int(plain[2:])) if len(plain) == 13 and plain.isascii() and plain.isdecimal() else None
     return json_response(
-        _record(found) if found else {"Completed": True, "Message": "Folio not found", "PropertyInfo": None}
+        _record(parcel) if parcel else {"Completed": True, "Message": "Folio not found", "PropertyInfo": None}
     )
 
 
@@ -30,8 +30,8 @@ def _record(parcel: Parcel) -> dict[str, Any]:
     first = parcel.buildings[0] if parcel.buildings else None
     return {
         "Assessment": {"AssessmentInfos": [_assessment(parcel, year) for year in years], "Messages": []},
-        "Benefit": {"BenefitInfos": [one for year in years for one in _benefits(parcel, year)], "Messages": []},
-        "Building": {"BuildingInfos": [_building(*one, year) for year in years for one in _numbered(parcel)]},
+        "Benefit": {"BenefitInfos": [item for year in years for item in _benefits(parcel, year)], "Messages": []},
+        "Building": {"BuildingInfos": [_building(*item, year) for year in years for item in _numbered(parcel)]},
         "Completed": True,
         "LegalDescription": {"Description": parcel.legal.replace(" UNIT", "|UNIT"), "Message": None},
         "MailingAddress": {
@@ -49,7 +49,7 @@ def _record(parcel: Parcel) -> dict[str, Any]:
         "PropertyInfo": {
             "BathroomCount": 2 if first else 0,
             "BedroomCount": 3 if first else 0,
-            "BuildingHeatedArea": sum(one.living_sqft for one in parcel.buildings),
+            "BuildingHeatedArea": sum(item.living_sqft for item in parcel.buildings),
             "DORCode": parcel.use_code,
             "DORDescription": parcel.use,
             "FolioNumber": parcel_id(parcel.number),
@@ -59,7 +59,7 @@ def _record(parcel: Parcel) -> dict[str, Any]:
             "SubdivisionDescription": "INVENTED ESTATES",
             "YearBuilt": str(first.year) if first else "0",
         },
-        "SalesInfos": [_sale(one) for one in reversed(parcel.sales)],
+        "SalesInfos": [_sale(item) for item in reversed(parcel.sales)],
         "SiteAddress": [_site(parcel)] if parcel.situs else [],
         "Taxable": {"Messages": [], "TaxableInfos": [_taxable(parcel, year) for year in years]},
     }
@@ -87,13 +87,13 @@ def _numbered(parcel: Parcel) -> list[tuple[int, Building]]:
     return list(enumerate(parcel.buildings, 1))
 
 
-def _building(number: int, one: Building, year: int) -> dict[str, Any]:
+def _building(number: int, building: Building, year: int) -> dict[str, Any]:
     return {
-        "Actual": one.year,
-        "ActualArea": one.actual_sqft,
+        "Actual": building.year,
+        "ActualArea": building.actual_sqft,
         "BuildingNo": number,
-        "DepreciatedValue": one.value,
-        "HeatedArea": one.living_sqft,
+        "DepreciatedValue": building.value,
+        "HeatedArea": building.living_sqft,
         "RollYear": year,
         "SegNo": 1,
         "improvementModelDesc": "Single Family Residential",

@@ -13,8 +13,8 @@ _PATH = "/api/v2/due/PPT/"
 
 
 def respond(request: Request, world: World, looks: Layout) -> Response:
-    _, found, account = request.path.partition(_PATH)
-    if not found:
+    _, separator, account = request.path.partition(_PATH)
+    if not separator:
         return NOT_FOUND
     parcel = world.find(unquote(account))
     bills = [_bill(parcel, year) for year in years(parcel)] if parcel else []
@@ -25,11 +25,11 @@ def respond(request: Request, world: World, looks: Layout) -> Response:
 def years(parcel: Parcel) -> list[int]:
     """Those of its certificates and the last ones, newest first."""
     last = range(parcel.year - 1, parcel.year - 1 - BILLS, -1)
-    return sorted({*last, *(one.tax_year for one in parcel.certificates)}, reverse=True)
+    return sorted({*last, *(certificate.tax_year for certificate in parcel.certificates)}, reverse=True)
 
 
 def certificate(parcel: Parcel, year: int) -> Certificate | None:
-    return next((one for one in parcel.certificates if one.tax_year == year), None)
+    return next((certificate for certificate in parcel.certificates if certificate.tax_year == year), None)
 
 
 def _bill(parcel: Parcel, year: int) -> dict[str, Any]:

@@ -24,7 +24,7 @@ COLUMNS = (
 def respond(request: Request, world: World, looks: Layout) -> Response:
     grid = looks.name("TaxDeed")
     cases = list(auction_cases(world, page_number(request.query.get("page", "1"))))
-    rows = "".join(_row(one, grid) for one in cases)
+    rows = "".join(_row(case, grid) for case in cases)
     shown = f"View 1 - {len(cases)} of {len(cases)}" if cases else "No records to view"
     heads = "".join(f'<th id="{grid}_{name}" role="columnheader"><div>{name}</div></th>' for name in COLUMNS)
     return html_page(f"""<!DOCTYPE html><html><head><title>Tax Deeds</title></head><body><header><p>Clerk</p></header>

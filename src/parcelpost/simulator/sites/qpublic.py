@@ -16,8 +16,8 @@ def respond(request: Request, world: World, looks: Layout) -> Response:
     query = request.query
     if not request.path.lower().endswith("/application.aspx") or query.get("PageTypeID") != "4":
         return NOT_FOUND
-    found = world.find(query.get("KeyValue", ""))
-    return html_page(_record(found, world, looks) if found else _frame("<p>No results found.</p>"))
+    parcel = world.find(query.get("KeyValue", ""))
+    return html_page(_record(parcel, world, looks) if parcel else _frame("<p>No results found.</p>"))
 
 
 def _record(parcel: Parcel, world: World, looks: Layout) -> str:
@@ -117,9 +117,9 @@ def _valuation(parcel: Parcel) -> str:
 def _buildings(parcel: Parcel) -> str:
     return "".join(
         f"""<table class="tabular-data-two-column"><tbody><tr><th>Type</th><td>SINGLE FAMILY</td></tr>
-<tr><th>Heated Area</th><td>{one.living_sqft:,}</td></tr><tr><th>Total Area</th><td>{one.actual_sqft:,}</td></tr>
-<tr><th>Actual Year Built</th><td>{one.year}</td></tr></tbody></table>"""
-        for one in parcel.buildings
+<tr><th>Heated Area</th><td>{b.living_sqft:,}</td></tr><tr><th>Total Area</th><td>{b.actual_sqft:,}</td></tr>
+<tr><th>Actual Year Built</th><td>{b.year}</td></tr></tbody></table>"""
+        for b in parcel.buildings
     )
 
 
@@ -139,14 +139,14 @@ def _sales(parcel: Parcel) -> str:
     )
     heads = ("Sale Date", "Sale Price", "Legal Reference", "Grantor", "LUC at Sale", "Deed Type", "N.A.L. Code")
     return f"""<table class="tabular-data footable" id="ctlModule_gvwSales"><caption class="sr-only">Sales</caption>
-<thead><tr>{"".join(f"<th>{one}</th>" for one in heads)}</tr></thead><tbody>{rows}</tbody></table>"""
+<thead><tr>{"".join(f"<th>{head}</th>" for head in heads)}</tr></thead><tbody>{rows}</tbody></table>"""
 
 
 def _permits(parcel: Parcel) -> str:
     """One for each building."""
     rows = "".join(
-        f"<tr><th>{one.year}-{number}</th><td>1/2/{one.year}</td><td>Residence</td></tr>"
-        for number, one in enumerate(parcel.buildings, 1)
+        f"<tr><th>{building.year}-{number}</th><td>1/2/{building.year}</td><td>Residence</td></tr>"
+        for number, building in enumerate(parcel.buildings, 1)
     )
     return f"""<table class="tabular-data footable" id="ctlModule_grdPermits"><thead><tr><th>Permit Number</th>
 <th>Permit Date</th><th>Type</th></tr></thead><tbody>{rows}</tbody></table>"""

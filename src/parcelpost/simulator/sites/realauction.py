@@ -35,8 +35,8 @@ def respond(request: Request, world: World, looks: Layout) -> Response:
         case "USER", "CALENDAR":
             return html_page(_calendar())
         case "AUCTION", "PREVIEW":
-            found = html_page(_preview())
-            return Response(body=found.body, headers={"Set-Cookie": f"{_SESSION}=1; Path={request.base}/; HttpOnly"})
+            preview = html_page(_preview())
+            return Response(body=preview.body, headers={"Set-Cookie": f"{_SESSION}=1; Path={request.base}/; HttpOnly"})
         case "AUCTION", "UPDATE" if query.get("fnc") == "LOAD":
             return (
                 json_response(_items(world, _page(query.get("bypasspage", "1"), world)))
@@ -70,7 +70,7 @@ def _items(world: World, number: int) -> dict[str, str]:
     text = "".join(map(_item, listed))
     for macro, words in MACROS.items():
         text = text.replace(words, macro)
-    return {"retHTML": text, "rlist": ",".join(str(one.parcel.number) for one in listed)}
+    return {"retHTML": text, "rlist": ",".join(str(case.parcel.number) for case in listed)}
 
 
 def _item(case: AuctionCase) -> str:

@@ -23,8 +23,8 @@ def parcel_id(number: int) -> str:
 
 
 def respond(request: Request, world: World, looks: Layout) -> Response:
-    found = _PATH.fullmatch(request.path)
-    if not found:
+    match = _PATH.fullmatch(request.path)
+    if not match:
         return NOT_FOUND
     query = request.query
     limit, offset = _whole(query.get("$limit"), _ROWS), _whole(query.get("$offset"), 0)
@@ -33,12 +33,12 @@ def respond(request: Request, world: World, looks: Layout) -> Response:
         number = _number(where)
         if number is None:
             return Response(status=400, body=b'{"message": "Query coordinator error", "errorCode": "query.soql"}')
-        one = world.number(number)
-        parcels = [one] if one and offset == 0 else []
+        numbered = world.number(number)
+        parcels = [numbered] if numbered and offset == 0 else []
     else:
         parcels = list(world.page(offset, min(limit, _MOST_ROWS)))
     rows = [_row(parcel) for parcel in parcels]
-    return json_response(rows) if found[1] == "json" else _csv(rows)
+    return json_response(rows) if match[1] == "json" else _csv(rows)
 
 
 def _place(number: int) -> tuple[int, int, int]:

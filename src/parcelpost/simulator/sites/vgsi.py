@@ -20,13 +20,13 @@ def respond(request: Request, world: World, looks: Layout) -> Response:
     if not request.path.lower().endswith("/parcel.aspx"):
         return NOT_FOUND
     given = request.query.get("Pid") or request.query.get("pid") or ""
-    found = world.number(int(given)) if given.isascii() and given.isdecimal() and len(given) < 10 else None
-    return html_page(_record(found, looks) if found else _frame("<h3>There was no data found: no such parcel.</h3>"))
+    parcel = world.number(int(given)) if given.isascii() and given.isdecimal() and len(given) < 10 else None
+    return html_page(_record(parcel, looks) if parcel else _frame("<h3>There was no data found: no such parcel.</h3>"))
 
 
 def _record(parcel: Parcel, looks: Layout) -> str:
     blocks = [_general(parcel), _current(parcel), _owner(parcel), _buildings(parcel), _land(parcel), _history(parcel)]
-    return _frame(_IDENT.sub(lambda found: f'id="{looks.name(found[1])}"', looks.order(blocks)))
+    return _frame(_IDENT.sub(lambda match: f'id="{looks.name(match[1])}"', looks.order(blocks)))
 
 
 def _frame(content: str) -> str:
@@ -107,20 +107,20 @@ def _owner(parcel: Parcel) -> str:
 
 
 def _buildings(parcel: Parcel) -> str:
-    blocks = "".join(_building(number, one) for number, one in enumerate(parcel.buildings, 1))
+    blocks = "".join(_building(number, building) for number, building in enumerate(parcel.buildings, 1))
     return f'<div id="MainContent_panBldg"><fieldset><legend>Building Information</legend></fieldset>{blocks}</div>'
 
 
-def _building(number: int, one: Building) -> str:
+def _building(number: int, b: Building) -> str:
     ident = f"MainContent_ctl{number:02}"
     return f"""<fieldset><legend><span id="{ident}_lblHeading">Building {number} : Section 1</span></legend>
 <table id="{ident}_tblBldg"><tr><td class="plabel">Year Built:</td>
-<td class="data"><span id="{ident}_lblYearBuilt">{one.year}</span></td></tr><tr><td class="plabel">Living Area:</td>
-<td class="data"><span id="{ident}_lblBldArea">{one.living_sqft:,}</span></td></tr>
+<td class="data"><span id="{ident}_lblYearBuilt">{b.year}</span></td></tr><tr><td class="plabel">Living Area:</td>
+<td class="data"><span id="{ident}_lblBldArea">{b.living_sqft:,}</span></td></tr>
 <tr><td class="plabel">Replacement Cost:</td>
-<td class="data"><span id="{ident}_lblRcn">{dollars(one.value * 2)}</span></td></tr>
+<td class="data"><span id="{ident}_lblRcn">{dollars(b.value * 2)}</span></td></tr>
 <tr><td class="plabel">Replacement Cost<br>Less Depreciation:</td>
-<td class="data"><span id="{ident}_lblRcnld">{dollars(one.value)}</span></td></tr></table>
+<td class="data"><span id="{ident}_lblRcnld">{dollars(b.value)}</span></td></tr></table>
 <table class="GridViewStyle" id="{ident}_grdCns"><caption>Building Attributes</caption><tr class="HeaderStyle">
 <th>Field</th><th>Description</th></tr><tr class="RowStyle"><td>Style:</td><td>Ranch</td></tr></table></fieldset>"""
 

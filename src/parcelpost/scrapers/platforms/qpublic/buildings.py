@@ -59,9 +59,9 @@ MODULES = Titled(_WORDS, exclude=_OTHER)
 
 def take_buildings(record: Record, extractor: Extractor) -> None:
     document = extractor.document
-    of_buildings = [one for title, one in document.sections.items() if _is_of_buildings(title)]
-    found = [building for module in of_buildings for building in _buildings(document, module)]
-    if not found:
+    of_buildings = [section for title, section in document.sections.items() if _is_of_buildings(title)]
+    parsed = [building for module in of_buildings for building in _buildings(document, module)]
+    if not parsed:
         if not of_buildings and says_none(document, _LISTED):
             record.building_count = 0
         else:
@@ -69,10 +69,10 @@ def take_buildings(record: Record, extractor: Extractor) -> None:
             extractor.selector_results.note("buildings", MODULES, success=False)
         return
     extractor.selector_results.note("buildings", MODULES, success=True)
-    extractor.selector_results.note_columns("buildings", _SHOWN, shown_fields(found, _SHOWN))
-    record.buildings, record.building_count = found, len(found)
-    record.year_built = next((one.year_built for one in found if one.year_built), None)
-    record.building_area_sqft = total_area(found)
+    extractor.selector_results.note_columns("buildings", _SHOWN, shown_fields(parsed, _SHOWN))
+    record.buildings, record.building_count = parsed, len(parsed)
+    record.year_built = next((building.year_built for building in parsed if building.year_built), None)
+    record.building_area_sqft = total_area(parsed)
 
 
 def _is_of_buildings(title: str) -> bool:
@@ -81,7 +81,7 @@ def _is_of_buildings(title: str) -> bool:
 
 def says_none(document: Document, words: Sequence[str]) -> bool:
     """Whether the list of modules without data, at the end of the page, has one of these words in a title."""
-    listed = " ".join(text_of(one) for one in document.by_id_end("pnlNoDataForModules")).lower()
+    listed = " ".join(text_of(element) for element in document.by_id_end("pnlNoDataForModules")).lower()
     return any(word in listed for word in words)
 
 
@@ -92,7 +92,7 @@ def _buildings(document: Document, module: Element) -> list[Building]:
         table = _ROWS.read(Piece(module))
         rows = [row for row in table.rows if "year" in row] if table is not None else []
         listed = [Building(year_built=values.year(row["year"].text), base_sqft=_area(row)) for row in rows]
-        return [one for one in listed if one.year_built]
+        return [building for building in listed if building.year_built]
     count = max(len(years), len(areas))
     same = len(years) == len(areas)
     return [
@@ -111,7 +111,7 @@ def _area(row: Mapping[str, Piece]) -> Decimal | None:
 def _beside(document: Document, module: Element, names: Sequence[str]) -> list[str]:
     """The values of the first of these labels that the module has; there may be several."""
     for name in names:
-        found = [piece.text for piece in Label(name).find(document, module)]
-        if any(text[:1].isdigit() for text in found):
-            return found
+        texts = [piece.text for piece in Label(name).find(document, module)]
+        if any(text[:1].isdigit() for text in texts):
+            return texts
     return []

@@ -87,8 +87,8 @@ def take_owner(record: Record, module: Element, problems: Problems) -> None:
 
 def _blocks(module: Element) -> Iterator[tuple[str, list[str]]]:
     """Splits the lines at each line with city and state, and adds the heading above."""
-    content = next((one for one in module.iter("div") if "module-content" in (one.get("class") or "")), module)
-    set_off = {text_of(one) for one in content.iter("b", "strong", "th", "h3", "h4", "label")}
+    content = next((e for e in module.iter("div") if "module-content" in (e.get("class") or "")), module)
+    set_off = {text_of(e) for e in content.iter("b", "strong", "th", "h3", "h4", "label")}
     heading = ""
     lines: list[str] = []
     shown = lines_of(content)[:_MOST_LINES]
@@ -368,11 +368,11 @@ def _no_record(document: Document) -> ReadResult:
 
 def _summary(modules: Mapping[str, Element], document: Document) -> Element | None:
     """The module by title, else the first one that shows a parcel number and is not about other parcels."""
-    own = {title: one for title, one in modules.items() if not any(word in title for word in _OTHER_PARCELS)}
+    own = {title: module for title, module in modules.items() if not any(word in title for word in _OTHER_PARCELS)}
     titled = _module(own, "summary", "parcel information", "parcel summary", "property information")
     if titled is not None and _has_number(document, titled):
         return titled
-    return next((one for one in own.values() if _has_number(document, one)), titled)
+    return next((module for module in own.values() if _has_number(document, module)), titled)
 
 
 def _has_number(document: Document, module: Element) -> bool:
@@ -381,7 +381,7 @@ def _has_number(document: Document, module: Element) -> bool:
 
 def _module(modules: Mapping[str, Element], *names: str) -> Element | None:
     exact = (modules[name] for name in names if name in modules)
-    similar = (one for name in names for title, one in modules.items() if name in title)
+    similar = (module for name in names for title, module in modules.items() if name in title)
     return next(exact, None) if any(name in modules for name in names) else next(similar, None)
 
 
@@ -398,20 +398,20 @@ def _take_situs(record: Record, lines: list[str]) -> None:
 
 def _split_use(record: Record, modules: Mapping[str, Element]) -> None:
     """`SINGLE FAMILY (0100)` or `510 - House`; if the summary has no code, the first land row has it."""
-    if found := _USE.fullmatch(record.land_use_desc or ""):
-        record.land_use_desc, record.land_use_code = values.text_or_none(found[1]), found[2]
+    if match := _USE.fullmatch(record.land_use_desc or ""):
+        record.land_use_desc, record.land_use_code = values.text_or_none(match[1]), match[2]
         return
-    if found := _CODE_FIRST.fullmatch(record.land_use_desc or ""):
-        record.land_use_code, record.land_use_desc = found[1], values.text_or_none(found[2])
+    if match := _CODE_FIRST.fullmatch(record.land_use_desc or ""):
+        record.land_use_code, record.land_use_desc = match[1], values.text_or_none(match[2])
         return
     if _ONLY_CODE.fullmatch(record.land_use_desc or ""):
         record.land_use_code, record.land_use_desc = record.land_use_desc, None
         return
     land = _module(modules, "land", "land information")
     for cell in land.iter("td", "th") if land is not None and record.land_use_desc else ():
-        found = _USE.fullmatch(text_of(cell))
-        if found and label(found[1]) == label(record.land_use_desc or ""):
-            record.land_use_code = found[2]
+        match = _USE.fullmatch(text_of(cell))
+        if match and label(match[1]) == label(record.land_use_desc or ""):
+            record.land_use_code = match[2]
             return
 
 

@@ -60,22 +60,22 @@ def bills(extractor: Extractor) -> list[TaxBill]:
     sections = extractor.document.sections
     own = [title for title in sections if not any(word in title for word in _OTHER_TAXES)]
     modules = dict.fromkeys(sections[title] for name in _TITLES for title in own if name in title)
-    inside = [table for one in modules for table in one.iter("table")]
+    inside = [table for module in modules for table in module.iter("table")]
     listed = (of_table(table) for of_table in (_by_row, _by_column) for table in inside)
-    found, columns = next((one for one in listed if one[0]), ([], ()))
-    if found:
+    bills_, columns = next((module for module in listed if module[0]), ([], ()))
+    if bills_:
         extractor.selector_results.note("tax_bills", MODULES, success=True)
         extractor.selector_results.note_columns("tax_bills", _BILLS.headings, columns)
-    elif not says_none(extractor.document, ("tax",)) and not any(lists_nothing(Piece(one)) for one in modules):
+    elif not says_none(extractor.document, ("tax",)) and not any(lists_nothing(Piece(module)) for module in modules):
         extractor.selector_results.note("tax_bills", MODULES, success=False)
         if modules:
             extractor.problems.note("tax_bills", "the tax history cannot be read")
-    return found
+    return bills_
 
 
 def _by_row(table: Element) -> _Listed:
-    found = _BILLS.table(table)
-    return (list(_of_rows(found.rows)), found.columns) if found is not None else ([], ())
+    parsed = _BILLS.table(table)
+    return (list(_of_rows(parsed.rows)), parsed.columns) if parsed is not None else ([], ())
 
 
 def _of_rows(rows: Iterable[Row]) -> Iterator[TaxBill]:
@@ -84,7 +84,7 @@ def _of_rows(rows: Iterable[Row]) -> Iterator[TaxBill]:
         year = _year(tables.text(row, "tax_year"))
         amounts = row["tax_amount"].lines if "tax_amount" in row else []
         if year is None or (
-            not any(values.money(one) is not None for one in amounts) and not tables.text(row, "tax_due")
+            not any(values.money(amount) is not None for amount in amounts) and not tables.text(row, "tax_due")
         ):
             continue
         for at in range(max(1, len(amounts))):
@@ -113,13 +113,13 @@ def _bill(year: int, row: Mapping[str, str]) -> TaxBill:
 
 
 def _year(text: str) -> int | None:
-    found = _YEAR.fullmatch(values.clean(text))
-    return values.year(found[1]) if found else None
+    match = _YEAR.fullmatch(values.clean(text))
+    return values.year(match[1]) if match else None
 
 
 def _by_column(table: Element) -> _Listed:
-    found = list(_of_columns(table))
-    return found, shown_fields(found, _ROWS)
+    bills_ = list(_of_columns(table))
+    return bills_, shown_fields(bills_, _ROWS)
 
 
 def _of_columns(table: Element) -> Iterator[TaxBill]:

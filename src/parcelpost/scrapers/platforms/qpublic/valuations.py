@@ -138,18 +138,20 @@ def valuations(extractor: Extractor) -> list[Valuation]:
     """From the first module with a grid of values by year; assessed values may have their own module."""
     modules = extractor.document.sections
     exact = [(name, modules[name]) for name in _TITLES if name in modules]
-    others = [one for one in modules.items() if ("valu" in one[0] or "assessment" in one[0]) and not _is_other(one[0])]
+    others = [
+        pair for pair in modules.items() if ("valu" in pair[0] or "assessment" in pair[0]) and not _is_other(pair[0])
+    ]
     parts = [module for title, module in others if _PART.search(title)]
     wholes = dict.fromkeys(module for title, module in (*exact, *others) if not _PART.search(title))
-    found = _with_assessed(_first(wholes), _first(parts))
-    extractor.selector_results.note("valuations", MODULES, bool(found))
-    if any(_is_placeholder(text_of(one)) for module in (*wholes, *parts) for one in module.iter("th", "td")):
+    listed = _with_assessed(_first(wholes), _first(parts))
+    extractor.selector_results.note("valuations", MODULES, bool(listed))
+    if any(_is_placeholder(text_of(pair)) for module in (*wholes, *parts) for pair in module.iter("th", "td")):
         extractor.problems.note(VALUES, "some of the values were not loaded")
-    if not found and not says_none(extractor.document, ("valu", "assessment")):
+    if not listed and not says_none(extractor.document, ("valu", "assessment")):
         extractor.problems.note("valuations", "the page has no readable values")
-    if found:
-        extractor.selector_results.note_columns("valuations", _ROWS, shown_fields(found, _ROWS))
-    return found
+    if listed:
+        extractor.selector_results.note_columns("valuations", _ROWS, shown_fields(listed, _ROWS))
+    return listed
 
 
 def _is_placeholder(text: str) -> bool:
@@ -164,7 +166,7 @@ def _by_year(module: Element) -> list[Valuation]:
     """One per year, in document order. Years are column headings, or values of a column."""
     for table in module.iter("table"):
         listed = list(_by_row(table)) or list(_by_column(table))
-        if any(getattr(one, field) is not None for one in listed for field in _ROWS):
+        if any(getattr(valuation, field) is not None for valuation in listed for field in _ROWS):
             return listed
     return []
 
@@ -173,19 +175,19 @@ def _is_other(title: str) -> bool:
     return any(word in title for word in _NO_VALUES)
 
 
-def _with_assessed(found: list[Valuation], assessed: list[Valuation]) -> list[Valuation]:
+def _with_assessed(listed: list[Valuation], assessed: list[Valuation]) -> list[Valuation]:
     """Adds the totals of years assessed at a fraction; their land and building values are not market values."""
-    totals = {one.year: (one.status, _total(one)) for one in assessed}
-    for one in found:
-        if one.assessed_value is None:
-            one.assessed_value = totals.get(one.year, (None, None))[1]
-    if found:
-        return found
+    totals = {valuation.year: (valuation.status, _total(valuation)) for valuation in assessed}
+    for valuation in listed:
+        if valuation.assessed_value is None:
+            valuation.assessed_value = totals.get(valuation.year, (None, None))[1]
+    if listed:
+        return listed
     return [Valuation(year=year, status=status, assessed_value=total) for year, (status, total) in totals.items()]
 
 
-def _total(one: Valuation) -> Decimal | None:
-    return one.assessed_value if one.assessed_value is not None else one.market_value
+def _total(valuation: Valuation) -> Decimal | None:
+    return valuation.assessed_value if valuation.assessed_value is not None else valuation.market_value
 
 
 def _by_column(table: Element) -> Iterator[Valuation]:
@@ -208,15 +210,15 @@ def _heading(grid: list[list[str]]) -> tuple[int, list[Column]]:
 
 def _by_row(table: Element) -> Iterator[Valuation]:
     """If a year has several rows, each is only a part, so none is used."""
-    found: dict[int, list[Valuation]] = {}
+    by_year: dict[int, list[Valuation]] = {}
     listed = _YEAR_IN_ROW.table(table)
     for row in listed.rows if listed is not None else ():
         match = _HEADING.fullmatch(values.clean(row["year"].text)) if "year" in row else None
         if match and values.year(match[1]) is not None:
             amounts: dict[str, Any] = {name: values.money(row[name].text) for name in _ROWS if name in row}
-            one = Valuation(year=int(match[1]), status=_status(match[2]), **amounts)
-            found.setdefault(int(match[1]), []).append(one)
-    yield from (same[0] for same in found.values() if all(one == same[0] for one in same))
+            valuation = Valuation(year=int(match[1]), status=_status(match[2]), **amounts)
+            by_year.setdefault(int(match[1]), []).append(valuation)
+    yield from (same[0] for same in by_year.values() if all(valuation == same[0] for valuation in same))
 
 
 def _status(word: str | None) -> str:
@@ -225,13 +227,13 @@ def _status(word: str | None) -> str:
 
 def _columns(cells: list[str]) -> list[Column]:
     """The columns headed by a year. A year in the first cell is the heading of its row."""
-    found = [(len(cells) - 1 - at, _HEADING.fullmatch(values.clean(cell))) for at, cell in enumerate(cells) if at]
-    return [(behind, int(match[1]), _status(match[2])) for behind, match in found if match and values.year(match[1])]
+    headings = [(len(cells) - 1 - at, _HEADING.fullmatch(values.clean(cell))) for at, cell in enumerate(cells) if at]
+    return [(behind, int(match[1]), _status(match[2])) for behind, match in headings if match and values.year(match[1])]
 
 
 def _named(grid: list[list[str]], width: int) -> dict[str, list[str]]:
     """Rows by name. Of different rows with the same name, the one in the market section, else none."""
-    found: dict[str, list[tuple[str, list[str]]]] = {}
+    rows_by_name: dict[str, list[tuple[str, list[str]]]] = {}
     section = ""
     for row in grid:
         texts = [text for cell in row[:-width] or row if (text := label(_SIGN.sub("", cell)))]
@@ -240,8 +242,8 @@ def _named(grid: list[list[str]], width: int) -> dict[str, list[str]]:
         if len(row) > width and any(row[-width:]):
             name = texts[-1] if texts else ""
             is_assessed = name in _TOTALS and _is_of(section, _ASSESSED)
-            found.setdefault(_ASSESSED_TOTAL if is_assessed else name, []).append((section, row))
-    return {name: only for name, rows in found.items() if (only := _only(rows, width)) is not None}
+            rows_by_name.setdefault(_ASSESSED_TOTAL if is_assessed else name, []).append((section, row))
+    return {name: only for name, rows in rows_by_name.items() if (only := _only(rows, width)) is not None}
 
 
 def _only(rows: list[tuple[str, list[str]]], width: int) -> list[str] | None:
@@ -260,11 +262,11 @@ def _valuation(
 ) -> Valuation:
     """`known`: the row of each value, if there is one."""
     at = -1 - behind
-    found: dict[str, Any] = {field: values.money(row[at]) if row else None for field, row in known.items()}
+    amounts: dict[str, Any] = {field: values.money(row[at]) if row else None for field, row in known.items()}
     for field, names in (("exemption_value", _EXEMPTION_PARTS), ("building_value", _BUILDING_PARTS)):
-        if found[field] is None:
-            found[field] = _sum(rows, names, at)
-    return Valuation(year=year, status=status, **found)
+        if amounts[field] is None:
+            amounts[field] = _sum(rows, names, at)
+    return Valuation(year=year, status=status, **amounts)
 
 
 def _sum(rows: dict[str, list[str]], names: tuple[str, ...], at: int) -> Decimal | None:
