@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from parcelpost.model import Target, Task
 from parcelpost.protocol.payloads import Heartbeat
+from parcelpost.search_fields import Lien, SearchFields
 
 
 class TaskState(StrEnum):
@@ -74,44 +75,6 @@ class Grant(Struct, frozen=True, kw_only=True, gc=False):
     attempt: int
     """1 for the first."""
     created_at: datetime
-
-
-class Lien(Struct, frozen=True, kw_only=True, gc=False):
-    """One of a record's liens, with the fields that can be searched."""
-
-    certificate_number: str | None
-    certificate_year: int | None
-    tax_year: int | None
-    status: str | None
-    """As on the page, in lower case."""
-    holder_name: str | None
-    amount_cents: int | None
-    """Its face amount, else its opening bid."""
-    sale_date: str | None
-    json: bytes
-    """The complete lien."""
-    key: str = ""
-    """The same for the same lien of a parcel in another source. '': unknown, so that it is never merged."""
-
-
-class SearchFields(Struct, frozen=True, kw_only=True, gc=False):
-    """The fields of a record that can be searched."""
-
-    owner: str = ""
-    """All names, joined by `; `."""
-    situs: str = ""
-    delinquent: bool | None = None
-    tax_due_cents: int | None = None
-    liens: tuple[Lien, ...] = ()
-    is_partial: bool = False
-    """One of these was missing or could not be read: what is not here stays as it was known."""
-    is_listed: bool = False
-    """It is from a list of liens, which says nothing about the parcel's other liens."""
-
-    @property
-    def has_all_liens(self) -> bool:
-        """Whether a lien that is not here is gone."""
-        return not (self.is_partial or self.is_listed)
 
 
 class IngestedResult(Struct, frozen=True, kw_only=True, gc=False):
@@ -311,6 +274,16 @@ class ChangeRow(Struct, frozen=True, kw_only=True):
     before: bytes
     after: bytes
     """JSON, like `before`."""
+
+
+class ChangePage(Struct, frozen=True):
+    """Changes that follow each other; those that do not match are left out."""
+
+    rows: Sequence[ChangeRow]
+    next: int
+    """Number of the last change that was looked at: what comes after it has not been."""
+    last: int
+    """Number of the last change there is. Before it: ask again."""
 
 
 class SourceRow(Struct, frozen=True, kw_only=True):

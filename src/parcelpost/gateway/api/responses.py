@@ -123,6 +123,8 @@ class Changes(Struct, frozen=True):
     changes: Sequence[ParcelChange]
     next: int
     """What to send as `since` next."""
+    more: bool
+    """Whether there may be more changes already."""
 
 
 class Workers(Struct, frozen=True):

@@ -12,13 +12,12 @@ from parcelpost.gateway.models import (
     ActivityRow,
     AddCounts,
     ChangeFilter,
-    ChangeRow,
+    ChangePage,
     ExpiredLeases,
     Grant,
     IngestedResult,
     KnownTask,
     LeaseEnd,
-    Lien,
     LienRow,
     ParcelFilter,
     ParcelKey,
@@ -37,6 +36,7 @@ from parcelpost.gateway.models import (
 )
 from parcelpost.model import Signal, Task
 from parcelpost.protocol.payloads import MetricsSample, RankedSelector
+from parcelpost.search_fields import Lien
 
 
 class Ledger(Protocol):
@@ -216,8 +216,8 @@ class Ledger(Protocol):
         killed. Returns how many results were compared; 0 when none is left.
         """
 
-    async def changes(self, wanted: ChangeFilter, after: int, most: int) -> Sequence[ChangeRow]:
-        """Returns the changes after that number, in order."""
+    async def changes(self, wanted: ChangeFilter, after: int, most: int) -> ChangePage:
+        """Returns changes after that number, in order. Looks at some thousands at most, however few of them match."""
 
     async def last_change(self) -> int:
         """Returns the number of the last change, 0 if there is none."""
