@@ -286,6 +286,52 @@ class ChangePage(Struct, frozen=True):
     """Number of the last change there is. Before it: ask again."""
 
 
+class Webhook(Struct, frozen=True, kw_only=True):
+    """A receiver of changes, and how its deliveries go."""
+
+    webhook_no: int
+    name: str
+    url: str
+    secret_variable: str
+    """The environment variable that holds its secret."""
+    wanted: ChangeFilter
+    created_at: datetime
+    is_paused: bool = False
+    cursor: int
+    """Changes up to this number were delivered, or wait to be tried again."""
+    delivered: int = 0
+    delivered_at: datetime | None = None
+    failures: int = 0
+    """In a row."""
+    failing_since: datetime | None = None
+    error: str = ""
+    """Of the last failure, or why it is paused; '' once a delivery succeeded."""
+    next_at: datetime
+    """It rests until then."""
+    held_by: str | None = None
+    held_until: datetime
+    """Another gateway delivers to it until then."""
+    retries: int = 0
+    """Changes that wait to be tried again."""
+    next_retry_at: datetime | None = None
+    dead: int = 0
+    """Changes that were given up."""
+    last: int = 0
+    """Number of the ledger's last change."""
+
+
+class WebhookRetry(Struct, frozen=True, kw_only=True):
+    """A change that a receiver did not take."""
+
+    change_no: int
+    attempts: int
+    first_at: datetime
+    next_at: datetime
+    error: str
+    dead_at: datetime | None = None
+    """When it was given up."""
+
+
 class SourceRow(Struct, frozen=True, kw_only=True):
     """The newest scrape of a source."""
 

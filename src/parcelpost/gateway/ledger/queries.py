@@ -339,7 +339,7 @@ SET task_id = excluded.task_id, scraped_at = excluded.scraped_at, facts = exclud
 IS_COMPARED = "UPDATE results SET is_compared = {} WHERE source_no = ? AND task_id = ? AND idempotency_key = ?"
 """Not if it has been replaced meanwhile."""
 
-_CHANGES = f"""
+CHANGES = f"""
 SELECT c.change_no, c.found_at, c.kind, {KEY}, s.parcel_id, s.platform, c.task_id, c.scraped_at, c.subject,
        c.before, c.after
 FROM changes c JOIN parcels p ON p.parcel_no = c.parcel_no JOIN sources s ON s.source_no = c.source_no
@@ -476,7 +476,7 @@ class Queries(Database, Protocol):
         last = await self.last_change()
         until = min(last, after + _MAX_SCANNED)
         conditions = change_conditions(wanted, after, until)
-        sql = f"{_CHANGES}{conditions} ORDER BY c.change_no LIMIT ?"
+        sql = f"{CHANGES}{conditions} ORDER BY c.change_no LIMIT ?"
         found = [rows.change(row) for row in await self._find(sql, *conditions.args, most)] if after < until else []
         return ChangePage(found, found[-1].change_no if len(found) == most else max(after, until), last)
 
