@@ -23,7 +23,16 @@ _WORKER = _GROUND | {
     "scrapers",
     "files_and_sockets",
 }
-_SIMULATOR = _WORKER | {"protocol", "log_lines", "worker", "gateway", "object_store"}
+_SIMULATOR = _WORKER | {
+    "guard",
+    "changes",
+    "search_fields",
+    "protocol",
+    "log_lines",
+    "worker",
+    "gateway",
+    "object_store",
+}
 
 # A room is a module or a package directly under parcelpost. Nobody imports cli or contrib; only cli imports simulator.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -35,6 +44,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "health": set(),
     "units": set(),
     "places": {"model", "errors"},
+    "search_fields": {"model"},
+    "changes": {"model", "search_fields"},
+    "guard": {"errors"},
     "settings": _GROUND,
     "events": _GROUND,
     "protocol": _GROUND | {"places"},
@@ -45,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "telemetry": _GROUND | {"events"},
     "storage": {"model", "errors", "events", "clock", "places"},
     "upstream": {"model", "errors", "events", "protocol", "settings", "object_store"},
-    "scrapers": {"model", "errors", "events", "clock", "places", "settings", "files_and_sockets"},
+    "scrapers": {"model", "errors", "events", "clock", "places", "settings", "files_and_sockets", "guard"},
     "worker": _WORKER,
     "gateway": {
         "model",
@@ -55,6 +67,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "events",
         "clock",
         "places",
+        "search_fields",
+        "changes",
+        "guard",
         "protocol",
         "settings",
         "object_store",
@@ -82,8 +97,8 @@ ROOMS_OF: dict[str, set[str]] = {
     "asyncpg": {"gateway"},
     "google": {"upstream"},
     "grpc": {"upstream"},
-    "httpcore2": {"scrapers"},
-    "httpx2": {"upstream", "scrapers", "simulator"},
+    "httpcore2": {"scrapers", "guard", "gateway"},
+    "httpx2": {"upstream", "scrapers", "simulator", "guard"},
     "isal": {"storage"},
     "itemadapter": {"contrib"},
     "obstore": {"object_store"},

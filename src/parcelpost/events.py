@@ -481,6 +481,30 @@ class LeasesEnded(Event, frozen=True):
     """Tasks given up after their last attempt."""
 
 
+class WebhookFailing(Event, frozen=True):
+    """A receiver of changes does not take them. It is tried again, less and less often."""
+
+    webhook: str
+    error: str
+
+
+class WebhookRecovered(Event, frozen=True):
+    """A receiver takes changes again."""
+
+    webhook: str
+    seconds: float
+    """Since the first failure."""
+
+
+class WebhookGaveUp(Event, frozen=True):
+    """A change was tried for a day and not taken: only a replay delivers it."""
+
+    webhook: str
+    change: int
+    """Its number."""
+    error: str
+
+
 class LedgerPruned(Event, frozen=True):
     """Rows past their retention were removed from the ledger."""
 

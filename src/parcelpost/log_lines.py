@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from parcelpost import events
 from parcelpost.clock import Clock, SystemClock, iso
 from parcelpost.events import Emit, Event
-from parcelpost.units import count
+from parcelpost.units import age, count
 
 _FEW_INODES = 10_000
 _LONGEST_TEXT = 500
@@ -352,6 +352,12 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     events.LeasesEnded: (
         lambda e: "warning" if e.dead else "info",
         lambda e: f"{count(e.queued + e.dead, 'lease')} expired; {count(e.dead, 'task')} given up",
+    ),
+    events.WebhookFailing: ("warning", lambda e: f"webhook {e.webhook} fails: {e.error}"),
+    events.WebhookRecovered: ("info", lambda e: f"webhook {e.webhook} works again after {age(e.seconds)}"),
+    events.WebhookGaveUp: (
+        "error",
+        lambda e: f"webhook {e.webhook}: gave up on change {e.change}: {e.error}",
     ),
     events.LedgerPruned: ("info", lambda e: f"{count(e.removed, 'old row')} removed from the ledger"),
     events.LedgerLost: ("error", lambda e: f"the ledger is unreachable: {e.reason}"),

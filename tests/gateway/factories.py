@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.json import decode, encode
 
-from parcelpost.gateway.models import IngestedResult, SearchFields, SourceKey
-from parcelpost.gateway.search_fields import search_fields
+from parcelpost.gateway.models import IngestedResult, SourceKey
 from parcelpost.model import Priority, Target, Task
 from parcelpost.places import parcel_norm
+from parcelpost.search_fields import SearchFields, search_fields
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 

@@ -14,7 +14,8 @@ from parcelpost.export import Format
 from parcelpost.export.tables import TABLES
 from parcelpost.export.text_formats import escape_formula
 from parcelpost.gateway.downloads import TableWriter, exported_lien, exported_parcel
-from parcelpost.gateway.models import Lien, LienRow, LienSource, ParcelRecord, ParcelRow, SourceKey, SourceRow
+from parcelpost.gateway.models import LienRow, LienSource, ParcelRecord, ParcelRow, SourceKey, SourceRow
+from parcelpost.search_fields import Lien
 from tests.gateway.factories import parcel
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

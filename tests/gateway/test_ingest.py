@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec.json import encode
 
 from parcelpost.errors import InvalidInput
-from parcelpost.gateway.models import SearchFields
 from parcelpost.protocol.server import BadEntry, read_batch
+from parcelpost.search_fields import SearchFields
 from tests.gateway.factories import NOON, facts_in
 from tests.gateway.stage import a_result
 

@@ -7,6 +7,8 @@ from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
@@ -18,8 +20,9 @@ HOUR = timedelta(hours=1)
 
 async def test_every_change_is_found_once_and_in_order(ledger: Ledger, now: datetime) -> None:
     async def found(**wanted: Any) -> list[tuple[int, str, str]]:
-        rows = await ledger.changes(ChangeFilter(**wanted), 0, 100)
-        return [(row.change_no, row.kind, row.parcel_id) for row in rows]
+        page = await ledger.changes(ChangeFilter(**wanted), 0, 100)
+        assert (page.next, page.last) == (5, 5)
+        return [(row.change_no, row.kind, row.parcel_id) for row in page.rows]
 
     lien = {"certificate_number": "7", "certificate_year": 2024, "status": "open"}
     batch = [arrival("a", "P", owner_names=["ANN"], liens=[lien]), arrival("b", "Q", owner_names=["BO"])]
@@ -45,7 +48,9 @@ async def test_every_change_is_found_once_and_in_order(ledger: Ledger, now: date
     assert await found(field="owner", kinds=("owner",)) == [expected[3]]
     assert await found(state="GA") == await found(platform="other") == []
     assert await found(found_since=now + HOUR) == expected[3:]
-    (owner,) = await ledger.changes(ChangeFilter(), 3, 1)
+    page = await ledger.changes(ChangeFilter(), 3, 1)
+    assert (page.next, page.last) == (4, 5)
+    (owner,) = page.rows
     assert (owner.before, owner.after) == (b'{"owner":["ANN"]}', b'{"owner":["CY"]}')
     assert (owner.scraped_at, owner.task_id, owner.found_at) == (NOON + HOUR, "c1", now + HOUR)
 
@@ -56,23 +61,53 @@ async def test_a_page_that_is_parsed_again_changes_nothing_and_is_compared_from_
     for at, owner in ((NOON, "ANN"), (NOON, "ANN SMITH"), (NOON + HOUR, "BO")):
         await ledger.store([arrival("a" if at == NOON else "b", "P", at, owner_names=[owner])], "w1", now)
         assert await ledger.find_changes(now, 10) == 1
-    new, changed = await ledger.changes(ChangeFilter(), 0, 10)
+    new, changed = (await ledger.changes(ChangeFilter(), 0, 10)).rows
     assert (new.kind, changed.kind, changed.before) == ("parcel.new", "owner.changed", b'{"owner":["ANN SMITH"]}')
 
 
-async def test_two_that_look_for_changes_at_once_find_each_once(database: str, now: datetime) -> None:
+async def test_changes_are_found_once_and_seen_in_order_while_two_gateways_write_and_look(
+    database: str, now: datetime
+) -> None:
     async with AsyncExitStack() as stack:
         opened = [await stack.enter_async_context(open_ledger(database, 3, SystemClock())) for _ in range(2)]
-        batch = [arrival(f"t{n}", f"P{n}", owner_names=["ANN"]) for n in range(120)]
-        await opened[0].store(batch, "w1", now)
+        writing = True
+
+        async def write(ledger: Ledger, name: str) -> None:
+            for number in range(0, 60, 4):
+                batch = [arrival(f"{name}{n}", f"{name}{n}", owner_names=["ANN"]) for n in range(number, number + 4)]
+                await ledger.store(batch, "w1", now)
 
         async def find(ledger: Ledger) -> int:
             compared = 0
-            while found := await ledger.find_changes(now, 7):
+            while (found := await ledger.find_changes(now, 7)) or writing:
                 compared += found
             return compared
 
-        assert sum(await asyncio.gather(*map(find, opened * 2))) == 120
-        rows = await opened[1].changes(ChangeFilter(), 0, 1_000)
-    assert [row.change_no for row in rows] == list(range(1, 121))
-    assert len({row.parcel_id for row in rows}) == 120
+        async def follow(ledger: Ledger) -> list[tuple[int, str]]:
+            seen: list[tuple[int, str]] = []
+            while len(seen) < 120:
+                page = await ledger.changes(ChangeFilter(), len(seen), 50)
+                assert page.next == len(seen) + len(page.rows), "nothing is skipped: numbers have no gaps"
+                seen += [(row.change_no, row.parcel_id) for row in page.rows]
+            return seen
+
+        looking = asyncio.gather(*map(find, opened * 2))
+        following = asyncio.gather(*map(follow, opened))
+        await asyncio.gather(*map(write, opened, "PQ"))
+        writing = False
+        assert sum(await looking) == 120
+        first, second = await following
+    assert first == second
+    assert [number for number, _ in first] == list(range(1, 121))
+    assert len({parcel_id for _, parcel_id in first}) == 120
+
+
+async def test_a_filter_that_hardly_anything_matches_looks_at_some_changes_at_a_time(
+    ledger: Ledger, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parcelpost.gateway.ledger.queries._MAX_SCANNED", 4)
+    await ledger.store([arrival(f"t{n}", f"P{n}") for n in range(9)], "w1", now)
+    await ledger.find_changes(now, 100)
+    nothing = ChangeFilter(county="nowhere")
+    pages = [await ledger.changes(nothing, after, 100) for after in (0, 4, 8, 9)]
+    assert [(page.next, page.last, len(page.rows)) for page in pages] == [(4, 9, 0), (8, 9, 0), (9, 9, 0), (9, 9, 0)]

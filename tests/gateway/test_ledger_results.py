@@ -10,15 +10,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from parcelpost.gateway.ledger.base import Ledger
-from parcelpost.gateway.models import (
-    IngestedResult,
-    LeaseEnd,
-    ParcelFilter,
-    ParcelRow,
-    SearchFields,
-    StoreOutcome,
-    TaskState,
-)
+from parcelpost.gateway.models import IngestedResult, LeaseEnd, ParcelFilter, ParcelRow, StoreOutcome, TaskState
+from parcelpost.search_fields import SearchFields
 from tests.gateway.factories import NOON, arrival, parcel, task
 
 HOUR = timedelta(hours=1)

@@ -128,6 +128,7 @@ async def test_liens_are_paged_too_with_exact_amounts(context: Context, client: 
 async def test_changes_are_read_on_from_where_one_stopped(context: Context, client: httpx2.AsyncClient) -> None:
     async def after(since: int, **query: Any) -> tuple[list[str], int]:
         reply = (await client.get("/v1/changes", params={"since": since, **query})).json()
+        assert reply["more"] == ("limit" in query and since == 0)
         return [f"{change['kind']} {change['parcel_id']}" for change in reply["changes"]], reply["next"]
 
     assert await after(0) == ([], 0)
@@ -136,6 +137,8 @@ async def test_changes_are_read_on_from_where_one_stopped(context: Context, clie
     await Maintenance(context).step()
     assert await after(0, limit=2) == (["parcel.new 1", "lien.new 1"], 2)
     assert await after(2, limit=2) == (["parcel.new 2"], 3)
+    beyond = await client.get("/v1/changes", params={"since": 4})
+    assert (beyond.status_code, "restored from a backup" in beyond.text) == (422, True)
     assert await after(0, kind="lien, sale", county="Hartford County") == (["lien.new 1"], 3)
     assert await after(0, kind="lien", state="FL") == ([], 3), "what does not match is passed over"
     (change,) = (await client.get("/v1/changes", params={"kind": "lien"})).json()["changes"]

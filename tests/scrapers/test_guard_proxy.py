@@ -13,9 +13,10 @@ from typing import NamedTuple
 import pytest
 
 from parcelpost.files_and_sockets import tcp_server
+from parcelpost.guard import Resolve, resolve
 from parcelpost.scrapers.browser.proxy import GuardProxy, ProxyLease
 from parcelpost.scrapers.fetch.errors import CannotFetch, RetryLater
-from parcelpost.scrapers.fetch.guard import Guard, Resolve, resolve
+from parcelpost.scrapers.fetch.guard import Guard
 from tests.website import Asked, Reply, Website
 
 HERE = ("127.0.0.1",)

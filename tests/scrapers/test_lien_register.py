@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from parcelpost.gateway.search_fields import search_fields
 from parcelpost.model import Done, NotFound, Retry
+from parcelpost.search_fields import search_fields
 from tests.scrapers.reading import outcome
 
 HEADING = "PARCEL_ID,CERTIFICATE_NUMBER,ISSUE_DATE,SUBTAX,REDEMPTION_DATE,TAX_YEAR,PRINCIPAL"

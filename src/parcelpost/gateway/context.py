@@ -40,6 +40,9 @@ class Counters:
         self.responses: Counter[str] = Counter({"2xx": 0, "4xx": 0, "5xx": 0})
         """Responses since this process started, by status class."""
 
+        self.webhooks: Counter[tuple[str, str]] = Counter()
+        """Since this process started, by webhook and outcome."""
+
     def count_response(self, status: int) -> None:
         self.responses[f"{status // 100}xx"] += 1
 

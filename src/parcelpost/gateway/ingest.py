@@ -13,11 +13,11 @@ from msgspec.json import Encoder
 from parcelpost.errors import InvalidInput
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.models import IngestedResult, KnownTask, SourceKey, StoreOutcome
-from parcelpost.gateway.search_fields import letters_and_digits, search_fields
 from parcelpost.gateway.uploads import parse_body
 from parcelpost.model import Json, Target, is_child_id
 from parcelpost.places import county_name, county_slug, parcel_norm, state_code, state_or_text
 from parcelpost.protocol import payloads, server
+from parcelpost.search_fields import letters_and_digits, search_fields
 
 _MAX_ERRORS = 100
 _encode = Encoder().encode

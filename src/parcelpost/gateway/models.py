@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from parcelpost.model import Target, Task
 from parcelpost.protocol.payloads import Heartbeat
+from parcelpost.search_fields import Lien, SearchFields
 
 
 class TaskState(StrEnum):
@@ -74,44 +75,6 @@ class Grant(Struct, frozen=True, kw_only=True, gc=False):
     attempt: int
     """Starts at 1."""
     created_at: datetime
-
-
-class Lien(Struct, frozen=True, kw_only=True, gc=False):
-    """One of a record's liens, with the fields that can be searched."""
-
-    certificate_number: str | None
-    certificate_year: int | None
-    tax_year: int | None
-    status: str | None
-    """The status shown on the page, in lower case."""
-    holder_name: str | None
-    amount_cents: int | None
-    """The face amount, or the opening bid if there is none."""
-    sale_date: str | None
-    json: bytes
-    """The complete lien."""
-    key: str = ""
-    """Liens of one parcel with equal keys are the same lien. '': unknown, never merged."""
-
-
-class SearchFields(Struct, frozen=True, kw_only=True, gc=False):
-    """The fields of a record that can be searched."""
-
-    owner: str = ""
-    """All owner names, joined with `; `."""
-    situs: str = ""
-    delinquent: bool | None = None
-    tax_due_cents: int | None = None
-    liens: tuple[Lien, ...] = ()
-    is_partial: bool = False
-    """Whether any of these fields was missing or unreadable on the page. Earlier values of such fields are kept."""
-    is_listed: bool = False
-    """Whether the record comes from a list of liens, which says nothing about the parcel's other liens."""
-
-    @property
-    def has_all_liens(self) -> bool:
-        """Whether a known lien that is missing here is gone."""
-        return not (self.is_partial or self.is_listed)
 
 
 class IngestedResult(Struct, frozen=True, kw_only=True, gc=False):
@@ -312,6 +275,62 @@ class ChangeRow(Struct, frozen=True, kw_only=True):
     """JSON."""
     after: bytes
     """JSON."""
+
+
+class ChangePage(Struct, frozen=True):
+    """Changes that follow each other; those that do not match are left out."""
+
+    rows: Sequence[ChangeRow]
+    next: int
+    """Number of the last change that was looked at: what comes after it has not been."""
+    last: int
+    """Number of the last change there is. Before it: ask again."""
+
+
+class Webhook(Struct, frozen=True, kw_only=True):
+    """A receiver of changes, and how its deliveries go."""
+
+    webhook_no: int
+    name: str
+    url: str
+    secret_variable: str
+    """The environment variable that holds its secret."""
+    wanted: ChangeFilter
+    created_at: datetime
+    is_paused: bool = False
+    cursor: int
+    """Changes up to this number were delivered, or wait to be tried again."""
+    delivered: int = 0
+    delivered_at: datetime | None = None
+    failures: int = 0
+    """In a row."""
+    failing_since: datetime | None = None
+    error: str = ""
+    """Of the last failure, or why it is paused; '' once a delivery succeeded."""
+    next_at: datetime
+    """It rests until then."""
+    held_by: str | None = None
+    held_until: datetime
+    """Another gateway delivers to it until then."""
+    retries: int = 0
+    """Changes that wait to be tried again."""
+    next_retry_at: datetime | None = None
+    dead: int = 0
+    """Changes that were given up."""
+    last: int = 0
+    """Number of the ledger's last change."""
+
+
+class WebhookRetry(Struct, frozen=True, kw_only=True):
+    """A change that a receiver did not take."""
+
+    change_no: int
+    attempts: int
+    first_at: datetime
+    next_at: datetime
+    error: str
+    dead_at: datetime | None = None
+    """When it was given up."""
 
 
 class SourceRow(Struct, frozen=True, kw_only=True):

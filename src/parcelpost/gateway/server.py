@@ -24,6 +24,8 @@ from parcelpost.gateway.auth import check_tokens, read_tokens
 from parcelpost.gateway.context import Context, Counters, Platforms
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.maintenance import Maintenance
+from parcelpost.gateway.webhooks import Sender, Webhooks
+from parcelpost.guard import Guard
 from parcelpost.object_store import open_raw_store, remove_leftovers
 from parcelpost.protocol.payloads import error_body
 from parcelpost.settings import Settings
@@ -103,8 +105,10 @@ async def serve(
             emit(GatewayStarted(address=address, database=without_password(server.database), raw=server.raw))
             maintenance = Maintenance(context)
             watch(maintenance)
+            webhooks = Webhooks(context, environment, Sender(Guard(server.allow_private), __version__))
             async with asyncio.TaskGroup() as group:
                 group.create_task(maintenance.run(stop))
+                group.create_task(webhooks.run(stop))
                 limit = ConnectionLimit(files - backlog - _RESERVED_FILES, files, emit)
                 group.create_task(_serve(_server(context, backlog, limit), listener, stop, lambda: ready(address)))
             await maintenance.finish()

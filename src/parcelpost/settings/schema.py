@@ -192,6 +192,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_raw_bytes: SomeBytes = 64 * MIB
     keep_days: Days = 30.0
     keep_workers_days: Days = 30.0
+    allow_private: tuple[str, ...] = ()
+    """Where webhooks may go although it is private, or has an unusual port."""
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

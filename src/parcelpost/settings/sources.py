@@ -32,6 +32,7 @@ from parcelpost.settings.secrets import (
     PROXY_LOGIN_VARIABLE,
     READ_TOKENS_VARIABLE,
     TOKEN_VARIABLE,
+    WEBHOOK_SECRET_VARIABLE,
     WORKER_TOKENS_VARIABLE,
 )
 from parcelpost.settings.validation import check, fit_defaults
@@ -386,7 +387,7 @@ def _read_environment(environment: Mapping[str, str], into: SettingsBuilder) -> 
     for name in sorted(given):
         if name in _VARIABLES:
             into.set_text(_VARIABLES[name], given[name], f"environment {name}")
-        elif name not in _SHORT_NAMES and name not in _NOT_SETTINGS:
+        elif name not in {*_SHORT_NAMES, *_NOT_SETTINGS} and not name.startswith(WEBHOOK_SECRET_VARIABLE):
             into.warnings.append(_unknown(name))
     for name, key in _SHORT_NAMES.items():
         if name in given:

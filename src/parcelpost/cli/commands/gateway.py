@@ -575,13 +575,18 @@ async def _show_changes(settings: Settings, wanted: ChangeFilter, after: int, *,
     shown = 0
     async with connect_ledger(settings.server) as opened:
         while True:
-            rows = await opened.changes(wanted, after, _MOST_AT_ONCE)
-            for row in rows:
+            page = await opened.changes(wanted, after, _MOST_AT_ONCE)
+            if after > page.last:
+                raise InvalidInput(
+                    f"the last change is {page.last:,}",
+                    hint="was the ledger restored from a backup? use a time instead",
+                )
+            for row in page.rows:
                 print_json(change_response(row)) if as_json else print(printable(_change_line(row)))
             sys.stdout.flush()
-            shown += len(rows)
-            after = rows[-1].change_no if rows else after
-            if len(rows) < _MOST_AT_ONCE:
+            shown += len(page.rows)
+            after = page.next
+            if page.next == page.last:
                 if not follow:
                     return shown
                 await CLOCK.sleep(_FOLLOW_SECONDS)

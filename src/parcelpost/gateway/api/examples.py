@@ -218,6 +218,7 @@ _EXAMPLES: list[Struct] = [
             )
         ],
         42,
+        more=False,
     ),
     responses.Workers([_WORKER]),
     responses.Queue([_QUEUE]),

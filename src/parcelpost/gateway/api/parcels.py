@@ -105,13 +105,13 @@ class ParcelsApi:
     async def changes(self, query: ChangesParams) -> Changes:
         """List what changed, in the order in which it was found: new parcels and liens, owners, values, taxes, sales.
 
-        Ask again with the reply's `next` as `since`: no change is skipped, and one is repeated only if you ask again
-        with the same number.
+        Ask again with the reply's `next` as `since`, at once if `more`: no change is skipped, and one is repeated only
+        if you ask again with the same number. A reply may be empty though there are more.
         """
-        last = await self._ledger.last_change()
-        rows = await self._ledger.changes(query.filter(), query.since, query.limit)
-        seen = rows[-1].change_no if rows else query.since
-        return Changes([change_response(row) for row in rows], seen if len(rows) == query.limit else max(seen, last))
+        page = await self._ledger.changes(query.filter(), query.since, query.limit)
+        if query.since > page.last:
+            raise ApiError(422, f"since: the last change is {page.last}; was the ledger restored from a backup?")
+        return Changes([change_response(row) for row in page.rows], page.next, page.next < page.last)
 
     async def _with_records(self, query: ListParams) -> Parcels:
         records = await self._ledger.records(query.filter(), read_cursor(query.cursor, SourceKey), query.limit)

@@ -123,6 +123,8 @@ class Changes(Struct, frozen=True):
     changes: Sequence[ParcelChange]
     next: int
     """Value of `since` for the next request."""
+    more: bool
+    """Whether there may be more changes already."""
 
 
 class Workers(Struct, frozen=True):

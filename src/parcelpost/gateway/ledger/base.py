@@ -12,13 +12,13 @@ from parcelpost.gateway.models import (
     ActivityRow,
     AddCounts,
     ChangeFilter,
+    ChangePage,
     ChangeRow,
     ExpiredLeases,
     Grant,
     IngestedResult,
     KnownTask,
     LeaseEnd,
-    Lien,
     LienRow,
     ParcelFilter,
     ParcelKey,
@@ -32,11 +32,14 @@ from parcelpost.gateway.models import (
     TaskOutcome,
     TaskRow,
     TaskState,
+    Webhook,
+    WebhookRetry,
     WorkerHeartbeat,
     WorkerRow,
 )
 from parcelpost.model import Signal, Task
 from parcelpost.protocol.payloads import MetricsSample, RankedSelector
+from parcelpost.search_fields import Lien
 
 
 class Ledger(Protocol):
@@ -216,11 +219,55 @@ class Ledger(Protocol):
         killed. Returns how many results were compared; 0 when none is left.
         """
 
-    async def changes(self, wanted: ChangeFilter, after: int, most: int) -> Sequence[ChangeRow]:
-        """Returns the changes after that number, in order."""
+    async def changes(self, wanted: ChangeFilter, after: int, most: int) -> ChangePage:
+        """Returns changes after that number, in order. Looks at some thousands at most, however few of them match."""
 
     async def last_change(self) -> int:
         """Returns the number of the last change, 0 if there is none."""
+
+    # Webhooks
+
+    async def webhooks(self) -> Sequence[Webhook]:
+        """Returns all webhooks, by name."""
+
+    async def webhook(self, name: str) -> Webhook | None: ...
+
+    async def add_webhook(
+        self, name: str, url: str, secret_variable: str, wanted: ChangeFilter, cursor: int, now: datetime
+    ) -> bool:
+        """Returns False if there is one of that name. Raises InvalidInput if there are too many."""
+
+    async def pause_webhook(self, webhook_no: int, reason: str) -> None: ...
+
+    async def resume_webhook(self, webhook_no: int, now: datetime) -> None:
+        """What waits is tried at once, and for another day."""
+
+    async def replay_webhook(self, webhook_no: int, after: int, now: datetime) -> bool:
+        """Delivers all changes after that number again. Returns False if the ledger has no such number."""
+
+    async def delete_webhook(self, webhook_no: int) -> None: ...
+
+    async def hold_webhook(self, webhook_no: int, holder: str, now: datetime, until: datetime) -> bool:
+        """Returns whether this holder may deliver to it: it is not paused, does not rest, and no other holds it."""
+
+    async def release_webhook(self, webhook_no: int, holder: str) -> None: ...
+
+    async def due_retries(self, webhook_no: int, now: datetime, most: int) -> Sequence[ChangeRow]:
+        """Returns changes that are to be tried again now, in order."""
+
+    async def webhook_retries(self, webhook_no: int, after: int, most: int) -> Sequence[WebhookRetry]:
+        """Returns what waits to be tried again or was given up, after that change, in order."""
+
+    async def webhook_retry(self, webhook_no: int, change_no: int) -> WebhookRetry | None: ...
+
+    async def put_webhook_retry(self, webhook_no: int, retry: WebhookRetry) -> None: ...
+
+    async def advance_webhook(
+        self, webhook: Webhook, holder: str, retried: Sequence[int], delivered: int, now: datetime
+    ) -> bool:
+        """Stores the webhook's cursor and state, and removes the retries that were delivered. Returns False if it is
+        not held by this holder any more: then its state is unchanged.
+        """
 
     # Maintenance
 

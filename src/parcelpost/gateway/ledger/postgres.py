@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import asyncpg
 from msgspec.structs import astuple
 
+from parcelpost.changes import compare
 from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput, InvalidSettings, LedgerError, LedgerUnavailable, ParcelpostError
-from parcelpost.gateway.changes import compare
 from parcelpost.gateway.ledger import rows, sql
 from parcelpost.gateway.ledger.base import EXPIRED_ERROR, BatchEntry, DedupedBatch, dedupe, lease_ending
 from parcelpost.gateway.ledger.queries import (
@@ -388,7 +388,7 @@ class PostgresLedger(SqlLedger):
                 changed = [rows.change_values(change, number, now) for number, change in enumerate(changes, last + 1)]
                 await connection.executemany(numbered(STORE_FACTS), [rows.facts_values(change) for change in known])
                 await connection.executemany(numbered(ADD_CHANGE), changed)
-                compared = [(row[1], row[2], row[5]) for row in waiting]
+                compared = [(row[1], row[2], row[6]) for row in waiting]
                 await connection.executemany(numbered(IS_COMPARED.format("TRUE")), compared)
                 return len(waiting)
 

@@ -19,7 +19,7 @@ from parcelpost.gateway.ledger.rows import TASK_COLUMNS, Row
 from parcelpost.gateway.models import (
     MAX_SOURCES,
     ChangeFilter,
-    ChangeRow,
+    ChangePage,
     IngestedResult,
     KnownTask,
     LienRow,
@@ -182,9 +182,9 @@ def refresh_conditions(wanted: RefreshFilter) -> Conditions:
     return conditions
 
 
-def change_conditions(wanted: ChangeFilter, after: int) -> Conditions:
+def change_conditions(wanted: ChangeFilter, after: int, until: int) -> Conditions:
     conditions = Conditions()
-    conditions.add("c.change_no > ?", after)
+    conditions.add("c.change_no > ? AND c.change_no <= ?", after, until)
     if wanted.kinds:
         any_kind = " OR ".join(["c.kind = ? OR c.kind LIKE ?"] * len(wanted.kinds))
         conditions.add(f"({any_kind})", *(part for kind in wanted.kinds for part in (kind, f"{kind}.%")))
@@ -315,14 +315,15 @@ WHERE ls.lien_no IN ({}) ORDER BY ls.lien_no, ls.scraped_at DESC, ls.task_id DES
 _TO_COMPARE = Conditions()
 _TO_COMPARE.add("NOT r.is_compared")
 TO_COMPARE = bounded_select(
-    "s.parcel_no, r.source_no, r.task_id, r.scraped_at, r.data, r.idempotency_key",
+    "s.parcel_no, r.source_no, r.task_id, r.scraped_at, r.data, r.raw_sha256, r.idempotency_key",
     _VERSIONS,
     _TO_COMPARE,
     "r.source_no, r.scraped_at, r.task_id",
 )
 """Takes the most results, and the most characters of data."""
 KNOWN_FACTS = """
-SELECT s.parcel_no, f.source_no, f.task_id, f.scraped_at, f.facts
+SELECT s.parcel_no, f.source_no, f.task_id, f.scraped_at, f.facts,
+       (SELECT r.raw_sha256 FROM results r WHERE r.source_no = f.source_no AND r.task_id = f.task_id)
 FROM sources s JOIN source_facts f ON f.source_no = s.source_no WHERE s.parcel_no IN ({})
 """
 LAST_CHANGE = "SELECT coalesce(max(change_no), 0) FROM changes"
@@ -338,13 +339,15 @@ SET task_id = excluded.task_id, scraped_at = excluded.scraped_at, facts = exclud
 IS_COMPARED = "UPDATE results SET is_compared = {} WHERE source_no = ? AND task_id = ? AND idempotency_key = ?"
 """Has no effect on a result that has been replaced meanwhile."""
 
-_CHANGES = f"""
+CHANGES = f"""
 SELECT c.change_no, c.found_at, c.kind, {KEY}, s.parcel_id, s.platform, c.task_id, c.scraped_at, c.subject,
        c.before, c.after
 FROM changes c JOIN parcels p ON p.parcel_no = c.parcel_no JOIN sources s ON s.source_no = c.source_no
 WHERE """
 
 _CHUNK = 500
+_MAX_SCANNED = 20_000
+"""Changes that one query looks at."""
 _LATEST = "p.received_at DESC, p.parcel_no DESC"
 
 
@@ -469,10 +472,13 @@ class Queries(Database, Protocol):
         sql = bounded_select(_VERSION_COLUMNS, _VERSIONS, conditions, _NEWEST_FIRST)
         return [rows.version(row) for row in await self._find(sql, *conditions.args, most, PAGE_CHARS)]
 
-    async def changes(self, wanted: ChangeFilter, after: int, most: int) -> Sequence[ChangeRow]:
-        conditions = change_conditions(wanted, after)
-        sql = f"{_CHANGES}{conditions} ORDER BY c.change_no LIMIT ?"
-        return [rows.change(row) for row in await self._find(sql, *conditions.args, most)]
+    async def changes(self, wanted: ChangeFilter, after: int, most: int) -> ChangePage:
+        last = await self.last_change()
+        until = min(last, after + _MAX_SCANNED)
+        conditions = change_conditions(wanted, after, until)
+        sql = f"{CHANGES}{conditions} ORDER BY c.change_no LIMIT ?"
+        found = [rows.change(row) for row in await self._find(sql, *conditions.args, most)] if after < until else []
+        return ChangePage(found, found[-1].change_no if len(found) == most else max(after, until), last)
 
     async def last_change(self) -> int:
         ((number,),) = await self._find(LAST_CHANGE)

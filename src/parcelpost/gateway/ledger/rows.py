@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import Raw
 from msgspec.json import Decoder, Encoder
 
+from parcelpost.changes import Facts, FoundChange, KnownFacts, Scraped
 from parcelpost.clock import from_iso
-from parcelpost.gateway.changes import Facts, FoundChange, KnownFacts, Scraped
 from parcelpost.gateway.models import (
     ActivityRow,
     ChangeRow,
@@ -18,7 +18,6 @@ from parcelpost.gateway.models import (
     KnownTask,
     Lease,
     LeaseEnd,
-    Lien,
     LienRow,
     LienSource,
     ParcelKey,
@@ -35,6 +34,7 @@ from parcelpost.gateway.models import (
 )
 from parcelpost.model import Json, Priority, Target, Task
 from parcelpost.protocol.payloads import MetricsSample, RankedSelector
+from parcelpost.search_fields import Lien
 
 Row = Sequence[Any]
 
@@ -185,13 +185,13 @@ def version(row: Row) -> RecordVersion:
 
 
 def to_compare(row: Row) -> Scraped:
-    parcel_no, source_no, task_id, scraped_at, data, _ = row
-    return Scraped(parcel_no, source_no, task_id, timestamp(scraped_at), data.encode())
+    parcel_no, source_no, task_id, scraped_at, data, raw_sha256, _ = row
+    return Scraped(parcel_no, source_no, task_id, timestamp(scraped_at), data.encode(), raw_sha256)
 
 
 def known_facts(row: Row) -> KnownFacts:
-    parcel_no, source_no, task_id, scraped_at, facts = row
-    return KnownFacts(parcel_no, source_no, task_id, timestamp(scraped_at), _read_facts(facts))
+    parcel_no, source_no, task_id, scraped_at, facts, raw_sha256 = row
+    return KnownFacts(parcel_no, source_no, task_id, timestamp(scraped_at), _read_facts(facts), raw_sha256)
 
 
 def facts_values(known: KnownFacts) -> tuple[Any, ...]:

@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from parcelpost.errors import LedgerError
 from parcelpost.gateway.ledger import rows
-from parcelpost.gateway.ledger.queries import Queries, is_matchable, refresh_conditions
+from parcelpost.gateway.ledger.queries import is_matchable, refresh_conditions
+from parcelpost.gateway.ledger.webhooks import PRUNE_RETRIES, WebhookQueries
 from parcelpost.gateway.models import ActivityRow, RefreshFilter, WorkerRow
 from parcelpost.model import REFRESH, Signal
 from parcelpost.protocol.payloads import MetricsSample, RankedSelector
@@ -87,6 +88,7 @@ def _prune_statements(before: datetime, silent_before: datetime) -> Sequence[tup
         (_PRUNE_METRICS, before),
         (_PRUNE_SELECTORS, day),
         (_PRUNE_COMMANDS, before),
+        (PRUNE_RETRIES, before),
         (_PRUNE_WORKERS, silent_before),
         (_PRUNE_WORKER_IDS, silent_before),
     )
@@ -173,7 +175,7 @@ _MAX_SELECTOR_BYTES = 1_500
 _MAX_FIELD_BYTES = 300
 
 
-class SqlLedger(Queries, Protocol):
+class SqlLedger(WebhookQueries, Protocol):
     """Refreshing, workers, commands, selectors, metrics, activity and pruning."""
 
     _max_attempts: int

@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from parcelpost.changes import compare
 from parcelpost.clock import iso
-from parcelpost.gateway.changes import compare
 from parcelpost.gateway.ledger import rows, sqlite_results
 from parcelpost.gateway.ledger.base import EXPIRED_ERROR, LeaseEnding, lease_ending
 from parcelpost.gateway.ledger.queries import (
@@ -183,7 +183,7 @@ def find_changes(db: sqlite3.Connection, now: datetime, most: int) -> int:
     _execute_many(
         db, ADD_CHANGE, [rows.change_values(change, number, now) for number, change in enumerate(changes, last + 1)]
     )
-    _execute_many(db, IS_COMPARED.format(1), [(row[1], row[2], row[5]) for row in waiting])
+    _execute_many(db, IS_COMPARED.format(1), [(row[1], row[2], row[6]) for row in waiting])
     return len(waiting)
 
 

@@ -22,7 +22,8 @@ from parcelpost.clock import iso
 from parcelpost.gateway.ledger import rows
 from parcelpost.gateway.ledger.base import BatchEntry, dedupe
 from parcelpost.gateway.ledger.queries import search_text
-from parcelpost.gateway.models import IngestedResult, Lien, ParcelKey, SourceKey, StoreOutcome
+from parcelpost.gateway.models import IngestedResult, ParcelKey, SourceKey, StoreOutcome
+from parcelpost.search_fields import Lien
 
 Values = tuple[Any, ...]
 """The values of a row, without the numbers of parcel and source, which only the writer knows."""

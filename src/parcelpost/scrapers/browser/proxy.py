@@ -14,8 +14,9 @@ import httpcore2
 import httpx2
 
 from parcelpost.files_and_sockets import tcp_server
+from parcelpost.guard import origin_of, port_of, proxy_url
 from parcelpost.scrapers.fetch.errors import CannotFetch, FetchFailed, RetryLater
-from parcelpost.scrapers.fetch.guard import Guard, origin_of, port_of, proxy_url
+from parcelpost.scrapers.fetch.guard import Guard
 
 _CHUNK_BYTES = 64 * 1024
 _USUAL_PORTS = {b"http": 80, b"https": 443, b"socks5": 1080, b"socks5h": 1080}

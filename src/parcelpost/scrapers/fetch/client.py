@@ -11,6 +11,7 @@ from msgspec import structs
 
 from parcelpost.clock import Clock, SystemClock
 from parcelpost.events import Emit, PageFetched, ignore
+from parcelpost.guard import Resolve, open_connection_pool, origin_of, port_of, resolve
 from parcelpost.model import Page, Task
 from parcelpost.scrapers.browser.proxy import GuardProxy
 from parcelpost.scrapers.browser.renderer import PageLease, RenderContext, Renderer, RenderRequest
@@ -35,7 +36,7 @@ from parcelpost.scrapers.fetch.exchange import (
     response_page,
     response_problem,
 )
-from parcelpost.scrapers.fetch.guard import Guard, Resolve, open_connection_pool, origin_of, port_of, resolve
+from parcelpost.scrapers.fetch.guard import Guard
 from parcelpost.scrapers.fetch.robots import Robots
 from parcelpost.scrapers.fetch.session import Session, Visit
 from parcelpost.scrapers.fetch.throttle import HostThrottle, SiteAvailability

@@ -123,6 +123,40 @@ CREATE TABLE changes (
 
 CREATE INDEX changes_by_time ON changes (found_at);
 
+-- Receivers of changes. One gateway at a time delivers to each.
+CREATE TABLE webhooks (
+    webhook_no      BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- never used again
+    name            TEXT COLLATE "C" NOT NULL UNIQUE,
+    url             TEXT NOT NULL,
+    secret_variable TEXT NOT NULL, -- the environment variable that holds the secret
+    filter          TEXT NOT NULL, -- JSON
+    created_at      TIMESTAMPTZ NOT NULL,
+    is_paused       BOOLEAN NOT NULL DEFAULT FALSE,
+    cursor          BIGINT NOT NULL, -- changes up to this number were delivered, or are in webhook_retries
+    delivered       BIGINT NOT NULL DEFAULT 0,
+    delivered_at    TIMESTAMPTZ, -- last
+    failures        INTEGER NOT NULL DEFAULT 0, -- in a row
+    failing_since   TIMESTAMPTZ,
+    error           TEXT NOT NULL DEFAULT '', -- of the last failure; why it is paused
+    next_at         TIMESTAMPTZ NOT NULL, -- it rests until then
+    held_by         TEXT, -- the gateway that delivers, until held_until
+    held_until      TIMESTAMPTZ NOT NULL
+);
+
+-- Changes that a receiver did not take.
+CREATE TABLE webhook_retries (
+    webhook_no BIGINT NOT NULL,
+    change_no  BIGINT NOT NULL,
+    attempts   INTEGER NOT NULL,
+    first_at   TIMESTAMPTZ NOT NULL,
+    next_at    TIMESTAMPTZ NOT NULL,
+    error      TEXT NOT NULL,
+    dead_at    TIMESTAMPTZ, -- given up: only a replay delivers it
+    PRIMARY KEY (webhook_no, change_no)
+);
+
+CREATE INDEX webhook_retries_due ON webhook_retries (webhook_no, next_at) WHERE dead_at IS NULL;
+
 CREATE TABLE liens (
     lien_no            BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     parcel_no          BIGINT NOT NULL,

@@ -123,6 +123,40 @@ CREATE TABLE changes (
 
 CREATE INDEX changes_by_time ON changes (found_at);
 
+-- Receivers of changes. One gateway at a time delivers to each.
+CREATE TABLE webhooks (
+    webhook_no      INTEGER PRIMARY KEY AUTOINCREMENT, -- never used again
+    name            TEXT NOT NULL UNIQUE,
+    url             TEXT NOT NULL,
+    secret_variable TEXT NOT NULL, -- the environment variable that holds the secret
+    filter          TEXT NOT NULL, -- JSON
+    created_at      TEXT NOT NULL,
+    is_paused       INTEGER NOT NULL DEFAULT 0,
+    cursor          INTEGER NOT NULL, -- changes up to this number were delivered, or are in webhook_retries
+    delivered       INTEGER NOT NULL DEFAULT 0,
+    delivered_at    TEXT, -- last
+    failures        INTEGER NOT NULL DEFAULT 0, -- in a row
+    failing_since   TEXT,
+    error           TEXT NOT NULL DEFAULT '', -- of the last failure; why it is paused
+    next_at         TEXT NOT NULL, -- it rests until then
+    held_by         TEXT, -- the gateway that delivers, until held_until
+    held_until      TEXT NOT NULL
+) STRICT;
+
+-- Changes that a receiver did not take.
+CREATE TABLE webhook_retries (
+    webhook_no INTEGER NOT NULL,
+    change_no  INTEGER NOT NULL,
+    attempts   INTEGER NOT NULL,
+    first_at   TEXT NOT NULL,
+    next_at    TEXT NOT NULL,
+    error      TEXT NOT NULL,
+    dead_at    TEXT, -- given up: only a replay delivers it
+    PRIMARY KEY (webhook_no, change_no)
+) STRICT;
+
+CREATE INDEX webhook_retries_due ON webhook_retries (webhook_no, next_at) WHERE dead_at IS NULL;
+
 CREATE TABLE liens (
     lien_no            INTEGER PRIMARY KEY,
     parcel_no          INTEGER NOT NULL REFERENCES parcels (parcel_no),

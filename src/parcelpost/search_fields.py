@@ -12,9 +12,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, TypeGuard
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
-from parcelpost.gateway.models import Lien, SearchFields
 from parcelpost.model import Json
 
 _MAX_LIENS = 200
@@ -27,7 +26,45 @@ _YEAR_AND_PADDED = 8
 _PARTS = re.compile(r"[^\W_]+")
 
 
-class _Liens(msgspec.Struct, frozen=True, gc=False):
+class Lien(Struct, frozen=True, kw_only=True, gc=False):
+    """One of a record's liens, with the fields that can be searched."""
+
+    certificate_number: str | None
+    certificate_year: int | None
+    tax_year: int | None
+    status: str | None
+    """As on the page, in lower case."""
+    holder_name: str | None
+    amount_cents: int | None
+    """Its face amount, else its opening bid."""
+    sale_date: str | None
+    json: bytes
+    """The complete lien."""
+    key: str = ""
+    """The same for the same lien of a parcel in another source. '': unknown, so that it is never merged."""
+
+
+class SearchFields(Struct, frozen=True, kw_only=True, gc=False):
+    """The fields of a record that can be searched."""
+
+    owner: str = ""
+    """All names, joined by `; `."""
+    situs: str = ""
+    delinquent: bool | None = None
+    tax_due_cents: int | None = None
+    liens: tuple[Lien, ...] = ()
+    is_partial: bool = False
+    """One of these was missing or could not be read: what is not here stays as it was known."""
+    is_listed: bool = False
+    """It is from a list of liens, which says nothing about the parcel's other liens."""
+
+    @property
+    def has_all_liens(self) -> bool:
+        """Whether a lien that is not here is gone."""
+        return not (self.is_partial or self.is_listed)
+
+
+class _Liens(Struct, frozen=True, gc=False):
     liens: list[msgspec.Raw]
 
 

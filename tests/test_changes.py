@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.json import encode
 
-from parcelpost.gateway.changes import Facts, Kind, Scraped, changes, compare, facts_of, merged
+from parcelpost.changes import Facts, Kind, Scraped, changes, compare, facts_of, merged
 from tests.gateway.factories import NOON
 
 HOUR = timedelta(hours=1)
@@ -67,6 +67,11 @@ def test_what_is_no_fact_is_no_change(subtests: pytest.Subtests) -> None:
         ("an old sale shown late", {"sales": [late]}, {"sales": [late, early]}),
         ("a sale recorded", {"sales": [{**late, "book_page": None}]}, {"sales": [late]}),
         ("more interest", {"tax_due": 5, "delinquent": True}, {"tax_due": 6, "delinquent": True}),
+        (
+            "a holder spelled otherwise",
+            {"liens": [lien(holder_name="A.B. Fund")]},
+            {"liens": [lien(holder_name="AB FUND")]},
+        ),
         ("the same number written otherwise", {"market_value": 5}, {"market_value": 5.00}),
     ]
     for why, before, after in cases:
@@ -75,12 +80,30 @@ def test_what_is_no_fact_is_no_change(subtests: pytest.Subtests) -> None:
 
 
 def test_what_another_source_showed_already_is_not_reported_again() -> None:
-    known = facts(owner_names=["ANN"], delinquent=False, liens=[lien()])
-    new = facts(owner_names=["BO"], delinquent=True, liens=[lien(status="redeemed"), lien("56")])
-    assert kinds(known, new) == ["owner.changed", "tax.delinquent", "lien.redeemed", "lien.new"]
-    assert kinds(known, new, new) == []
+    known = facts(owner_names=["ANN"], delinquent=False, market_value=5, liens=[lien()])
+    new = facts(owner_names=["BO"], delinquent=True, market_value=6, liens=[lien(status="redeemed"), lien("56")])
+    changed = merged(known, new, NOON)
+    assert kinds(known, new) == ["owner.changed", "value.changed", "tax.delinquent", "lien.redeemed", "lien.new"]
+    assert kinds(known, new, changed) == []
     assert kinds(None, new, known) == ["lien.redeemed", "lien.new"], "a further source of a known parcel"
     assert kinds(None, new) == ["parcel.new", "lien.new", "lien.new"]
+
+
+def test_a_second_source_spells_otherwise_what_the_first_reported() -> None:
+    first = merged(facts(owner_names=["OLD"]), facts(owner_names=["SMITH ANN", "SMITH BO", "FUND L.L.C."]), NOON)
+    for spelled in (["Ann Smith & Bo Smith", "Fund LLC"], ["Smith, Ann"], ["ANN SMITH", "BO SMITH", "FUND LLC", "CY"]):
+        assert kinds(facts(owner_names=["Old, Q."]), facts(owner_names=spelled), first) == [], spelled
+    assert kinds(facts(owner_names=["OLD"]), facts(owner_names=["SMITH CY"]), first) == ["owner.changed"]
+
+
+def test_a_source_that_lags_hides_no_change_of_another() -> None:
+    """It still shows what was true before, and what becomes true again."""
+    old, new = facts(owner_names=["ANN"], delinquent=False), facts(owner_names=["BO"], delinquent=True)
+    first = merged(old, new, NOON)
+    assert kinds(first, old, old) == ["owner.changed", "tax.paid"]
+    again = merged(first, old, NOON + HOUR)
+    assert kinds(merged(old, new, NOON + HOUR / 2), old, again) == [], "the other source follows, twice"
+    assert kinds(old, new, new) == ["owner.changed", "tax.delinquent"], "which the other showed from its first scrape"
 
 
 def test_what_could_not_be_read_is_compared_when_it_is_read_again() -> None:
@@ -88,7 +111,7 @@ def test_what_could_not_be_read_is_compared_when_it_is_read_again() -> None:
     gap = facts(liens=[], sales=[], unreadable=["liens", "owner_names", "market_value"])
     again = facts(owner_names=["BO"], market_value=5, liens=[], sales=[])
     assert kinds(first, gap) == []
-    assert kinds(merged(first, gap), again) == ["owner.changed", "lien.gone"]
+    assert kinds(merged(first, gap, NOON), again) == ["owner.changed", "lien.gone"]
 
 
 def test_a_change_says_what_was_and_what_is() -> None:
@@ -113,6 +136,28 @@ def test_scrapes_are_compared_in_the_order_of_their_time() -> None:
     assert late[0].facts.owner == ("BEA",)
     _, found = compare([scrape("d", 2, "BEA"), scrape("e", 3, "DI", 2)], late)
     assert found == [], "nothing new, and a further source"
+
+
+def test_another_parser_of_the_same_page_changes_nothing() -> None:
+    def scrape(hours: int, owner: str, parser: str, page: str = "page") -> Scraped:
+        data = encode({"owner_names": [owner], "parser_version": parser})
+        return Scraped(7, 1, f"t{hours}", NOON + hours * HOUR, data, page)
+
+    scrapes = [scrape(0, "ANN", "a/1"), scrape(1, "ANN SMITH", "a/2"), scrape(2, "BO", "a/2")]
+    _, found = compare(scrapes, [])
+    assert [one.change.kind.value for one in found] == ["parcel.new", "owner.changed"]
+    assert found[1].change.before == {"owner": ["ANN SMITH"]}, (
+        "BO is on another page of the record, or this one changed"
+    )
+
+
+def test_what_is_known_of_a_source_is_bounded() -> None:
+    known = facts(record_kind="lien", liens=[lien(str(n)) for n in range(200)])
+    for batch in range(1, 8):
+        numbers = range(batch * 200, batch * 200 + 200)
+        known = merged(known, facts(record_kind="lien", liens=[lien(str(n)) for n in numbers]), NOON)
+    assert len(known.liens) == 1_000
+    assert "2023/1599" in known.liens
 
 
 def test_a_record_may_hold_anything() -> None:

@@ -1,30 +1,39 @@
 """What changed between two scrapes of a parcel: the facts that people act on. No I/O.
 
 Only facts count. A value that a page no longer shows or that could not be read is not a change, nor is the order of
-rows, the spelling of a name, or the same page parsed again. What several sources show is reported once.
+rows, the spelling of a name, or the same page parsed again. What several sources show is reported once: by the first
+that shows it.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct, structs
 
-from parcelpost.gateway.models import Lien, SearchFields
-from parcelpost.gateway.search_fields import cents, liens_of, search_fields, subsequent_taxes_of
 from parcelpost.model import Json
+from parcelpost.search_fields import Lien, SearchFields, cents, liens_of, search_fields, subsequent_taxes_of
 
 _MAX_ITEMS = 200
+_MAX_NAMES = 50
+_MAX_NAME = 200
 _MAX_TEXT = 500
+_MAX_KEPT = 1_000
+"""Liens, and later taxes, that are known of a source."""
 _WORDS = re.compile(r"[^\W_]+")
 _REDEEMED = frozenset({"redeemed", "paid", "satisfied", "released", "discharged"})
+_INITIALS = re.compile(r"\b(\w) (?=\w\b)")
 _VALUES = ("land_value", "building_value", "market_value", "assessed_value", "taxable_value")
+
+
+T = TypeVar("T")
 
 
 class Kind(StrEnum):
@@ -91,6 +100,10 @@ class Facts(Struct, frozen=True, omit_defaults=True, gc=False):
     subsequent_taxes: Mapping[str, int | None] = {}
     """Amount in cents, by the certificate's key and the day."""
     has_all_liens: bool = True
+    parser: str = ""
+    """Version of the parser that read it last."""
+    changed_at: Mapping[str, datetime] = {}
+    """When the source was scraped that first showed another `owner`, `tax` or value than before, by name."""
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -118,6 +131,7 @@ def facts_of(data: bytes) -> Facts:
         liens={lien.key: _lien_facts(lien) for lien in found.liens if lien.key},
         subsequent_taxes=dict(subsequent_taxes_of(liens_of(record)[:_MAX_ITEMS])),
         has_all_liens=found.has_all_liens,
+        parser=parser[:_MAX_NAME] if isinstance(parser := record.get("parser_version"), str) else "",
     )
 
 
@@ -125,7 +139,7 @@ def _owner(record: Mapping[str, Json]) -> tuple[str, ...]:
     names = record.get("owner_names")
     if not isinstance(names, list):
         return ()
-    return tuple(name[:_MAX_TEXT] for name in names[:_MAX_ITEMS] if isinstance(name, str) and name.strip())
+    return tuple(name[:_MAX_NAME] for name in names[:_MAX_NAMES] if isinstance(name, str) and name.strip())
 
 
 def _sales(record: Mapping[str, Json], found: SearchFields) -> tuple[SaleFacts, ...] | None:
@@ -157,7 +171,7 @@ def _lien_facts(lien: Lien) -> LienFacts:
     )
 
 
-def merged(known: Facts | None, new: Facts) -> Facts:
+def merged(known: Facts | None, new: Facts, scraped_at: datetime) -> Facts:
     """What is known of a source after a scrape: what the new record does not say stays as it was."""
     if known is None:
         return new
@@ -173,9 +187,41 @@ def merged(known: Facts | None, new: Facts) -> Facts:
         delinquent=known.delinquent if new.delinquent is None else new.delinquent,
         tax_due_cents=known.tax_due_cents if new.tax_due_cents is None else new.tax_due_cents,
         sales=sales,
-        liens=new.liens if new.has_all_liens else {**known.liens, **new.liens},
-        subsequent_taxes={**known.subsequent_taxes, **new.subsequent_taxes},
+        liens=new.liens if new.has_all_liens else _newest(known.liens, new.liens),
+        subsequent_taxes=_newest(known.subsequent_taxes, new.subsequent_taxes),
+        changed_at={**known.changed_at, **dict.fromkeys(_changed_facts(known, new), scraped_at)},
     )
+
+
+def _newest(known: Mapping[str, T], new: Mapping[str, T]) -> dict[str, T]:
+    kept = {name: value for name, value in known.items() if name not in new} | dict(new)
+    return dict(list(kept.items())[-_MAX_KEPT:])
+
+
+def _changed_facts(known: Facts, new: Facts) -> Iterator[str]:
+    if _has_another_owner(known, new):
+        yield "owner"
+    if _is_delinquent_now(known, new) or _is_paid_now(known, new):
+        yield "tax"
+    yield from _changed_values(known, new)
+
+
+def _has_another_owner(known: Facts, new: Facts) -> bool:
+    return bool(known.owner and new.owner) and _name_words(known.owner) != _name_words(new.owner)
+
+
+def _changed_values(known: Facts, new: Facts) -> list[str]:
+    return [name for name, amount in new.values.items() if known.values.get(name, amount) != amount]
+
+
+def _is_delinquent_now(known: Facts, new: Facts) -> bool:
+    return bool(new.delinquent) and not known.delinquent
+
+
+def _is_paid_now(known: Facts, new: Facts) -> bool:
+    was_due = known.tax_due_cents or 0
+    paid_up = was_due > 0 and new.tax_due_cents == 0 and not new.delinquent
+    return bool(known.delinquent and new.delinquent is False) or paid_up
 
 
 def changes(known: Facts | None, new: Facts, others: Sequence[Facts]) -> Iterator[Change]:
@@ -193,18 +239,30 @@ def changes(known: Facts | None, new: Facts, others: Sequence[Facts]) -> Iterato
     yield from _lien_changes(known or Facts(), new, others)
 
 
+def _is_reported(fact: str, known: Facts, others: Sequence[Facts], shows: Callable[[Facts], bool]) -> bool:
+    """Whether another source shows the fact already, and was the last of all whose fact changed. One that still shows
+    what was true before does not count, nor does one that never changed: what it showed at first was not reported.
+    """
+    changed = [one for one in (known, *others) if fact in one.changed_at]
+    last = max(changed, key=lambda one: one.changed_at[fact], default=known)
+    return last is not known and shows(last)
+
+
 def _owner_change(known: Facts, new: Facts, others: Sequence[Facts]) -> Iterator[Change]:
-    now = _name_words(new.owner)
-    if known.owner and now and now not in map(_name_words, (known.owner, *(other.owner for other in others))):
+    def has_same_owner(other: Facts) -> bool:
+        """One source leaves out a second owner, another a middle name."""
+        names, shown = Counter(_name_words(new.owner)), Counter(_name_words(other.owner))
+        return bool(shown) and (names <= shown or shown <= names)
+
+    if _has_another_owner(known, new) and not _is_reported("owner", known, others, has_same_owner):
         yield Change(Kind.OWNER_CHANGED, before={"owner": list(known.owner)}, after={"owner": list(new.owner)})
 
 
 def _value_change(known: Facts, new: Facts, others: Sequence[Facts]) -> Iterator[Change]:
-    changed = [
-        name
-        for name, amount in new.values.items()
-        if known.values.get(name, amount) != amount and amount not in (other.values.get(name) for other in others)
-    ]
+    def has_same(name: str) -> Callable[[Facts], bool]:
+        return lambda other: other.values.get(name) == new.values[name]
+
+    changed = [name for name in _changed_values(known, new) if not _is_reported(name, known, others, has_same(name))]
     if changed:
         before = {name: _dollars(known.values[name]) for name in changed}
         after = {name: _dollars(new.values[name]) for name in changed}
@@ -218,11 +276,9 @@ def _value_change(known: Facts, new: Facts, others: Sequence[Facts]) -> Iterator
 
 def _tax_change(known: Facts, new: Facts, others: Sequence[Facts]) -> Iterator[Change]:
     before, after = _tax(known), _tax(new)
-    was_due, is_due = known.tax_due_cents or 0, new.tax_due_cents
-    if new.delinquent and not known.delinquent and not any(other.delinquent for other in others):
+    if _is_delinquent_now(known, new) and not _is_reported("tax", known, others, lambda one: bool(one.delinquent)):
         yield Change(Kind.TAX_DELINQUENT, before=before, after=after)
-    is_paid = (known.delinquent and new.delinquent is False) or (was_due > 0 and is_due == 0 and not new.delinquent)
-    if is_paid and not any(other.delinquent is False or other.tax_due_cents == 0 for other in others):
+    if _is_paid_now(known, new) and not _is_reported("tax", known, others, lambda one: not one.delinquent):
         yield Change(Kind.TAX_PAID, before=before, after=after)
 
 
@@ -274,10 +330,14 @@ def _changed_fields(before: LienFacts, after: LienFacts, elsewhere: Sequence[Lie
     return [
         shown
         for name, shown in names.items()
-        if (value := getattr(after, name)) is not None
-        and getattr(before, name) not in (None, value)
-        and value not in (getattr(one, name) for one in elsewhere)
+        if (value := _compared(getattr(after, name))) is not None
+        and _compared(getattr(before, name)) not in (None, value)
+        and value not in (_compared(getattr(one, name)) for one in elsewhere)
     ]
+
+
+def _compared(value: str | int | None) -> object:
+    return _words(value) if isinstance(value, str) else value
 
 
 def _lien(lien: LienFacts) -> dict[str, Json]:
@@ -298,7 +358,8 @@ def _dollars(amount: int | None) -> Decimal | None:
 
 
 def _words(text: str) -> list[str]:
-    return _WORDS.findall(text.upper())
+    """In capital letters. `L.L.C.` is one word."""
+    return _INITIALS.sub(r"\1", " ".join(_WORDS.findall(text.upper()))).split()
 
 
 def _name_words(names: Iterable[str]) -> list[str]:
@@ -314,6 +375,8 @@ class Scraped(Struct, frozen=True, gc=False):
     task_id: str
     scraped_at: datetime
     data: bytes
+    raw_sha256: str | None = None
+    """Of its page."""
 
 
 class KnownFacts(Struct, frozen=True, gc=False):
@@ -324,6 +387,7 @@ class KnownFacts(Struct, frozen=True, gc=False):
     task_id: str
     scraped_at: datetime
     facts: Facts
+    raw_sha256: str | None = None
 
 
 class FoundChange(Struct, frozen=True, gc=False):
@@ -334,8 +398,8 @@ class FoundChange(Struct, frozen=True, gc=False):
 def compare(scrapes: Sequence[Scraped], known: Iterable[KnownFacts]) -> tuple[list[KnownFacts], list[FoundChange]]:
     """Compares scrapes, ordered by source and time, with what is known of all sources of their parcels.
 
-    Returns what is known of the sources that were scraped, and what changed. An older scrape changes nothing; one of
-    the same task and time is the same page, parsed again: its facts count and are not changes.
+    Returns what is known of the sources that were scraped, and what changed. An older scrape changes nothing. The facts
+    of a page that was parsed again, or that another version of the parser read, count and are not changes.
     """
     sources = {one.source_no: one for one in known}
     of_parcel: defaultdict[int, set[int]] = defaultdict(set)
@@ -345,15 +409,28 @@ def compare(scrapes: Sequence[Scraped], known: Iterable[KnownFacts]) -> tuple[li
     touched: dict[int, KnownFacts] = {}
     for scrape in scrapes:
         before = sources.get(scrape.source_no)
-        age = scrape.scraped_at, scrape.task_id
-        if before is not None and age < (before.scraped_at, before.task_id):
+        if before is not None and (scrape.scraped_at, scrape.task_id) < (before.scraped_at, before.task_id):
             continue
         facts, last = facts_of(scrape.data), before.facts if before else None
-        if before is None or age > (before.scraped_at, before.task_id):
+        if before is None or not _is_same_page(before, scrape, facts):
             numbers = of_parcel[scrape.parcel_no] - {scrape.source_no}
             others = [sources[number].facts for number in sorted(numbers)]
             found += [FoundChange(scrape, change) for change in changes(last, facts, others)]
-        now = KnownFacts(scrape.parcel_no, scrape.source_no, scrape.task_id, scrape.scraped_at, merged(last, facts))
-        sources[scrape.source_no] = touched[scrape.source_no] = now
+            facts = merged(last, facts, scrape.scraped_at)
+        else:
+            facts = structs.replace(merged(last, facts, scrape.scraped_at), changed_at=before.facts.changed_at)
+        sources[scrape.source_no] = touched[scrape.source_no] = KnownFacts(
+            scrape.parcel_no, scrape.source_no, scrape.task_id, scrape.scraped_at, facts, scrape.raw_sha256
+        )
         of_parcel[scrape.parcel_no].add(scrape.source_no)
     return list(touched.values()), found
+
+
+def _is_same_page(before: KnownFacts, scrape: Scraped, facts: Facts) -> bool:
+    """A record may be read from more than its page: the same page again can only be told from a change if it was read
+    by another parser.
+    """
+    if (scrape.scraped_at, scrape.task_id) == (before.scraped_at, before.task_id):
+        return True
+    is_same = scrape.raw_sha256 is not None and scrape.raw_sha256 == before.raw_sha256
+    return is_same and facts.parser != before.facts.parser

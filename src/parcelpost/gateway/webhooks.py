@@ -1,0 +1,384 @@
+"""Webhooks: each change is sent to those who want it, signed as the Standard Webhooks specification says.
+
+Each receiver has a cursor in the ledger's changes, and one gateway at a time delivers to it, in order. A change that is
+not taken is tried again for a day and the receiver rests meanwhile, so that it gets a request now and then instead of a
+flood. Every change is delivered at least once: its `webhook-id` is always the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import random
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpcore2
+from msgspec import Struct
+from msgspec.structs import replace
+
+from parcelpost.errors import InvalidInput, LedgerError
+from parcelpost.events import LoopFailed, WebhookFailing, WebhookGaveUp, WebhookRecovered
+from parcelpost.gateway.api.responses import change_response
+from parcelpost.gateway.context import Context
+from parcelpost.gateway.models import ChangeRow, Webhook, WebhookRetry
+from parcelpost.gateway.routes import encode
+from parcelpost.guard import AddressRefused, Guard, NoAddress, open_connection_pool
+from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE, Secret
+
+_SECRET_PREFIX = "whsec_"  # noqa: S105 - of every secret
+_SECRET_BYTES = 32
+_FEWEST_SECRET_BYTES, _MOST_SECRET_BYTES = 24, 64
+_VARIABLE = re.compile(rf"{WEBHOOK_SECRET_VARIABLE}(_[A-Z0-9_]{{1,60}})?", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+_MAX_URL_CHARS = 2_000
+
+STEP_SECONDS = 1.0
+_ATTEMPT_SECONDS = 15.0
+_BATCH = 100
+_BATCH_SECONDS = 30.0
+_HOLD = timedelta(seconds=120)  # longer than a batch and an attempt
+_LAST_SECONDS = 3.0  # for an attempt that is under way when the gateway stops
+_FIRST_REST, _LONGEST_REST = 5.0, 600.0
+_LONGEST_RETRY_AFTER = 3_600.0
+_WITHOUT_SECRET_SECONDS = 60.0
+GIVE_UP_AFTER = timedelta(days=1)
+_MOST_RETRIES = 100
+"""Changes that wait to be tried again. With more, no further ones are read: they wait behind the cursor."""
+_MAX_RESPONSE_BYTES = 64 * 1024
+_MAX_ERROR_CHARS = 300
+_GONE = 410
+
+
+def new_secret() -> str:
+    return _SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
+
+
+def read_secrets(variable: str, environment: Mapping[str, str]) -> list[Secret]:
+    """The secrets that an environment variable holds, separated by spaces: while one is replaced, both sign.
+
+    Raises InvalidInput, whose message never contains any.
+    """
+    texts = environment.get(variable, "").split()
+    hint = f"set {variable} in the gateway's environment; 'parcelpost gateway webhook secret' prints a new one"
+    if not texts:
+        raise InvalidInput(f"the environment variable {variable} is not set", hint=hint)
+    if not all(map(_is_secret, texts)):
+        raise InvalidInput(f"{variable} does not hold a secret such as whsec_...", hint=hint)
+    return [Secret(text) for text in texts]
+
+
+def _is_secret(text: str) -> bool:
+    try:
+        key = base64.b64decode(text.removeprefix(_SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return text.startswith(_SECRET_PREFIX) and _FEWEST_SECRET_BYTES <= len(key) <= _MOST_SECRET_BYTES
+
+
+def signed_headers(message_id: str, body: bytes, keys: Sequence[Secret], now: datetime) -> dict[str, str]:
+    timestamp = str(int(now.timestamp()))
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": timestamp,
+        "webhook-signature": " ".join(f"v1,{_signature(key, signed)}" for key in keys),
+    }
+
+
+def _signature(key: Secret, signed: bytes) -> str:
+    text = base64.b64decode(key.reveal().removeprefix(_SECRET_PREFIX))
+    return base64.b64encode(hmac.new(text, signed, hashlib.sha256).digest()).decode()
+
+
+def check_webhook(name: str, url: str, secret_variable: str, guard: Guard) -> None:
+    """Raises InvalidInput. The address is checked again, and resolved, at each delivery."""
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(f"{name!r:.100} is not a valid name", hint="use letters, digits, dots, _ and -")
+    if not _VARIABLE.fullmatch(secret_variable):
+        raise InvalidInput(
+            f"{secret_variable!r:.100} is not the name of a variable for a webhook's secret",
+            hint=f"use {WEBHOOK_SECRET_VARIABLE} or a name such as {WEBHOOK_SECRET_VARIABLE}_CRM",
+        )
+    if len(url) > _MAX_URL_CHARS:
+        raise InvalidInput(f"the URL is longer than {_MAX_URL_CHARS:,} characters")
+    try:
+        guard.url(url)
+    except AddressRefused as error:
+        raise InvalidInput(str(error), hint="webhooks are sent to public http and https addresses") from None
+
+
+def default_name(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def shown_url(url: str) -> str:
+    """Without the query, which may hold a secret."""
+    return url.partition("?")[0] + ("?..." if "?" in url else "")
+
+
+class Attempt(Struct, frozen=True):
+    """What came of a request."""
+
+    error: str = ""
+    """'': it was delivered."""
+    status: int | None = None
+    retry_after: float = 0.0
+
+
+class Sender:
+    """Posts to receivers. Connects only to addresses that the guard allows, and follows no redirects."""
+
+    def __init__(self, guard: Guard, version: str) -> None:
+        self._guard = guard
+        self._pool = open_connection_pool(guard)
+        self._headers = {"content-type": "application/json", "user-agent": f"parcelpost/{version}"}
+
+    async def close(self) -> None:
+        await self._pool.aclose()
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Attempt:
+        try:
+            target = self._guard.url(url)
+            async with asyncio.timeout(_ATTEMPT_SECONDS):
+                return await self._post(str(target), {**self._headers, **headers}, body)
+        except (AddressRefused, NoAddress) as error:
+            return Attempt(str(error)[:_MAX_ERROR_CHARS])
+        except (TimeoutError, httpcore2.TimeoutException):
+            return Attempt(f"no response within {_ATTEMPT_SECONDS:g} s")
+        except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.UnsupportedProtocol, OSError) as error:
+            return Attempt((str(error) or type(error).__name__)[:_MAX_ERROR_CHARS])
+
+    async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> Attempt:
+        async with self._pool.stream("POST", url, headers=list(headers.items()), content=body) as response:
+            left = _MAX_RESPONSE_BYTES
+            async for chunk in response.aiter_stream():
+                left -= len(chunk)
+                if left < 0:
+                    break  # the connection is closed
+        status = response.status
+        if 200 <= status < 300:
+            return Attempt(status=status)
+        redirected = ", and redirects are not followed" if 300 <= status < 400 else ""
+        found = next((value for name, value in response.headers if name.lower() == b"retry-after"), b"")
+        after = float(found) if found.isdigit() and len(found) < 7 else 0.0
+        return Attempt(f"the receiver returned {status}{redirected}", status, min(after, _LONGEST_RETRY_AFTER))
+
+
+async def send_test(sender: Sender, webhook: Webhook, keys: Sequence[Secret], now: datetime) -> Attempt:
+    """Sends an event of type `webhook.test`."""
+    body = encode({"type": "webhook.test", "timestamp": now, "data": {"webhook": webhook.name}})
+    message_id = f"msg_test_{secrets.token_hex(8)}"
+    return await sender.post(webhook.url, signed_headers(message_id, body, keys, now), body)
+
+
+class Webhooks:
+    """Delivers changes until stopped: each receiver in a task of its own, so that a slow one delays nobody else."""
+
+    def __init__(self, context: Context, environment: Mapping[str, str], sender: Sender) -> None:
+        self._context = context
+        self._environment = environment
+        self._sender = sender
+        self._holder = secrets.token_hex(8)
+        self._ledger_id = ""
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        try:
+            while not await self._context.clock.wait(stop, STEP_SECONDS):
+                await self.step()
+            if self._tasks:
+                await asyncio.wait(self._tasks.values(), timeout=_LAST_SECONDS)
+        finally:
+            async with AsyncExitStack() as stack:
+                stack.push_async_callback(self._sender.close)
+                tasks = list(self._tasks.values())
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def step(self) -> None:
+        """Starts to deliver to each receiver that something waits for. What a ledger that is away holds up goes on once
+        it is back.
+        """
+        try:
+            webhooks = await self._context.ledger.webhooks()
+        except LedgerError:
+            return  # reported by the maintenance
+        now = self._context.clock.now()
+        for webhook in webhooks:
+            if webhook.webhook_no not in self._tasks and self._has_work(webhook, now):
+                task = asyncio.create_task(self._deliver(webhook.webhook_no))
+                self._tasks[webhook.webhook_no] = task
+                task.add_done_callback(partial(self._ended, webhook))
+
+    async def idle(self) -> None:
+        """Waits until nothing is being delivered."""
+        while self._tasks:
+            await asyncio.wait(self._tasks.values())
+
+    def _ended(self, webhook: Webhook, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(webhook.webhook_no, None)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, LedgerError):
+            message = f"{webhook.name}: {type(error).__name__}: {error}"
+            self._context.emit(LoopFailed(loop="webhooks", error=message, in_a_row=1, next_in_seconds=STEP_SECONDS))
+
+    def _has_work(self, webhook: Webhook, now: datetime) -> bool:
+        if webhook.is_paused or webhook.next_at > now:
+            return False
+        if webhook.held_by not in (None, self._holder) and webhook.held_until > now:
+            return False
+        is_due = webhook.next_retry_at is not None and webhook.next_retry_at <= now
+        return is_due or (webhook.cursor < webhook.last and webhook.retries < _MOST_RETRIES)
+
+    async def _deliver(self, webhook_no: int) -> None:
+        ledger, clock = self._context.ledger, self._context.clock
+        self._ledger_id = self._ledger_id or await ledger.ledger_id()
+        try:
+            while await ledger.hold_webhook(webhook_no, self._holder, now := clock.now(), now + _HOLD):
+                webhook = next((one for one in await ledger.webhooks() if one.webhook_no == webhook_no), None)
+                if webhook is None or not self._has_work(webhook, now) or not await self._deliver_batch(webhook):
+                    return
+                if self._context.stopping.is_set():
+                    return
+        finally:
+            await ledger.release_webhook(webhook_no, self._holder)
+
+    async def _deliver_batch(self, webhook: Webhook) -> bool:
+        """Returns whether to go on: everything was taken."""
+        batch = _Batch(self._context, webhook, self._holder)
+        try:
+            keys = read_secrets(webhook.secret_variable, self._environment)
+        except InvalidInput as error:
+            batch.rest(str(error), _WITHOUT_SECRET_SECONDS)
+            await batch.write()
+            return False
+        ledger, clock = self._context.ledger, self._context.clock
+        most = 1 if webhook.failures else _BATCH
+        takes_new = webhook.retries < _MOST_RETRIES
+        # After a failure, one change tells whether the receiver works: in turn a new one, and one that may be at fault.
+        wants_new = takes_new and webhook.failures % 2 == 1 and webhook.cursor < webhook.last
+        retries = [] if wants_new else await ledger.due_retries(webhook.webhook_no, clock.now(), most)
+        room = most - len(retries) if takes_new else 0
+        page = await ledger.changes(webhook.wanted, webhook.cursor, room) if room else None
+        rows = page.rows if page else []
+        until = clock.monotonic() + _BATCH_SECONDS
+        ended_early = False
+        try:
+            for place, row in enumerate((*retries, *rows)):
+                if ended_early := clock.monotonic() > until or self._context.stopping.is_set():
+                    break
+                attempt = await self._send(webhook, row, keys)
+                if attempt.error:
+                    await batch.failed(row, attempt, is_new=place >= len(retries))
+                    return False
+                batch.succeeded(row, is_new=place >= len(retries))
+            if page and not ended_early:
+                batch.passed(page.next)
+        finally:
+            await batch.write()
+        return batch.is_held
+
+    async def _send(self, webhook: Webhook, row: ChangeRow, keys: Sequence[Secret]) -> Attempt:
+        body = encode({"type": row.kind, "timestamp": row.found_at, "data": change_response(row)})
+        message_id = f"msg_{self._ledger_id}_{row.change_no}"
+        headers = signed_headers(message_id, body, keys, self._context.clock.now())
+        attempt = await self._sender.post(webhook.url, headers, body)
+        self._context.counters.webhooks[webhook.name, "failed" if attempt.error else "delivered"] += 1
+        return attempt
+
+
+class _Batch:
+    """What came of some deliveries to a receiver, and how it goes on."""
+
+    def __init__(self, context: Context, webhook: Webhook, holder: str) -> None:
+        self._context = context
+        self._before = self._webhook = webhook
+        self._holder = holder
+        self._delivered = 0
+        self._retried: list[int] = []
+        self._gone = False
+        self.is_held = True
+        """Whether this gateway still delivers to it."""
+
+    def succeeded(self, row: ChangeRow, *, is_new: bool) -> None:
+        self._delivered += 1
+        self._change(failures=0, failing_since=None, error="")
+        if is_new:
+            self.passed(row.change_no)
+        else:
+            self._retried.append(row.change_no)
+
+    def passed(self, change_no: int) -> None:
+        self._change(cursor=change_no)
+
+    async def failed(self, row: ChangeRow, attempt: Attempt, *, is_new: bool) -> None:
+        ledger, now = self._context.ledger, self._context.clock.now()
+        number = self._webhook.webhook_no
+        known = None if is_new else await ledger.webhook_retry(number, row.change_no)
+        attempts, first_at = (known.attempts + 1, known.first_at) if known else (1, now)
+        rest = max(_rest_seconds(attempts), attempt.retry_after)
+        retry = WebhookRetry(
+            change_no=row.change_no,
+            attempts=attempts,
+            first_at=first_at,
+            next_at=now + timedelta(seconds=rest),
+            error=attempt.error,
+            dead_at=now if now - first_at >= GIVE_UP_AFTER else None,
+        )
+        await ledger.put_webhook_retry(number, retry)
+        if retry.dead_at:
+            name = self._webhook.name
+            self._context.counters.webhooks[name, "dead"] += 1
+            self._context.emit(WebhookGaveUp(webhook=name, change=row.change_no, error=attempt.error))
+        if is_new:
+            self.passed(row.change_no)
+        self._gone = attempt.status == _GONE
+        failures = self._webhook.failures + 1
+        self._change(failures=failures)
+        self.rest(attempt.error, max(_rest_seconds(failures), attempt.retry_after))
+
+    def rest(self, error: str, seconds: float) -> None:
+        now = self._context.clock.now()
+        self._change(
+            error=error, failing_since=self._webhook.failing_since or now, next_at=now + timedelta(seconds=seconds)
+        )
+
+    async def write(self) -> None:
+        webhook, now = self._webhook, self._context.clock.now()
+        if webhook == self._before and not self._delivered:
+            return
+        ledger = self._context.ledger
+        self.is_held = await ledger.advance_webhook(webhook, self._holder, self._retried, self._delivered, now)
+        if not self.is_held:
+            return
+        if self._gone:
+            reason = "the receiver returned 410: it wants no more"
+            await ledger.pause_webhook(webhook.webhook_no, reason)
+        since = self._before.failing_since
+        if webhook.failing_since and not since:
+            self._context.emit(WebhookFailing(webhook=webhook.name, error=webhook.error))
+        elif since and not webhook.failing_since:
+            self._context.emit(WebhookRecovered(webhook=webhook.name, seconds=(now - since).total_seconds()))
+
+    def _change(self, **fields: Any) -> None:
+        self._webhook = replace(self._webhook, **fields)
+
+
+def _rest_seconds(failures: int) -> float:
+    """Doubles with each failure in a row. With jitter: receivers that were away together are not asked together."""
+    longest = min(_LONGEST_REST, _FIRST_REST * 2.0 ** min(failures - 1, 20))
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
