@@ -12,7 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "parcelpost"
 
-_GROUND = {"model", "errors", "clock", "health", "units"}
+_GROUND = {"model", "errors", "clock", "health", "schedule", "units"}
 _WORKER = _GROUND | {
     "places",
     "settings",
@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "clock": {"errors"},
     "health": set(),
+    "schedule": {"errors"},
     "units": set(),
     "places": {"model", "errors"},
     "settings": _GROUND,
@@ -51,6 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "model",
         "errors",
         "health",
+        "schedule",
         "units",
         "events",
         "clock",
@@ -73,6 +75,7 @@ LIBRARIES_OF: dict[str, set[str]] = {
     "errors": set(),
     "clock": {"msgspec"},
     "health": {"msgspec"},
+    "schedule": {"cronsim", "msgspec"},
     "units": set(),
 }
 
