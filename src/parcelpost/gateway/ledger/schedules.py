@@ -149,25 +149,25 @@ class Schedules(Queries, Protocol):
             if not row.open_tasks:
                 await self._change(_END_RUN, now, run.run_no)
             return 0
-        tasks, after_norm = await self._next_tasks(row, run, most)
-        if tasks:
-            await self._queue(tasks, now)
-        is_last = len(tasks) < most
-        progress = (run.added + len(tasks), after_norm, is_last, last_added_at)
+        found = await self._next_tasks(row, run, most + 1)
+        chosen = found[:most]
+        after_norm = chosen[-1][1] if chosen else run.after_norm
+        if chosen:
+            await self._queue([task for task, _ in chosen], now)
+        progress = (run.added + len(chosen), after_norm, len(found) <= most, last_added_at)
         await self._change(_EXTEND_RUN, *progress, run.run_no, run.added, run.after_norm)
-        return len(tasks)
+        return len(chosen)
 
-    async def _next_tasks(self, row: ScheduleRow, run: RunRow, most: int) -> tuple[list[QueuedTask], str]:
-        """Returns the next tasks, and the last parcel among them."""
+    async def _next_tasks(self, row: ScheduleRow, run: RunRow, most: int) -> list[tuple[QueuedTask, str]]:
+        """Returns the next tasks, each with its parcel."""
         schedule, number = row.schedule, run.run_no
-        if row.schedule.scope in _WITH_TARGETS:
+        if schedule.scope in _WITH_TARGETS:
             found = await self._find(_NEXT_TARGETS, row.schedule_no, run.added, most)
-            return [_of_target(schedule, number, position, target) for position, target in found], run.after_norm
+            return [(_of_target(schedule, number, position, target), "") for position, target in found]
         conditions = refresh_conditions(_known_parcels(schedule, run.started_at), number)
         conditions.add("p.parcel_norm > ?", run.after_norm)
         known = await self._find(_NEXT_KNOWN.format(conditions), *conditions.args, most)
-        tasks = [_of_source(schedule, number, source_no, target) for source_no, target, _ in known]
-        return tasks, known[-1][2] if known else run.after_norm
+        return [(_of_source(schedule, number, source_no, target), norm) for source_no, target, norm in known]
 
     async def run_total(self, row: ScheduleRow, now: datetime) -> int:
         if row.schedule.scope in _WITH_TARGETS:
