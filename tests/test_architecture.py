@@ -12,7 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "parcelpost"
 
-_GROUND = {"model", "errors", "clock", "health", "units"}
+_GROUND = {"model", "errors", "clock", "health", "schedule", "units"}
 _WORKER = _GROUND | {
     "places",
     "settings",
@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "clock": {"errors"},
     "health": set(),
+    "schedule": {"errors"},
     "units": set(),
     "places": {"model", "errors"},
     "search_fields": {"model"},
@@ -63,6 +64,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "model",
         "errors",
         "health",
+        "schedule",
         "units",
         "events",
         "clock",
@@ -88,6 +90,7 @@ LIBRARIES_OF: dict[str, set[str]] = {
     "errors": set(),
     "clock": {"msgspec"},
     "health": {"msgspec"},
+    "schedule": {"cronsim", "msgspec"},
     "units": set(),
 }
 

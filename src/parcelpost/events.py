@@ -505,6 +505,23 @@ class WebhookGaveUp(Event, frozen=True):
     error: str
 
 
+class RunStarted(Event, frozen=True):
+    """A schedule is due: its parcels are being refreshed."""
+
+    schedule: str
+    tasks: int
+    late_seconds: float
+    """Since it was due."""
+
+
+class RunSkipped(Event, frozen=True):
+    """A schedule is due, but its last run has not ended: this one is left out."""
+
+    schedule: str
+    late_seconds: float
+    """Since it was due."""
+
+
 class LedgerPruned(Event, frozen=True):
     """Rows past their retention were removed from the ledger."""
 

@@ -119,6 +119,9 @@ def _inodes(e: events.StorageLevelChanged) -> str:
     return f", {count(e.free_inodes, 'inode')} left" if e.free_inodes < _FEW_INODES else ""
 
 
+_LATE_SECONDS = 60
+
+
 def _started(e: events.WorkerStarted) -> str:
     gateway = f"upstream {e.gateway}" if e.gateway else "no upstream"
     platforms = ", ".join(e.platforms[:_LONGEST_LIST]) or "none"
@@ -160,6 +163,10 @@ def _received_level(e: events.TasksReceived) -> str:
     if e.bad:
         return "warning"
     return "info" if e.new else "debug"
+
+
+def _overdue(e: events.RunStarted) -> str:
+    return f", {_time(e.late_seconds)} late" if e.late_seconds >= _LATE_SECONDS else ""
 
 
 LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
@@ -358,6 +365,11 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     events.WebhookGaveUp: (
         "error",
         lambda e: f"webhook {e.webhook}: gave up on change {e.change}: {e.error}",
+    ),
+    events.RunStarted: ("info", lambda e: f"schedule {e.schedule}: refreshing {count(e.tasks, 'parcel')}{_overdue(e)}"),
+    events.RunSkipped: (
+        "warning",
+        lambda e: f"schedule {e.schedule}: a run was skipped: the last one has not ended",
     ),
     events.LedgerPruned: ("info", lambda e: f"{count(e.removed, 'old row')} removed from the ledger"),
     events.LedgerLost: ("error", lambda e: f"the ledger is unreachable: {e.reason}"),

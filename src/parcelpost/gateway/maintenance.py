@@ -1,4 +1,6 @@
-"""The gateway's background loop: expires leases, finds changes, prunes old rows and writes counters to the ledger."""
+"""The gateway's background loop: expires leases, runs schedules, finds changes, prunes old rows and writes counters to
+the ledger.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from datetime import timedelta
 from parcelpost.errors import LedgerError
 from parcelpost.events import LeasesEnded, LedgerFound, LedgerLost, LedgerPruned, LoopFailed
 from parcelpost.gateway.context import Context
+from parcelpost.gateway.schedules import ScheduleRunner
 
 _STEP_SECONDS = 2.0
 _MAX_PAUSE = 10.0  # after failures: leases must not wait long
@@ -27,6 +30,7 @@ class Maintenance:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._schedules = ScheduleRunner(context)
         self._lost_at: float | None = None
         self._failures = 0
         self._prune_at = 0.0
@@ -49,7 +53,9 @@ class Maintenance:
         """Returns the seconds until the next step."""
         self._began = self._context.clock.monotonic()
         try:
-            return await self._do(self._expire_leases, self._flush, self._find_changes, self._prune)
+            return await self._do(
+                self._expire_leases, self._schedules.step, self._flush, self._find_changes, self._prune
+            )
         finally:
             self._began = None
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from parcelpost.model import Target, Task
 from parcelpost.protocol.payloads import Heartbeat
+from parcelpost.schedule import Timing, longest_interval
 from parcelpost.search_fields import Lien, SearchFields
 
 
@@ -242,6 +243,98 @@ class RefreshFilter(Struct, frozen=True, kw_only=True):
     norm: str = ""
     """Normalized number of a single parcel."""
     scraped_before: datetime | None = None
+
+
+class Scope(StrEnum):
+    """What a schedule scrapes again."""
+
+    KNOWN = "known"
+    """The county's parcels that the ledger knows."""
+    DELINQUENT = "delinquent"
+    """The delinquent ones of these."""
+    FILE = "file"
+    """A file's parcels, also new ones."""
+    LIST = "list"
+    """A whole list, such as an auction's: one task, which brings new parcels."""
+
+
+class Schedule(Struct, frozen=True, kw_only=True):
+    """A county that is kept fresh."""
+
+    name: str
+    platform: str
+    state: str
+    county: str
+    timing: Timing
+    scope: Scope = Scope.KNOWN
+    window_seconds: float
+    """Over which a run's tasks are spread, if the pace allows."""
+    pace_seconds: float
+    """At least, between two tasks of a run."""
+    created_at: datetime
+
+    def fresh_since(self, now: datetime) -> datetime:
+        """A parcel scraped since then is as fresh as the schedule asks for: a run reaches it once in an interval, and
+        at another time of the window.
+        """
+        return now - longest_interval(self.timing, now) - timedelta(seconds=self.window_seconds)
+
+
+class RunOutcome(StrEnum):
+    RUNNING = "running"
+    ENDED = "ended"
+    SKIPPED = "skipped"
+    """The run before it had not ended."""
+
+
+class RunRow(Struct, frozen=True, kw_only=True):
+    """One run of a schedule."""
+
+    run_no: int
+    due_at: datetime
+    started_at: datetime
+    ended_at: datetime | None
+    outcome: RunOutcome
+    total: int
+    """Tasks that it will queue."""
+    added: int
+    """Of these, how many have been queued."""
+    after_norm: str
+    """The parcel up to which they have."""
+    all_added: bool
+    last_added_at: datetime
+    done: int
+    """Once it has ended: tasks with a record, or without one because the site has no such parcel."""
+    failed: int
+
+
+class ScheduleRow(Struct, frozen=True, kw_only=True):
+    schedule_no: int
+    schedule: Schedule
+    targets: int
+    """Of a file, or a list."""
+    paused_at: datetime | None
+    next_run_at: datetime
+    run: RunRow | None
+    """The one in progress."""
+    open_tasks: int
+    """Of that run: queued or leased."""
+    last_run: RunRow | None
+    """The last one that ended or was skipped."""
+
+
+class Freshness(Struct, frozen=True, kw_only=True):
+    """How many of a schedule's parcels are as fresh as it asks for."""
+
+    parcels: int
+    fresh: int
+    oldest_at: datetime | None
+    """When the parcel with the oldest scrape was scraped; None: one never was, or there are none."""
+
+    @property
+    def share(self) -> float | None:
+        """None: there are no parcels yet."""
+        return self.fresh / self.parcels if self.parcels else None
 
 
 class ChangeFilter(Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from parcelpost.gateway.models import (
     ChangePage,
     ChangeRow,
     ExpiredLeases,
+    Freshness,
     Grant,
     IngestedResult,
     KnownTask,
@@ -27,6 +28,9 @@ from parcelpost.gateway.models import (
     QueueRow,
     RecordVersion,
     RefreshFilter,
+    RunRow,
+    Schedule,
+    ScheduleRow,
     SourceKey,
     StoreOutcome,
     TaskOutcome,
@@ -37,7 +41,7 @@ from parcelpost.gateway.models import (
     WorkerHeartbeat,
     WorkerRow,
 )
-from parcelpost.model import Signal, Task
+from parcelpost.model import Signal, Target, Task
 from parcelpost.protocol.payloads import MetricsSample, RankedSelector
 from parcelpost.search_fields import Lien
 
@@ -53,7 +57,8 @@ class Ledger(Protocol):
     async def grant(
         self, worker_id: str, platforms: Sequence[str], capacity: int, now: datetime, until: datetime
     ) -> Sequence[Grant]:
-        """Leases up to `capacity` queued tasks of these platforms to the worker, by priority, then age.
+        """Leases up to `capacity` queued tasks of these platforms to the worker, by priority; within one, sites take
+        turns, each with its oldest tasks first.
 
         No task ever has two open leases. As fast with a million queued tasks as with a thousand.
         """
@@ -90,6 +95,44 @@ class Ledger(Protocol):
 
     async def refreshable(self, wanted: RefreshFilter) -> int:
         """Returns how many tasks `refresh` would queue."""
+
+    # Schedules
+
+    async def add_schedule(self, schedule: Schedule, targets: Sequence[Target], next_run_at: datetime) -> bool:
+        """Adds a schedule, with its targets if its scope is a file or a list. Returns whether the name was free."""
+
+    async def schedules(self, name: str = "") -> Sequence[ScheduleRow]:
+        """Returns all schedules, or the one with this name, by name."""
+
+    async def schedule_runs(self, schedule_no: int, most: int) -> Sequence[RunRow]:
+        """Returns the newest runs first."""
+
+    async def set_paused(self, schedule_no: int, paused_at: datetime | None) -> None: ...
+
+    async def set_next_run(self, schedule_no: int, expected: datetime, next_run_at: datetime) -> bool:
+        """Sets when it is due, unless that is not as expected any more. Returns whether it did."""
+
+    async def delete_schedule(self, schedule_no: int) -> bool:
+        """Deletes a schedule with its runs and their queued tasks. Returns whether it was known."""
+
+    async def start_run(self, row: ScheduleRow, total: int, now: datetime, next_run_at: datetime) -> bool:
+        """Starts the run that is due, or notes that it is skipped because one is in progress. The next one is due at
+        `next_run_at`.
+
+        Whoever calls it, each run is started once. Returns whether this call did it.
+        """
+
+    async def extend_run(self, row: ScheduleRow, most: int, now: datetime, last_added_at: datetime) -> int:
+        """Queues the next tasks of the run in progress, at most so many, and returns how many. A task that was queued
+        already, by another process or by one that was killed, is not queued again. Once all are, and all have ended,
+        the run has.
+        """
+
+    async def run_total(self, row: ScheduleRow, now: datetime) -> int:
+        """Returns how many tasks a run that starts now would queue."""
+
+    async def freshness(self, row: ScheduleRow, since: datetime) -> Freshness:
+        """Returns how many of its parcels were scraped since then."""
 
     # Results
 

@@ -37,8 +37,11 @@ from parcelpost.gateway.ledger.sql import (
     CLAIM_WORKER_ID,
     COUNT_WORKER_IDS,
     DELETE_WORKER,
+    HEAD_TURN,
     IDLE_WORKER_ID,
     RELEASE_WORKER_ID,
+    SITE_TURN,
+    TURN_AGAIN,
     WORKER_ID_OWNER,
     SqlLedger,
 )
@@ -162,17 +165,31 @@ def _of_state(error: Exception, state: str, message: str) -> Exception:
     return error
 
 
-_ADD_TASKS = """
-INSERT INTO tasks (task_id, platform, type, priority, target, max_retries, max_attempts, created_at, state)
-SELECT t.task_id, t.platform, t.type, t.priority, t.target, t.max_retries, $7, $8, 'queued'
-FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::integer[])
-     AS t (task_id, platform, type, priority, target, max_retries)
+_QUEUE_TASKS = f"""
+WITH given AS (
+    SELECT t.*
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::integer[], $7::text[],
+                $8::bigint[], $9::bigint[])
+         WITH ORDINALITY AS t (task_id, platform, type, priority, target, max_retries, site, refresh_of, run_no, place)
+), heads AS (
+    SELECT g.priority, ({HEAD_TURN.format("g.priority")}) AS turn FROM (SELECT DISTINCT priority FROM given) g
+), bases AS (
+    SELECT g.priority, g.site, greatest(h.turn, {SITE_TURN.format("g.priority", "g.site")}) AS turn
+    FROM (SELECT DISTINCT priority, site FROM given) g JOIN heads h ON h.priority = g.priority
+)
+INSERT INTO tasks (
+    task_id, platform, type, priority, target, max_retries, site, refresh_of, run_no, max_attempts, created_at, state,
+    turn
+)
+SELECT g.task_id, g.platform, g.type, g.priority, g.target, g.max_retries, g.site, g.refresh_of, g.run_no, $10, $11,
+       'queued', b.turn - 1 + row_number() OVER (PARTITION BY g.priority, g.site ORDER BY g.place)
+FROM given g JOIN bases b ON b.priority = g.priority AND b.site = g.site ORDER BY g.place
 ON CONFLICT (task_id) DO NOTHING
 """
 
-_GRANT_TASKS = f"SELECT {TASK_COLUMNS} FROM grant_tasks($1, $2, $3, $4, $5) ORDER BY priority, seq"
+_GRANT_TASKS = f"SELECT {TASK_COLUMNS} FROM grant_tasks($1, $2, $3, $4, $5) ORDER BY priority, turn, seq"
 
-_EXPIRE_LEASES = """
+_EXPIRE_LEASES = f"""
 WITH over AS MATERIALIZED (
     SELECT l.lease_id FROM leases l JOIN tasks t ON t.task_id = l.task_id
     WHERE l.ended_at IS NULL AND l.expires_at <= $1
@@ -182,14 +199,14 @@ WITH over AS MATERIALIZED (
     WHERE l.lease_id = over.lease_id AND l.ended_at IS NULL AND l.expires_at <= $1 RETURNING l.task_id
 )
 UPDATE tasks t
-SET state = CASE WHEN t.attempts < t.max_attempts THEN 'queued' ELSE 'dead' END,
+SET state = CASE WHEN t.attempts < t.max_attempts THEN 'queued' ELSE 'dead' END, turn = {TURN_AGAIN.format("t")},
     ended_at = CASE WHEN t.attempts < t.max_attempts THEN NULL ELSE $1 END,
     error = CASE WHEN t.attempts < t.max_attempts THEN NULL ELSE $3 END
 FROM ended WHERE t.task_id = ended.task_id RETURNING t.platform, t.state
 """
 
 # $3: how the lease ends, $4: the task's state, $5: its state if it may not be tried again.
-_END_TASK = """
+_END_TASK = f"""
 WITH held AS MATERIALIZED (
     SELECT l.lease_id FROM leases l JOIN tasks t ON t.task_id = l.task_id
     WHERE t.task_id = $1 AND t.state = 'leased' AND l.worker_id = $2 AND l.ended_at IS NULL FOR UPDATE OF t
@@ -201,7 +218,8 @@ WITH held AS MATERIALIZED (
     FROM ended JOIN tasks t ON t.task_id = ended.task_id
 )
 UPDATE tasks t
-SET state = decided.state, error = $6, ended_at = CASE WHEN decided.state = 'queued' THEN NULL ELSE $7 END
+SET state = decided.state, error = $6, ended_at = CASE WHEN decided.state = 'queued' THEN NULL ELSE $7 END,
+    turn = {TURN_AGAIN.format("t")}
 FROM decided WHERE t.seq = decided.seq RETURNING t.platform, t.state
 """
 
@@ -305,9 +323,10 @@ class PostgresLedger(SqlLedger):
 
     async def add_tasks(self, added: Sequence[Task], now: datetime) -> AddCounts:
         with translate_errors():
-            columns = list(zip(*map(rows.task_values, added), strict=True))
-        new = await self._change(_ADD_TASKS, *columns, self._max_attempts, now) if added else 0
-        return AddCounts(new, len(added) - new)
+            return await super().add_tasks(added, now)
+
+    async def _queue(self, added: Sequence[rows.QueuedTask], now: datetime) -> int:
+        return await self._change(_QUEUE_TASKS, *zip(*added, strict=True), self._max_attempts, now)
 
     async def grant(
         self, worker_id: str, platforms: Sequence[str], capacity: int, now: datetime, until: datetime

@@ -168,7 +168,8 @@ def _add_lien_conditions(conditions: Conditions, wanted: ParcelFilter) -> None:
         conditions.add("l.amount_cents <= ?", wanted.max_lien_cents)
 
 
-def refresh_conditions(wanted: RefreshFilter) -> Conditions:
+def refresh_conditions(wanted: RefreshFilter, run_no: int = 0) -> Conditions:
+    """Without sources that are being refreshed, other than by this run."""
     conditions = record_conditions(wanted.parcels, None)
     conditions.add("s.target <> ''")
     if wanted.norm:
@@ -177,7 +178,8 @@ def refresh_conditions(wanted: RefreshFilter) -> Conditions:
         conditions.add("s.scraped_at < ?", wanted.scraped_before)
     conditions.add(
         """NOT EXISTS (SELECT 1 FROM tasks t WHERE t.refresh_of = s.source_no AND t.refresh_of IS NOT NULL
-                AND t.ended_at IS NULL)"""
+                AND t.ended_at IS NULL AND (t.run_no IS NULL OR t.run_no <> ?))""",
+        run_no,
     )
     return conditions
 

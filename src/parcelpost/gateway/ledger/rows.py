@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Raw
 from msgspec.json import Decoder, Encoder
@@ -25,6 +25,11 @@ from parcelpost.gateway.models import (
     ParcelRow,
     QueueRow,
     RecordVersion,
+    RunOutcome,
+    RunRow,
+    Schedule,
+    ScheduleRow,
+    Scope,
     SourceKey,
     SourceRow,
     TaskRow,
@@ -34,6 +39,7 @@ from parcelpost.gateway.models import (
 )
 from parcelpost.model import Json, Priority, Target, Task
 from parcelpost.protocol.payloads import MetricsSample, RankedSelector
+from parcelpost.schedule import Timing
 from parcelpost.search_fields import Lien
 
 Row = Sequence[Any]
@@ -41,7 +47,7 @@ Row = Sequence[Any]
 encode = Encoder().encode
 encode_money = Encoder(decimal_format="number").encode
 _read_facts = Decoder(Facts).decode
-_read_target = Decoder(Target).decode
+read_target = Decoder(Target).decode
 _read_heartbeat = Decoder(WorkerHeartbeat).decode
 _read_figures = Decoder(dict[str, Json]).decode
 _read_raw_fields = Decoder(dict[str, Raw]).decode
@@ -60,10 +66,31 @@ def timestamp_or_none(value: datetime | str | None) -> datetime | None:
 TASK_COLUMNS = "task_id, platform, type, priority, target, max_retries, attempts, created_at"
 
 
-def task_values(task: Task) -> tuple[str, str, str, int, str, int]:
-    """task_id, platform, type, priority, target, max_retries."""
-    target = encode(task.target).decode()
-    return task.task_id, task.platform, task.type, int(task.priority), target, task.max_retries
+class QueuedTask(NamedTuple):
+    """What is known of a task before it is queued. `site` tells whose turn it takes."""
+
+    task_id: str
+    platform: str
+    type: str
+    priority: int
+    target: str
+    max_retries: int
+    site: str
+    refresh_of: int | None = None
+    run_no: int | None = None
+
+
+def queued_task(task: Task, run_no: int | None = None) -> QueuedTask:
+    target = task.target
+    site = site_text(task.platform, target.state, target.county)
+    text = encode(target).decode()
+    return QueuedTask(
+        task.task_id, task.platform, task.type, int(task.priority), text, task.max_retries, site, run_no=run_no
+    )
+
+
+def site_text(platform: str, state: str, county: str) -> str:
+    return f"{platform}/{state}/{county}".lower()
 
 
 def grant(row: Row, attempt: int, until: datetime) -> Grant:
@@ -77,7 +104,7 @@ def task(row: Row, lease_expires_at: datetime | None) -> Task:
         platform=row[1],
         type=row[2],
         priority=Priority(row[3]),
-        target=_read_target(row[4]),
+        target=read_target(row[4]),
         max_retries=row[5],
         lease_expires_at=lease_expires_at,
     )
@@ -85,7 +112,7 @@ def task(row: Row, lease_expires_at: datetime | None) -> Task:
 
 def known_task(row: Row) -> KnownTask:
     """From task_id, platform, target, and whether it was granted to the worker."""
-    return KnownTask(row[1], _read_target(row[2]), bool(row[3]))
+    return KnownTask(row[1], read_target(row[2]), bool(row[3]))
 
 
 def task_row(row: Row, leases: Sequence[Lease] = ()) -> TaskRow:
@@ -112,6 +139,69 @@ def lease(row: Row) -> Lease:
         expires_at=timestamp(expires_at),
         ended_at=timestamp_or_none(ended_at),
         end=None if ended_as is None else LeaseEnd(ended_as),
+    )
+
+
+RUN_COLUMNS = """run_no, due_at, started_at, ended_at, outcome, total, added, after_norm, all_added, last_added_at,
+done, failed"""
+
+
+def run(row: Row) -> RunRow:
+    """From RUN_COLUMNS."""
+    run_no, due_at, started_at, ended_at, outcome, total, added, after_norm, all_added, last_at, done, failed = row
+    return RunRow(
+        run_no=run_no,
+        due_at=timestamp(due_at),
+        started_at=timestamp(started_at),
+        ended_at=timestamp_or_none(ended_at),
+        outcome=RunOutcome(outcome),
+        total=total,
+        added=added,
+        after_norm=after_norm,
+        all_added=bool(all_added),
+        last_added_at=timestamp(last_at),
+        done=done,
+        failed=failed,
+    )
+
+
+SCHEDULE_COLUMNS = """name, platform, state, county, scope, every_seconds, at_time, timezone, cron, window_seconds,
+pace_seconds, created_at"""
+
+
+def schedule_values(schedule: Schedule) -> tuple[Any, ...]:
+    """In the order of SCHEDULE_COLUMNS."""
+    timing = schedule.timing
+    return (
+        *(schedule.name, schedule.platform, schedule.state, schedule.county, str(schedule.scope)),
+        *(timing.every_seconds, timing.at, timing.timezone, timing.cron),
+        *(float(schedule.window_seconds), float(schedule.pace_seconds), schedule.created_at),
+    )
+
+
+def schedule(row: Row, running: RunRow | None, last: RunRow | None) -> ScheduleRow:
+    """From SCHEDULE_COLUMNS, schedule_no, paused_at, next_run_at, number of targets, number of open tasks."""
+    name, platform, state, county, scope, every, at, zone, cron, window, pace, created_at, *rest = row
+    schedule_no, paused_at, next_run_at, targets, open_tasks = rest
+    return ScheduleRow(
+        schedule_no=schedule_no,
+        schedule=Schedule(
+            name=name,
+            platform=platform,
+            state=state,
+            county=county,
+            timing=Timing(every_seconds=every, at=at, timezone=zone, cron=cron),
+            scope=Scope(scope),
+            window_seconds=window,
+            pace_seconds=pace,
+            created_at=timestamp(created_at),
+        ),
+        targets=targets,
+        paused_at=timestamp_or_none(paused_at),
+        next_run_at=timestamp(next_run_at),
+        run=running,
+        open_tasks=open_tasks,
+        last_run=last,
     )
 
 

@@ -16,9 +16,10 @@ from msgspec import Struct
 from parcelpost.errors import LedgerError
 from parcelpost.gateway.ledger import rows
 from parcelpost.gateway.ledger.queries import is_matchable, refresh_conditions
+from parcelpost.gateway.ledger.schedules import MAX_RETRIES, Schedules
 from parcelpost.gateway.ledger.webhooks import PRUNE_RETRIES, WebhookQueries
-from parcelpost.gateway.models import ActivityRow, RefreshFilter, WorkerRow
-from parcelpost.model import REFRESH, Signal
+from parcelpost.gateway.models import ActivityRow, AddCounts, RefreshFilter, WorkerRow
+from parcelpost.model import REFRESH, Signal, Task
 from parcelpost.protocol.payloads import MetricsSample, RankedSelector
 
 VERSION_TABLE = "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, applied_at TEXT NOT NULL)"
@@ -59,6 +60,13 @@ DELETE FROM selector_stats WHERE (day, platform, field, selector, selector_type)
 """
 
 
+_PRUNE_RUNS = """
+DELETE FROM schedule_runs WHERE run_no IN (
+    SELECT r.run_no FROM schedule_runs r WHERE r.ended_at < ?
+    AND EXISTS (SELECT 1 FROM schedule_runs n
+                WHERE n.schedule_no = r.schedule_no AND n.run_no > r.run_no AND n.outcome = 'ended')
+    LIMIT ?)
+"""
 _PRUNE_COMMANDS = """
 DELETE FROM commands WHERE command_id IN (SELECT command_id FROM commands WHERE created_at < ? LIMIT ?)
 """
@@ -87,6 +95,7 @@ def _prune_statements(before: datetime, silent_before: datetime) -> Sequence[tup
         (_PRUNE_ACTIVITY, before),
         (_PRUNE_METRICS, before),
         (_PRUNE_SELECTORS, day),
+        (_PRUNE_RUNS, before),
         (_PRUNE_COMMANDS, before),
         (PRUNE_RETRIES, before),
         (_PRUNE_WORKERS, silent_before),
@@ -115,15 +124,48 @@ ON CONFLICT (worker_id) DO UPDATE SET token = excluded.token, used_at = excluded
 
 RELEASE_WORKER_ID = "DELETE FROM worker_ids WHERE worker_id = ? RETURNING token"
 
-_REQUEUE = """
-UPDATE tasks SET state = 'queued', attempts = 0, ended_at = NULL, error = NULL
-WHERE ended_at IS NOT NULL AND state IN ({})"""
+HEAD_TURN = """
+WITH RECURSIVE p (platform) AS (
+    SELECT min(platform) FROM tasks WHERE state = 'queued'
+    UNION ALL
+    SELECT (SELECT min(platform) FROM tasks WHERE state = 'queued' AND platform > p.platform)
+    FROM p WHERE p.platform IS NOT NULL
+)
+SELECT coalesce(min((SELECT min(q.turn) FROM tasks q
+                     WHERE q.state = 'queued' AND q.platform = p.platform AND q.priority = {})), 0)
+FROM p WHERE p.platform IS NOT NULL
+"""
+"""Of a priority. A site that has nothing queued starts there, beside the others, and does not wait behind them."""
+SITE_TURN = """(SELECT coalesce(max(q.turn) + 1, 0) FROM tasks q
+    WHERE q.state = 'queued' AND q.priority = {} AND q.site = {})"""
+
+_HEAD_OF_PLATFORM = """(SELECT min(q.turn) FROM tasks q
+    WHERE q.state = 'queued' AND q.platform = {0}.platform AND q.priority = {0}.priority)"""
+TURN_AGAIN = f"CASE WHEN {{0}}.turn < {_HEAD_OF_PLATFORM} THEN {_HEAD_OF_PLATFORM} ELSE {{0}}.turn END"
+"""Of a task that returns to the queue: it goes first, and counts as waiting only from now on."""
+
+_REQUEUE = f"""
+UPDATE tasks SET state = 'queued', attempts = 0, ended_at = NULL, error = NULL, turn = {TURN_AGAIN.format("tasks")}
+WHERE ended_at IS NOT NULL AND state IN ({{}})"""
 
 _REFRESHABLE = "FROM parcels p JOIN sources s ON s.parcel_no = p.parcel_no WHERE "
+_SITE = "lower(s.platform || '/' || p.state || '/' || p.county)"
 _REFRESH = f"""
-INSERT INTO tasks (task_id, platform, type, priority, state, target, max_retries, max_attempts, created_at, refresh_of)
-SELECT '{REFRESH}-' || s.source_no || '-' || ?, s.platform, '{REFRESH}', ?, 'queued', s.target, ?, ?, ?, s.source_no
-{_REFRESHABLE}"""
+INSERT INTO tasks (
+    task_id, platform, type, priority, state, target, max_retries, max_attempts, created_at, refresh_of, site, turn
+)
+WITH chosen AS (
+    SELECT s.source_no, s.platform, s.target, s.scraped_at, {_SITE} AS site
+    {_REFRESHABLE}{{}} ORDER BY s.scraped_at, s.source_no LIMIT ?
+), head (turn) AS ({HEAD_TURN.format("?")}), bases AS (
+    SELECT c.site, CASE WHEN h.turn > {SITE_TURN.format("?", "c.site")} THEN h.turn
+                        ELSE {SITE_TURN.format("?", "c.site")} END AS turn
+    FROM (SELECT DISTINCT site FROM chosen) c CROSS JOIN head h
+)
+SELECT '{REFRESH}-' || c.source_no || '-' || ?, c.platform, '{REFRESH}', ?, 'queued', c.target, ?, ?, ?, c.source_no,
+       c.site, b.turn - 1 + row_number() OVER (PARTITION BY c.site ORDER BY c.scraped_at, c.source_no)
+FROM chosen c JOIN bases b ON b.site = c.site WHERE TRUE ORDER BY c.scraped_at, c.source_no
+"""
 
 _UNLESS_KNOWN = "ON CONFLICT (task_id) DO NOTHING"  # the clock was set back, and shows the same moment again
 
@@ -170,15 +212,18 @@ ON CONFLICT (minute, platform, outcome) DO UPDATE SET count = activity.count + e
 """
 _ACTIVITY = "SELECT minute, platform, outcome, count FROM activity WHERE minute >= ? ORDER BY 1, 2, 3"
 
-_MAX_RETRIES = 3
 _MAX_SELECTOR_BYTES = 1_500
 _MAX_FIELD_BYTES = 300
 
 
-class SqlLedger(WebhookQueries, Protocol):
+class SqlLedger(Schedules, WebhookQueries, Protocol):
     """Refreshing, workers, commands, selectors, metrics, activity and pruning."""
 
     _max_attempts: int
+
+    async def add_tasks(self, added: Sequence[Task], now: datetime) -> AddCounts:
+        new = await self._queue([rows.queued_task(task) for task in added], now) if added else 0
+        return AddCounts(new, len(added) - new)
 
     async def ledger_id(self) -> str:
         ((ledger_id,),) = await self._find("SELECT ledger_id FROM identity")
@@ -196,12 +241,12 @@ class SqlLedger(WebhookQueries, Protocol):
     async def refresh(self, wanted: RefreshFilter, priority: int, now: datetime, most: int) -> int:
         conditions = refresh_conditions(wanted)
         stamp = f"{now.astimezone(UTC):%Y%m%dT%H%M%S%f}"
-        given = (stamp, priority, _MAX_RETRIES, self._max_attempts, now)
         return await self._change(
-            f"{_REFRESH}{conditions} ORDER BY s.scraped_at, s.source_no LIMIT ? {_UNLESS_KNOWN}",
-            *given,
+            f"{_REFRESH.format(conditions)} {_UNLESS_KNOWN}",
             *conditions.args,
             most,
+            *(priority, priority, priority),
+            *(stamp, priority, MAX_RETRIES, self._max_attempts, now),
         )
 
     async def refreshable(self, wanted: RefreshFilter) -> int:

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,11 @@ from parcelpost.gateway.ledger.sql import (
     CLAIM_WORKER_ID,
     COUNT_WORKER_IDS,
     DELETE_WORKER,
+    HEAD_TURN,
     IDLE_WORKER_ID,
     RELEASE_WORKER_ID,
+    SITE_TURN,
+    TURN_AGAIN,
     UPSERT_WORKER,
     WORKER_ID_OWNER,
     SqlLedger,
@@ -36,7 +40,6 @@ from parcelpost.gateway.ledger.sql import (
 from parcelpost.gateway.ledger.sqlite_connections import BUSY_SECONDS, Readers, Writer, bind_values, translate_errors
 from parcelpost.gateway.models import (
     OFFLINE_AFTER,
-    AddCounts,
     ExpiredLeases,
     Grant,
     IngestedResult,
@@ -46,16 +49,19 @@ from parcelpost.gateway.models import (
     TaskState,
     WorkerHeartbeat,
 )
-from parcelpost.model import Task
 
 _ADD_TASK = """
-INSERT INTO tasks (task_id, platform, type, priority, target, max_retries, max_attempts, created_at, state)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'queued') ON CONFLICT (task_id) DO NOTHING
+INSERT INTO tasks (
+    task_id, platform, type, priority, target, max_retries, site, refresh_of, run_no, max_attempts, created_at, turn,
+    state
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued') ON CONFLICT (task_id) DO NOTHING
 """
+_HEAD_TURN = HEAD_TURN.format("?")
+_SITE_TURN = f"SELECT {SITE_TURN.format('?', '?')}"
 
 _NEXT_TASKS = f"""
-SELECT {TASK_COLUMNS}, seq FROM tasks
-WHERE state = 'queued' AND platform = ? ORDER BY priority, seq LIMIT ?
+SELECT {TASK_COLUMNS}, turn, seq FROM tasks
+WHERE state = 'queued' AND platform = ? ORDER BY priority, turn, seq LIMIT ?
 """
 _MARK_LEASED = "UPDATE tasks SET state = 'leased', attempts = attempts + 1 WHERE seq = ?"
 _OPEN_LEASE = "INSERT INTO leases (task_id, worker_id, granted_at, expires_at) VALUES (?, ?, ?, ?)"
@@ -70,21 +76,28 @@ SELECT l.lease_id, t.platform, t.attempts < t.max_attempts FROM leases l JOIN ta
 WHERE l.ended_at IS NULL AND l.task_id = ? AND l.worker_id = ?
 """
 _END_LEASE = "UPDATE leases SET ended_at = ?, ended_as = ? WHERE lease_id = ?"
-_QUEUE_AGAIN = "UPDATE tasks SET state = 'queued', error = ? WHERE task_id = ?"
+_QUEUE_AGAIN = f"UPDATE tasks SET state = 'queued', error = ?, turn = {TURN_AGAIN.format('tasks')} WHERE task_id = ?"
 _END_TASK = "UPDATE tasks SET state = ?, ended_at = ?, error = ? WHERE task_id = ?"
 
 
-def add_tasks(db: sqlite3.Connection, tasks: Sequence[Task], max_attempts: int, now: datetime) -> AddCounts:
+def queue_tasks(db: sqlite3.Connection, tasks: Sequence[rows.QueuedTask], max_attempts: int, now: datetime) -> int:
     at = iso(now)
-    new = db.executemany(_ADD_TASK, [(*rows.task_values(task), max_attempts, at) for task in tasks]).rowcount
-    return AddCounts(new, len(tasks) - new)
+    turns: dict[tuple[int, str], count[int]] = {}
+    values = []
+    for task in tasks:
+        site = task.priority, task.site
+        if site not in turns:
+            ((head,),), ((own,),) = db.execute(_HEAD_TURN, site[:1]), db.execute(_SITE_TURN, site)
+            turns[site] = count(max(head, own))
+        values.append((*task, max_attempts, at, next(turns[site])))
+    return db.executemany(_ADD_TASK, values).rowcount
 
 
 def grant_tasks(
     db: sqlite3.Connection, worker_id: str, platforms: Sequence[str], capacity: int, now: datetime, until: datetime
 ) -> list[Grant]:
     queued = [row for platform in set(platforms) for row in db.execute(_NEXT_TASKS, (platform, capacity))]
-    taken = sorted(queued, key=lambda row: (row[3], row[-1]))[:capacity]
+    taken = sorted(queued, key=lambda row: (row[3], row[-2], row[-1]))[:capacity]  # priority, turn, seq
     granted_at, expires_at = iso(now), iso(until)
     db.executemany(_MARK_LEASED, [(row[-1],) for row in taken])
     db.executemany(_OPEN_LEASE, [(row[0], worker_id, granted_at, expires_at) for row in taken])
@@ -201,8 +214,8 @@ class SqliteLedger(SqlLedger):
             stack.push_async_callback(self._readers.close)
             stack.push_async_callback(self._writer.close)
 
-    async def add_tasks(self, added: Sequence[Task], now: datetime) -> AddCounts:
-        return await self._writer.run(add_tasks, added, self._max_attempts, now)
+    async def _queue(self, added: Sequence[rows.QueuedTask], now: datetime) -> int:
+        return await self._writer.run(queue_tasks, added, self._max_attempts, now)
 
     async def grant(
         self, worker_id: str, platforms: Sequence[str], capacity: int, now: datetime, until: datetime

@@ -16,14 +16,19 @@ CREATE TABLE tasks (
     ended_at     TIMESTAMPTZ,
     error        TEXT,
     refresh_of   BIGINT, -- the source that it scrapes again
+    run_no       BIGINT, -- the run of a schedule that added it
+    site         TEXT COLLATE "C" NOT NULL, -- platform/state/county
+    turn         BIGINT NOT NULL, -- sites take turns: within a priority, lower ones go first
     CHECK ((ended_at IS NULL) = (state IN ('queued', 'leased')))
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000);
 
-CREATE INDEX tasks_queued ON tasks (platform, priority, seq) WHERE state = 'queued';
+CREATE INDEX tasks_queued ON tasks (platform, priority, turn, seq) WHERE state = 'queued';
+CREATE INDEX tasks_of_site ON tasks (priority, site, turn) WHERE state = 'queued'; -- the site's next turn
 CREATE INDEX tasks_ended ON tasks (ended_at, platform, priority, state) WHERE ended_at IS NOT NULL;
 CREATE INDEX tasks_without_record ON tasks (state, ended_at, seq) WHERE state IN ('not_found', 'failed', 'dead'); -- listed, the last one first
 
 CREATE INDEX tasks_refreshing ON tasks (refresh_of) WHERE refresh_of IS NOT NULL AND ended_at IS NULL;
+CREATE INDEX tasks_of_run ON tasks (run_no, state) WHERE run_no IS NOT NULL;
 
 CREATE TABLE leases (
     lease_id   BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -289,6 +294,55 @@ CREATE TABLE activity (
     PRIMARY KEY (minute, platform, outcome)
 );
 
+-- Which counties are refreshed, and when.
+CREATE TABLE schedules (
+    schedule_no    BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name           TEXT COLLATE "C" NOT NULL UNIQUE,
+    platform       TEXT COLLATE "C" NOT NULL,
+    state          TEXT COLLATE "C" NOT NULL,
+    county         TEXT COLLATE "C" NOT NULL,
+    scope          TEXT COLLATE "C" NOT NULL CHECK (scope IN ('known', 'delinquent', 'file', 'list')), -- what a run scrapes
+    every_seconds  BIGINT NOT NULL, -- 0: by `cron`
+    at_time        TEXT NOT NULL,
+    timezone       TEXT NOT NULL,
+    cron           TEXT NOT NULL,
+    window_seconds DOUBLE PRECISION NOT NULL CHECK (window_seconds >= 0), -- over which a run's tasks are spread
+    pace_seconds   DOUBLE PRECISION NOT NULL CHECK (pace_seconds > 0), -- at least, between two of them
+    created_at     TIMESTAMPTZ NOT NULL, -- intervals are counted from here
+    paused_at      TIMESTAMPTZ,
+    next_run_at    TIMESTAMPTZ NOT NULL
+);
+
+-- What the schedules with scope `file` and `list` scrape.
+CREATE TABLE schedule_targets (
+    schedule_no BIGINT NOT NULL REFERENCES schedules (schedule_no) ON DELETE CASCADE,
+    position    BIGINT NOT NULL CHECK (position > 0),
+    parcel_norm TEXT COLLATE "C" NOT NULL,
+    target      TEXT NOT NULL, -- JSON
+    PRIMARY KEY (schedule_no, position)
+);
+
+-- A schedule is due once at a time, whichever gateway sees it first.
+CREATE TABLE schedule_runs (
+    run_no        BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    schedule_no   BIGINT NOT NULL REFERENCES schedules (schedule_no) ON DELETE CASCADE,
+    due_at        TIMESTAMPTZ NOT NULL,
+    started_at    TIMESTAMPTZ NOT NULL,
+    ended_at      TIMESTAMPTZ,
+    outcome       TEXT NOT NULL CHECK (outcome IN ('running', 'ended', 'skipped')), -- skipped: the one before had not ended
+    total         BIGINT NOT NULL,
+    added         BIGINT NOT NULL DEFAULT 0, -- of these, tasks that have been queued so far
+    after_norm    TEXT COLLATE "C" NOT NULL DEFAULT '', -- the parcel up to which they have
+    all_added     BOOLEAN NOT NULL DEFAULT FALSE,
+    last_added_at TIMESTAMPTZ NOT NULL,
+    done          BIGINT NOT NULL DEFAULT 0, -- once it has ended: its tasks with a record, or whose parcel is not found
+    failed        BIGINT NOT NULL DEFAULT 0,
+    UNIQUE (schedule_no, due_at)
+);
+
+CREATE UNIQUE INDEX schedule_runs_open ON schedule_runs (schedule_no) WHERE ended_at IS NULL; -- runs do not pile up
+CREATE INDEX schedule_runs_latest ON schedule_runs (schedule_no, run_no);
+
 -- Which ledger this is. A copy or a backup of it is the same one; a new one has another id.
 CREATE TABLE identity (
     only_row  INTEGER PRIMARY KEY CHECK (only_row = 1),
@@ -298,7 +352,7 @@ CREATE TABLE identity (
 INSERT INTO identity (only_row, ledger_id)
 VALUES (1, substr(md5(random()::text || clock_timestamp()::text || pg_backend_pid()::text), 1, 16));
 
--- The first tasks of these platforms by priority, then age, each leased to the worker.
+-- The first tasks of these platforms by priority, turn, then age, each leased to the worker.
 -- They are looked up first and locked afterwards, so that no more are locked than are taken. Where others hold some of
 -- them, it looks further on, until it has enough or has seen all that is queued.
 -- The settings keep it to the indexes, in their order, whatever the statistics say: those of a queue that has just been
@@ -317,16 +371,16 @@ BEGIN
         FROM (
             SELECT q.seq FROM unnest(wanted) AS w (platform)
             CROSS JOIN LATERAL (
-                SELECT t.seq, t.priority FROM tasks t WHERE t.state = 'queued' AND t.platform = w.platform
-                ORDER BY t.priority, t.seq LIMIT reach
+                SELECT t.seq, t.priority, t.turn FROM tasks t WHERE t.state = 'queued' AND t.platform = w.platform
+                ORDER BY t.priority, t.turn, t.seq LIMIT reach
             ) q
-            ORDER BY q.priority, q.seq LIMIT reach
+            ORDER BY q.priority, q.turn, q.seq LIMIT reach
         ) first;
 
         SELECT array_agg(free.seq) INTO taken
         FROM (
             SELECT t.seq FROM tasks t WHERE t.seq = ANY (seen) AND t.state = 'queued'
-            ORDER BY t.priority, t.seq LIMIT capacity FOR UPDATE SKIP LOCKED
+            ORDER BY t.priority, t.turn, t.seq LIMIT capacity FOR UPDATE SKIP LOCKED
         ) free;
 
         EXIT WHEN cardinality(taken) = capacity OR seen IS NULL OR cardinality(seen) < reach;

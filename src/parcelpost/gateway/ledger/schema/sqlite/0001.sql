@@ -15,14 +15,19 @@ CREATE TABLE tasks (
     ended_at     TEXT,
     error        TEXT,
     refresh_of   INTEGER, -- the source that it scrapes again
+    run_no       INTEGER, -- the run of a schedule that added it
+    site         TEXT NOT NULL, -- platform/state/county
+    turn         INTEGER NOT NULL, -- sites take turns: within a priority, lower ones go first
     CHECK ((ended_at IS NULL) = (state IN ('queued', 'leased')))
 ) STRICT;
 
-CREATE INDEX tasks_queued ON tasks (platform, priority, seq) WHERE state = 'queued';
+CREATE INDEX tasks_queued ON tasks (platform, priority, turn, seq) WHERE state = 'queued';
+CREATE INDEX tasks_of_site ON tasks (priority, site, turn) WHERE state = 'queued'; -- the site's next turn
 CREATE INDEX tasks_ended ON tasks (ended_at, platform, priority, state) WHERE ended_at IS NOT NULL;
 CREATE INDEX tasks_without_record ON tasks (state, ended_at, seq) WHERE state IN ('not_found', 'failed', 'dead'); -- listed, the last one first
 
 CREATE INDEX tasks_refreshing ON tasks (refresh_of) WHERE refresh_of IS NOT NULL AND ended_at IS NULL;
+CREATE INDEX tasks_of_run ON tasks (run_no, state) WHERE run_no IS NOT NULL;
 
 CREATE TABLE leases (
     lease_id   INTEGER PRIMARY KEY,
@@ -288,6 +293,55 @@ CREATE TABLE activity (
     count    INTEGER NOT NULL,
     PRIMARY KEY (minute, platform, outcome)
 ) STRICT, WITHOUT ROWID;
+
+-- Which counties are refreshed, and when.
+CREATE TABLE schedules (
+    schedule_no    INTEGER PRIMARY KEY,
+    name           TEXT NOT NULL UNIQUE,
+    platform       TEXT NOT NULL,
+    state          TEXT NOT NULL,
+    county         TEXT NOT NULL,
+    scope          TEXT NOT NULL CHECK (scope IN ('known', 'delinquent', 'file', 'list')), -- what a run scrapes
+    every_seconds  INTEGER NOT NULL, -- 0: by `cron`
+    at_time        TEXT NOT NULL,
+    timezone       TEXT NOT NULL,
+    cron           TEXT NOT NULL,
+    window_seconds REAL NOT NULL CHECK (window_seconds >= 0), -- over which a run's tasks are spread
+    pace_seconds   REAL NOT NULL CHECK (pace_seconds > 0), -- at least, between two of them
+    created_at     TEXT NOT NULL, -- intervals are counted from here
+    paused_at      TEXT,
+    next_run_at    TEXT NOT NULL
+) STRICT;
+
+-- What the schedules with scope `file` and `list` scrape.
+CREATE TABLE schedule_targets (
+    schedule_no INTEGER NOT NULL REFERENCES schedules (schedule_no) ON DELETE CASCADE,
+    position    INTEGER NOT NULL CHECK (position > 0),
+    parcel_norm TEXT NOT NULL,
+    target      TEXT NOT NULL, -- JSON
+    PRIMARY KEY (schedule_no, position)
+) STRICT, WITHOUT ROWID;
+
+-- A schedule is due once at a time, whichever gateway sees it first.
+CREATE TABLE schedule_runs (
+    run_no        INTEGER PRIMARY KEY AUTOINCREMENT, -- part of its tasks' ids: never used again
+    schedule_no   INTEGER NOT NULL REFERENCES schedules (schedule_no) ON DELETE CASCADE,
+    due_at        TEXT NOT NULL,
+    started_at    TEXT NOT NULL,
+    ended_at      TEXT,
+    outcome       TEXT NOT NULL CHECK (outcome IN ('running', 'ended', 'skipped')), -- skipped: the one before had not ended
+    total         INTEGER NOT NULL,
+    added         INTEGER NOT NULL DEFAULT 0, -- of these, tasks that have been queued so far
+    after_norm    TEXT NOT NULL DEFAULT '', -- the parcel up to which they have
+    all_added     INTEGER NOT NULL DEFAULT 0 CHECK (all_added IN (0, 1)),
+    last_added_at TEXT NOT NULL,
+    done          INTEGER NOT NULL DEFAULT 0, -- once it has ended: its tasks with a record, or whose parcel is not found
+    failed        INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (schedule_no, due_at)
+) STRICT;
+
+CREATE UNIQUE INDEX schedule_runs_open ON schedule_runs (schedule_no) WHERE ended_at IS NULL; -- runs do not pile up
+CREATE INDEX schedule_runs_latest ON schedule_runs (schedule_no, run_no);
 
 -- Which ledger this is. A copy or a backup of it is the same one; a new one has another id.
 CREATE TABLE identity (

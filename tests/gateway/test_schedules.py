@@ -1,0 +1,257 @@
+"""Schedules on both ledgers: what is due is started once, spread, and never piles up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+from msgspec.json import encode
+
+from parcelpost.clock import ManualClock
+from parcelpost.events import Event
+from parcelpost.gateway.context import Context
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.models import (
+    Freshness,
+    IngestedResult,
+    RefreshFilter,
+    RunOutcome,
+    Schedule,
+    ScheduleRow,
+    Scope,
+    WorkerHeartbeat,
+)
+from parcelpost.gateway.schedules import ScheduleRunner, blocked_workers
+from parcelpost.model import Priority, Target, Task
+from parcelpost.schedule import make_timing
+from tests.gateway.factories import arrival, parcel
+from tests.gateway.stage import some_context
+
+HOUR = timedelta(hours=1)
+START = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+def a_schedule(name: str = "union", scope: Scope = Scope.KNOWN, every: str = "1d", **changes: Any) -> Schedule:
+    given = {"window_seconds": 3_600.0, "pace_seconds": 10.0, "created_at": START, "county": "union", **changes}
+    return Schedule(
+        name=name, platform="echo", state="FL", timing=make_timing(every, "", "UTC", ""), scope=scope, **given
+    )
+
+
+async def store(ledger: Ledger, numbers: Sequence[int], at: datetime, county: str = "union", **data: Any) -> None:
+    """Scrapes of parcels that the schedule covers."""
+    results = [arrival(f"{county}-{n}-{at:%d%H}", parcel(f"P{n:03}", county=county), at, **data) for n in numbers]
+    await ledger.store([with_target(result) for result in results], "w1", at)
+
+
+def with_target(result: IngestedResult) -> IngestedResult:
+    key = result.source
+    target = encode(Target(parcel_id=key.norm, state=key.state, county=key.county)).decode()
+    return structs.replace(result, target=target)
+
+
+async def add(ledger: Ledger, schedule: Schedule, targets: Sequence[Target] = (), due: datetime = START) -> ScheduleRow:
+    assert await ledger.add_schedule(schedule, targets, due)
+    return await the(ledger, schedule.name)
+
+
+async def the(ledger: Ledger, name: str = "union") -> ScheduleRow:
+    (row,) = await ledger.schedules(name)
+    return row
+
+
+async def work(ledger: Ledger, now: datetime, most: int = 1_000) -> list[str]:
+    """What one worker does at once: takes what is queued, and delivers it."""
+    grants = await ledger.grant("w1", ["echo"], most, now, now + HOUR)
+    tasks = [grant.task for grant in grants]
+    results = [arrival(one.task_id, parcel(one.target.parcel_id, county=one.target.county), now) for one in tasks]
+    if results:
+        await ledger.store([with_target(result) for result in results], "w1", now)
+    return [one.target.parcel_id for one in tasks]
+
+
+@pytest.fixture
+async def context(database: str, tmp_path: Path) -> AsyncIterator[Context]:
+    events: list[Event] = []
+    async with some_context(tmp_path, clock=ManualClock(START), events=events, database=database) as opened:
+        yield opened
+
+
+async def test_a_run_is_spread_over_its_window_and_ends_with_its_last_task(context: Context) -> None:
+    ledger, clock, runner = context.ledger, context.clock, ScheduleRunner(context)
+    assert isinstance(clock, ManualClock)
+    await store(ledger, range(60), START - HOUR)
+    await add(ledger, a_schedule())
+    scraped: list[list[str]] = []
+    for _ in range(8):
+        await runner.step()
+        scraped.append(await work(ledger, clock.now()))
+        clock.advance(600)
+    assert list(map(len, scraped)) == [0, 11, 10, 10, 10, 10, 9, 0]  # the first step only starts it
+    assert list(chain.from_iterable(scraped)) == [f"P{n:03}" for n in range(60)]
+    await runner.step()
+    row = await the(ledger)
+    assert (row.run, row.last_run and row.last_run.outcome) == (None, RunOutcome.ENDED)
+    assert row.last_run and (row.last_run.total, row.last_run.added, row.last_run.done) == (60, 60, 60)
+    assert row.next_run_at == START + timedelta(days=1)
+
+
+async def test_a_run_that_takes_long_does_not_pile_up_and_what_was_missed_is_made_up_for_once(context: Context) -> None:
+    ledger, clock, runner = context.ledger, context.clock, ScheduleRunner(context)
+    assert isinstance(clock, ManualClock)
+    await store(ledger, range(3), START - HOUR)
+    row = await add(ledger, a_schedule(every="1h", window_seconds=0.0))
+    for _ in range(4):
+        await runner.step()
+        clock.advance(1_800)
+    runs = await ledger.schedule_runs(row.schedule_no, 10)
+    assert [(run.outcome, run.added) for run in runs] == [(RunOutcome.SKIPPED, 0), (RunOutcome.RUNNING, 3)]
+    assert len(await work(ledger, clock.now())) == 3
+    await runner.step()
+    await ledger.set_paused(row.schedule_no, clock.now())
+    clock.advance(5 * 3_600)
+    await runner.step()
+    assert (await the(ledger)).run is None
+    await ledger.set_paused(row.schedule_no, None)
+    clock.advance(100)
+    for _ in range(3):
+        await runner.step()
+        clock.advance(60)
+    newest, *_ = runs = await ledger.schedule_runs(row.schedule_no, 10)
+    assert [run.outcome for run in runs].count(RunOutcome.RUNNING) == 1
+    assert (newest.outcome, len(runs)) == (RunOutcome.RUNNING, 4)  # one for all that were missed
+    row = await the(ledger)
+    assert row.next_run_at > clock.now()
+    await ledger.set_next_run(
+        row.schedule_no, row.next_run_at, START + timedelta(days=400)
+    )  # by a clock that was ahead
+    await runner.step()
+    assert (await the(ledger)).next_run_at == row.next_run_at
+    assert await ledger.delete_schedule(row.schedule_no)
+    assert not await ledger.delete_schedule(row.schedule_no)
+    assert await work(ledger, clock.now()) == []
+
+
+async def test_two_gateways_and_one_that_was_killed_start_and_queue_each_once(database: str, tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        clock = ManualClock(START)
+        folders = [tmp_path / name for name in "ab"]
+        contexts = [
+            await stack.enter_async_context(some_context(folder, clock=clock, database=database)) for folder in folders
+        ]
+        ledger = contexts[0].ledger
+        await store(ledger, range(40), START - HOUR)
+        for name in ("one", "two"):
+            await add(ledger, a_schedule(name, window_seconds=0.0, county="union" if name == "one" else "columbia"))
+        await store(ledger, range(5), START - HOUR, county="columbia")
+        runners = [ScheduleRunner(context) for context in contexts]
+        stale = await ledger.schedules()
+        for _ in range(12):
+            await asyncio.gather(*(runner.step() for runner in runners * 2))
+            # What a killed gateway had begun is done again, from what it had read.
+            running = [row for row in await ledger.schedules() if row.run]
+            await asyncio.gather(*(ledger.extend_run(row, 7, clock.now(), clock.now()) for row in running))
+            await asyncio.gather(*(ledger.start_run(row, 9, clock.now(), START + HOUR) for row in stale))
+            clock.advance(60)
+        rows = await contexts[1].ledger.schedules()
+        for row in rows:
+            (run,) = await ledger.schedule_runs(row.schedule_no, 10)
+            assert row.run == run
+            assert (run.added, run.all_added, row.open_tasks) == (run.total, True, run.total), run
+        assert sorted(row.open_tasks for row in rows) == [5, 40]
+        assert len(await work(ledger, clock.now())) == 45
+
+
+async def test_a_list_and_a_file_bring_parcels_that_nobody_knew(context: Context) -> None:
+    ledger, clock, runner = context.ledger, context.clock, ScheduleRunner(context)
+    assert isinstance(clock, ManualClock)
+    targets = [Target(parcel_id=f"P{n:03}", state="FL", county="union") for n in range(3)]
+    await store(ledger, [0], START - HOUR)
+    await add(ledger, a_schedule("file", Scope.FILE, window_seconds=0.0), targets)
+    await add(
+        ledger, a_schedule("list", Scope.LIST), [Target(parcel_id="", state="FL", county="union", url="https://l")]
+    )
+    file, of_list = await the(ledger, "file"), await the(ledger, "list")
+    assert (file.targets, of_list.targets) == (3, 1)
+    assert await ledger.freshness(file, START - 2 * HOUR) == Freshness(parcels=3, fresh=1, oldest_at=None)
+    assert await ledger.freshness(of_list, START - 2 * HOUR) == Freshness(parcels=1, fresh=0, oldest_at=None)
+    for _ in range(5):
+        await runner.step()
+        clock.advance(60)
+    grants = await ledger.grant("w1", ["echo"], 10, clock.now(), clock.now() + HOUR)
+    assert sorted(grant.task.target.parcel_id for grant in grants) == ["", "P000", "P001", "P002"]
+    assert {(grant.task.type, grant.task.priority) for grant in grants} == {("refresh", Priority.BATCH)}
+    results = [arrival(one.task.task_id, parcel(one.task.target.parcel_id or "L-1"), clock.now()) for one in grants]
+    await ledger.store([with_target(result) for result in results], "w1", clock.now())
+    for _ in range(2):
+        await runner.step()
+    assert (await ledger.freshness(await the(ledger, "file"), START)).share == 1
+    assert (await ledger.freshness(await the(ledger, "list"), START)).share == 1
+
+
+async def test_freshness_is_of_the_parcels_that_the_schedule_refreshes(context: Context) -> None:
+    ledger = context.ledger
+    await store(ledger, range(8), START - 48 * HOUR, delinquent=True)
+    await store(ledger, range(6), START - 2 * HOUR)
+    await store(ledger, range(10, 20), START - HOUR, county="columbia")
+    known, late = await add(ledger, a_schedule()), await add(ledger, a_schedule("late", Scope.DELINQUENT))
+    since = known.schedule.fresh_since(START)
+    assert since == START - 25 * HOUR  # an interval, and the window in which a run may reach it
+    assert await ledger.freshness(known, since) == Freshness(parcels=8, fresh=6, oldest_at=START - 48 * HOUR)
+    assert await ledger.freshness(late, since) == Freshness(parcels=2, fresh=0, oldest_at=START - 48 * HOUR)
+    assert (await ledger.freshness(await add(ledger, a_schedule("none", county="baker")), since)).share is None
+
+
+async def test_a_blocked_site_rests_until_a_worker_gets_through(context: Context) -> None:
+    ledger, clock, runner = context.ledger, context.clock, ScheduleRunner(context)
+    assert isinstance(clock, ManualClock)
+    await store(ledger, range(3), START - HOUR)
+    await add(ledger, a_schedule(window_seconds=0.0))
+
+    async def beat(worker_id: str, *blocked: str) -> None:
+        heartbeat = WorkerHeartbeat(worker_id=worker_id, platforms=("echo", "vgsi"), blocked=blocked)
+        await ledger.record_heartbeat(heartbeat, clock.now(), clock.now() + HOUR, START)
+
+    await beat("w1", "echo")
+    await beat("w2", "echo", "vgsi")
+    for _ in range(3):
+        await runner.step()
+        clock.advance(30)
+    row = await the(ledger)
+    assert (row.run is not None, row.open_tasks) == (True, 0)
+    assert blocked_workers(row, await ledger.workers(), clock.now()) == ["w1", "w2"]
+    await beat("w2", "vgsi")
+    await runner.step()
+    assert (await the(ledger)).open_tasks == 3
+
+
+async def test_urgent_tasks_go_first_and_sites_take_turns(ledger: Ledger, now: datetime) -> None:
+    def at(county: str, number: int, priority: Priority = Priority.NORMAL, platform: str = "echo") -> Task:
+        target = Target(parcel_id=f"{county}{number}", state="FL", county=county)
+        return Task(task_id=f"{county}{number}{priority}", platform=platform, target=target, priority=priority)
+
+    async def taken(most: int) -> list[str]:
+        grants = await ledger.grant("w1", ["echo", "other"], most, now, now + HOUR)
+        return [grant.task.target.parcel_id for grant in grants]
+
+    await ledger.add_tasks([at("a", n) for n in range(6)], now)
+    assert await taken(2) == ["a0", "a1"]
+    await ledger.add_tasks([at("b", n, platform="other") for n in range(3)], now)
+    await ledger.add_tasks([at("a", n) for n in range(6, 8)], now)
+    await ledger.add_tasks([at("c", 0, Priority.URGENT)], now)
+    assert await taken(5) == ["c0", "a2", "b0", "a3", "b1"]
+    # One that comes back is the next of its site; nobody gets ahead because it had waited long.
+    await ledger.end_task("a03", "w1", error="busy", again=True, now=now)
+    await ledger.add_tasks([at("d", n) for n in range(3)], now)
+    assert await taken(10) == ["a0", "a4", "b2", "d0", "a5", "d1", "a6", "d2", "a7"]
+    await ledger.store([with_target(arrival(f"t{n}", parcel(f"P{n}"), now)) for n in range(3)], "w1", now)
+    await ledger.add_tasks([at("e", n) for n in range(2)], now)
+    assert await ledger.refresh(RefreshFilter(), Priority.NORMAL, now, 10) == 3
+    assert await taken(10) == ["e0", "P0", "e1", "P1", "P2"]

@@ -1,0 +1,87 @@
+"""When schedules are due, also where the clocks change."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from parcelpost.errors import InvalidInput
+from parcelpost.schedule import Timing, local_timezone, longest_interval, make_timing, next_run
+
+NEW_YORK = "America/New_York"
+ADDED = datetime(2026, 3, 5, 15, 30, tzinfo=UTC)
+
+
+def local(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(NEW_YORK)).astimezone(UTC)
+
+
+def runs(timing: Timing, count: int, anchor: datetime = ADDED, after: datetime | None = None) -> list[datetime]:
+    found = [next_run(timing, anchor, after or anchor)]
+    while len(found) < count:
+        found.append(next_run(timing, anchor, found[-1]))
+    return found
+
+
+def test_an_interval_counts_from_when_the_schedule_was_added_and_skips_what_was_missed() -> None:
+    timing = make_timing("12h", "", NEW_YORK, "")
+    assert runs(timing, 2) == [ADDED + timedelta(hours=12), ADDED + timedelta(hours=24)]
+    assert next_run(timing, ADDED, ADDED + timedelta(hours=60.5)) == ADDED + timedelta(hours=72)
+
+
+def test_a_time_of_day_stays_where_the_clocks_change() -> None:
+    daily = make_timing("1d", "02:30", NEW_YORK, "")
+    # 2:30 does not exist on 8 March: it comes an hour later by the clock, 24 hours after the last.
+    assert runs(daily, 4) == [
+        local("2026-03-06T02:30"),
+        local("2026-03-07T02:30"),
+        local("2026-03-08T03:30"),
+        local("2026-03-09T02:30"),
+    ]
+    # 1:30 comes twice on 1 November: the first counts, and only that.
+    autumn = make_timing("1d", "01:30", NEW_YORK, "")
+    after = local("2026-10-31T12:00")
+    assert runs(autumn, 2, after=after) == [datetime(2026, 11, 1, 5, 30, tzinfo=UTC), local("2026-11-02T01:30")]
+    weekly = make_timing("7d", "02:00", NEW_YORK, "")
+    assert runs(weekly, 2) == [local("2026-03-06T02:00"), local("2026-03-13T02:00")]
+    assert next_run(weekly, ADDED, local("2026-04-01T00:00")) == local("2026-04-03T02:00")
+
+
+def test_a_cron_expression_is_read_in_its_time_zone() -> None:
+    mondays = make_timing("", "", NEW_YORK, "0 2  * * 1")
+    assert runs(mondays, 2) == [local("2026-03-09T02:00"), local("2026-03-16T02:00")]
+    assert longest_interval(make_timing("", "", "UTC", "0 2 * * 1,3"), ADDED) == timedelta(days=5)
+    nightly = make_timing("", "", NEW_YORK, "30 1 * * *")
+    after = local("2026-10-31T12:00")
+    assert runs(nightly, 2, after=after) == [datetime(2026, 11, 1, 5, 30, tzinfo=UTC), local("2026-11-02T01:30")]
+
+
+def test_what_cannot_be_meant_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = [
+        ("", "", "UTC", ""),
+        ("1d", "", "UTC", "0 2 * * *"),
+        ("7 fortnights", "", "UTC", ""),
+        ("1m", "", "UTC", ""),
+        ("400d", "", "UTC", ""),
+        ("12h", "02:00", "UTC", ""),
+        ("1d", "25:00", "UTC", ""),
+        ("1d", "2:00", "UTC", ""),
+        ("1d", "", "Europe/Atlantis", ""),
+        ("1d", "", "../../etc/passwd", ""),
+        ("", "02:00", "UTC", "0 2 * * *"),
+        ("", "", "UTC", "0 2 * *"),
+        ("", "", "UTC", "* * * * * *"),
+        ("", "", "UTC", "99 2 * * *"),
+        ("", "", "UTC", "0 2 30 2 *"),
+        ("", "", "UTC", "* * * * *"),
+        ("", "", "UTC", "0 " * 200),
+    ]
+    for given in wrong:
+        with pytest.raises(InvalidInput):
+            make_timing(*given)
+    monkeypatch.setenv("TZ", "Nowhere/Land")
+    assert local_timezone() == "UTC"
+    monkeypatch.setenv("TZ", NEW_YORK)
+    assert make_timing("1d", "02:00", "", "").timezone == NEW_YORK
