@@ -11,6 +11,7 @@ from msgspec.json import Decoder, Encoder
 
 from parcelpost.changes import Facts, FoundChange, KnownFacts, Scraped
 from parcelpost.clock import from_iso
+from parcelpost.errors import InvalidInput
 from parcelpost.gateway.models import (
     ActivityRow,
     ChangeRow,
@@ -83,7 +84,10 @@ class QueuedTask(NamedTuple):
 def queued_task(task: Task, run_no: int | None = None) -> QueuedTask:
     target = task.target
     site = site_text(task.platform, target.state, target.county)
-    text = encode(target).decode()
+    try:
+        text = encode(target).decode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"the target of task {task.task_id!r} is not valid Unicode text") from error
     return QueuedTask(
         task.task_id, task.platform, task.type, int(task.priority), text, task.max_retries, site, run_no=run_no
     )
