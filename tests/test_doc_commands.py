@@ -127,14 +127,17 @@ def test_every_benchmark_is_there() -> None:
     assert named == {benchmark.NAME for benchmark in BENCHMARKS}
 
 
-@pytest.mark.parametrize("line", sorted({one.line for one in typed() if "parcelpost" in one.line}))
-def test_the_command_line_understands_it(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_understands_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
     monkeypatch.chdir(tmp_path)
-    for words in commands_in(line):
-        try:
-            understood(words)
-        except InvalidSettings:
-            assert "--config" in words, "only a settings file may be missing here"
+    for line in sorted({one.line for one in typed() if "parcelpost" in one.line}):
+        with subtests.test(line):
+            for words in commands_in(line):
+                try:
+                    understood(words)
+                except InvalidSettings:
+                    assert "--config" in words, "only a settings file may be missing here"
 
 
 def test_the_text_names_commands_and_options_that_are_there(subtests: pytest.Subtests) -> None:
