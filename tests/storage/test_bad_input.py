@@ -163,17 +163,21 @@ BAD_TASKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("fields", BAD_TASKS.values(), ids=BAD_TASKS)
 async def test_a_bad_task_is_refused_among_good_ones(
-    lpm: LocalPersistenceManager, store: Path, fields: dict[str, Any]
+    lpm: LocalPersistenceManager, store: Path, subtests: pytest.Subtests
 ) -> None:
-    bad = a_task(**fields)
-    with pytest.raises(InvalidInput):
-        await lpm.add_task(bad)
-    added = await lpm.add_tasks([a_task("good1"), bad, a_task("good2")])
-    assert (added.new, added.known, added.refused) == (2, 0, 1)
-    assert [refusal[0] for refusal in added.refusals] == [str(bad.task_id)]
-    assert look(store, "SELECT task_id FROM tasks") == [("good1",), ("good2",)]
+    good: list[str] = []
+    for name, fields in BAD_TASKS.items():
+        with subtests.test(name):
+            bad = a_task(**fields)
+            with pytest.raises(InvalidInput):
+                await lpm.add_task(bad)
+            before, after = f"before {name}", f"after {name}"
+            added = await lpm.add_tasks([a_task(before), bad, a_task(after)])
+            good += [before, after]
+            assert (added.new, added.known, added.refused) == (2, 0, 1)
+            assert [refusal[0] for refusal in added.refusals] == [str(bad.task_id)]
+    assert look(store, "SELECT task_id FROM tasks ORDER BY seq") == [(task_id,) for task_id in good]
 
 
 async def test_of_many_bad_tasks_all_are_counted_and_the_first_hundred_named(lpm: LocalPersistenceManager) -> None:

@@ -17,17 +17,18 @@ from tests.storage.factories import NOW, a_result, a_task, claim_one, everything
 from tests.storage.test_bad_input import BAD_VALUES, LONE, NUL
 
 
-@pytest.mark.parametrize("value", BAD_VALUES.values(), ids=BAD_VALUES)
 async def test_bad_data_is_refused_and_its_task_stays_claimed(
-    lpm: LocalPersistenceManager, store: Path, value: Any
+    lpm: LocalPersistenceManager, store: Path, subtests: pytest.Subtests
 ) -> None:
     claim = await claim_one(lpm)
     before = everything(store)
-    with pytest.raises(InvalidInput, match=r"^data "):
-        await lpm.save_result(claim, a_result({"null": None, "value": value}, body=b"<p>"))
-    with pytest.raises(InvalidInput, match=r"^data "):
-        await lpm.save_result(claim, a_result({"value": value}))
-    assert everything(store) == before
+    for name, value in BAD_VALUES.items():
+        with subtests.test(name):
+            with pytest.raises(InvalidInput, match=r"^data "):
+                await lpm.save_result(claim, a_result({"null": None, "value": value}, body=b"<p>"))
+            with pytest.raises(InvalidInput, match=r"^data "):
+                await lpm.save_result(claim, a_result({"value": value}))
+            assert everything(store) == before
     assert [file.name for file in (store.parent / "data").iterdir()] == [".store"], "a page was left behind"
     assert await lpm.save_result(claim, a_result()) is not None
 

@@ -156,20 +156,23 @@ async def test_a_drain_does_not_wait_for_platform_code_that_is_stuck(tmp_path: P
 # Cancellation
 
 
-@pytest.mark.parametrize("turns", [*range(25), 40, 60, 100, 200])
-async def test_a_turn_that_is_cancelled_at_any_moment_loses_nothing(tmp_path: Path, turns: int) -> None:
+async def test_a_turn_that_is_cancelled_at_any_moment_loses_nothing(tmp_path: Path) -> None:
+    moments = (*range(25), 40, 60, 100, 200)
     async with at_work(tmp_path, ManualClock()) as works:
-        await works.add(a_task(), lambda _: Done(data={"owner": "Ann"}))
-        turn = works.start()
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        turn.cancel()
-        await asyncio.wait([turn])
-        assert works.executor.active == 0
-        assert await works.status() in (TaskStatus.PENDING, TaskStatus.COMPLETED)
-        await works.step()
-        assert await works.status() is TaskStatus.COMPLETED
-    assert look(tmp_path / "store.db", "SELECT task_id, success FROM results") == [("t1", 1)]
+        for turns in moments:
+            task_id = f"after {turns}"
+            await works.add(a_task(task_id), lambda _: Done(data={"owner": "Ann"}))
+            turn = works.start()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            turn.cancel()
+            await asyncio.wait([turn])
+            assert works.executor.active == 0, task_id
+            assert await works.status(task_id) in (TaskStatus.PENDING, TaskStatus.COMPLETED), task_id
+            await works.step()
+            assert await works.status(task_id) is TaskStatus.COMPLETED, task_id
+    saved = look(tmp_path / "store.db", "SELECT task_id, success FROM results ORDER BY seq")
+    assert saved == [(f"after {turns}", 1) for turns in moments]
 
 
 async def test_a_turn_that_fails_gives_its_task_back_for_later(tmp_path: Path) -> None:
