@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcelpost.cli.commands.tasks import TaskHistory, artifact_text, history_lines, page_facts, task_history
-from parcelpost.cli.options import (
-    AsJson,
-    ConfigOption,
-    SetOption,
-    StoreContext,
-    StoreOption,
-    Yes,
-    command_line,
-    store_context,
-)
-from parcelpost.cli.output import Cell, examples, fields, moment, print_json, print_lines, printable
-from parcelpost.cli.task_commands import (
+from parcelpost.cli.bulk_commands import (
     CommandText,
     County,
     DefaultListGroup,
@@ -42,6 +30,18 @@ from parcelpost.cli.task_commands import (
     add_list,
     add_reject,
 )
+from parcelpost.cli.commands.tasks import TaskHistory, artifact_text, history_lines, page_facts, task_history
+from parcelpost.cli.options import (
+    AsJson,
+    ConfigOption,
+    SetOption,
+    StoreContext,
+    StoreOption,
+    Yes,
+    command_line,
+    store_context,
+)
+from parcelpost.cli.output import Cell, examples, fields, moment, print_json, print_lines, printable
 from parcelpost.errors import InvalidInput
 from parcelpost.model import OutboxEntry
 

@@ -1,4 +1,4 @@
-"""The commands that `tasks` and `results` share, list, reject and delete, and the filters that select rows."""
+"""Commands that `tasks` and `results` share (list, reject, delete) and the filters that select rows."""
 
 from __future__ import annotations
 
