@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcelpost.cli.bulk_commands import (
+from parcelpost.cli.commands.tasks import TaskHistory, artifact_text, history_lines, page_facts, task_history
+from parcelpost.cli.options import (
+    AsJson,
+    ConfigOption,
+    SetOption,
+    StoreContext,
+    StoreOption,
+    Yes,
+    command_line,
+    store_context,
+)
+from parcelpost.cli.output import Cell, examples, fields, moment, print_json, print_lines, printable
+from parcelpost.cli.task_filters import (
     CommandText,
     County,
     DefaultListGroup,
@@ -30,18 +42,6 @@ from parcelpost.cli.bulk_commands import (
     add_list,
     add_reject,
 )
-from parcelpost.cli.commands.tasks import TaskHistory, artifact_text, history_lines, page_facts, task_history
-from parcelpost.cli.options import (
-    AsJson,
-    ConfigOption,
-    SetOption,
-    StoreContext,
-    StoreOption,
-    Yes,
-    command_line,
-    store_context,
-)
-from parcelpost.cli.output import Cell, examples, fields, moment, print_json, print_lines, printable
 from parcelpost.errors import InvalidInput
 from parcelpost.model import OutboxEntry
 

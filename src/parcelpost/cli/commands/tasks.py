@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import Struct
 
-from parcelpost.cli.bulk_commands import (
+from parcelpost.cli.options import (
+    AsJson,
+    ConfigOption,
+    SetOption,
+    StoreContext,
+    StoreOption,
+    Yes,
+    command_line,
+    store_context,
+)
+from parcelpost.cli.output import Cell, count, examples, fields, moment, print_json, print_lines, size
+from parcelpost.cli.task_filters import (
     CommandText,
     County,
     DefaultListGroup,
@@ -29,17 +40,6 @@ from parcelpost.cli.bulk_commands import (
     add_list,
     add_reject,
 )
-from parcelpost.cli.options import (
-    AsJson,
-    ConfigOption,
-    SetOption,
-    StoreContext,
-    StoreOption,
-    Yes,
-    command_line,
-    store_context,
-)
-from parcelpost.cli.output import Cell, count, examples, fields, moment, print_json, print_lines, size
 from parcelpost.errors import InvalidInput
 from parcelpost.model import OutboxEntry, TaskInfo
 
