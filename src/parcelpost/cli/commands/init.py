@@ -188,7 +188,6 @@ def _has_token() -> bool:
 
 
 def _next_steps(folder: Path, chosen: Mapping[str, str]) -> Iterator[str]:
-
     from parcelpost.guard import is_local_url
 
     if folder.absolute() != Path.cwd():
