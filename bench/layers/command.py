@@ -23,10 +23,10 @@ from bench.report import Report, Table, at_least, at_most
 from parcelpost.model import Json, Page
 from parcelpost.scrapers.html.values import parcel_norm
 from parcelpost.scrapers.layers import read_layer
-from parcelpost.scrapers.records import value_shapes
+from parcelpost.scrapers.records import column_values
 from parcelpost.scrapers.records.columns import Column
+from parcelpost.scrapers.records.field_map_proposal import CERTAIN_FROM, LIKELY_FROM, propose
 from parcelpost.scrapers.records.field_maps import FieldMap, build_field_map, plain_row
-from parcelpost.scrapers.records.proposal import CERTAIN_FROM, LIKELY_FROM, propose
 from parcelpost.scrapers.records.record import Record
 
 NAME = "layers"
@@ -50,8 +50,8 @@ _CONVERSIONS = {
 }
 _FILLED = {"mailing": ("mailing_lines",), "any": ()}
 _KINDS = {
-    **dict.fromkeys(("oid",), value_shapes.SYSTEM),
-    **dict.fromkeys(("date_ms",), value_shapes.DATE),
+    **dict.fromkeys(("oid",), column_values.SYSTEM),
+    **dict.fromkeys(("date_ms",), column_values.DATE),
 }
 
 
@@ -361,7 +361,11 @@ def run(arguments: argparse.Namespace) -> Report:
             if arguments.misses:
                 notes += [*(f"wrong: {text}" for text in part.wrong), *(f"missing: {text}" for text in part.missing)]
     table = Table(
-        "Cells placed correctly by a proposed field map", ("layer", "", "certain", "with likely", "wrong"), rows, notes, 2
+        "Cells placed correctly by a proposed field map",
+        ("layer", "", "certain", "with likely", "wrong"),
+        rows,
+        notes,
+        2,
     )
     return Report(NAME, goals, [table], {"rows": rows})
 

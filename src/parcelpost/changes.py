@@ -1,4 +1,4 @@
-"""What changed between two scrapes of a parcel: the facts that people act on. No I/O.
+"""Finds changes between two scrapes of a parcel that people act on. No I/O.
 
 Only facts count. A value that a page no longer shows or that could not be read is not a change, nor is the order of
 rows, the spelling of a name, or the same page parsed again. What several sources show is reported once: by the first

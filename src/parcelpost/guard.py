@@ -10,6 +10,7 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from urllib.parse import urlsplit
 
 import httpcore2
 import httpx2
@@ -60,6 +61,23 @@ _NOT_PUBLIC_IPV6 = [
     )
 ]
 _EMBEDS_IPV4 = [IPv6Network("::ffff:0:0/96"), IPv6Network("64:ff9b::/96")]  # mapped; NAT64
+
+
+def is_loopback(host: str) -> bool:
+    name = host.strip("[]").lower()
+    if name == "localhost":
+        return True
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def is_local_url(url: str) -> bool:
+    """Whether the URL leads to this machine."""
+    return is_loopback(urlsplit(url).hostname or "")
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Extracts from a record what can be searched, and its liens with the key that all sources of a lien share.
+"""Extracts the searchable fields of a record, and its liens with the key that all sources of a lien share.
 
 Records are foreign data: any field may hold anything.
 """

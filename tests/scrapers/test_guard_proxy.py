@@ -168,13 +168,13 @@ async def test_a_head_without_end_is_not_read_for_ever() -> None:
         writer.close()
 
 
-async def test_a_site_that_announces_its_answer_is_heard_out(site: Website) -> None:
+async def test_after_an_announced_response_the_browser_does_not_use_the_connection_again(site: Website) -> None:
     async def twice(_: asyncio.StreamReader, writer: asyncio.StreamWriter, __: Asked) -> None:
         writer.write(b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
     site.streams["/"] = twice
     async with proxied() as one:
-        assert (await one.ask(f"GET {site.url}/ HTTP/1.1")).endswith(b"\r\n\r\nok")
+        assert (await one.ask(f"GET {site.url}/ HTTP/1.1")).endswith(b"Connection: close\r\n\r\nok")
 
 
 async def test_requests_go_on_to_the_operators_proxy_with_its_login(site: Website) -> None:

@@ -11,8 +11,8 @@ from bench.layers import command as bench
 from parcelpost.model import Done, GiveUp
 from parcelpost.scrapers.platform import decode_json
 from parcelpost.scrapers.records.columns import Column, described
+from parcelpost.scrapers.records.field_map_proposal import CERTAIN_FROM, LIKELY_FROM, Proposal, propose
 from parcelpost.scrapers.records.field_maps import plain_row
-from parcelpost.scrapers.records.proposal import CERTAIN_FROM, LIKELY_FROM, Proposal, propose
 from parcelpost.scrapers.records.vocabulary import readings
 from parcelpost.scrapers.tabular import column_name, standard_json
 from tests.scrapers.reading import outcome

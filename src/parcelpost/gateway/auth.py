@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import math
 import re
-import stat
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -24,8 +22,14 @@ from parcelpost.errors import InvalidSettings
 from parcelpost.events import Emit, TokensNotRead, TokensRead
 from parcelpost.gateway.errors import ApiError
 from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.guard import is_loopback
 from parcelpost.settings.schema import ServerSettings
-from parcelpost.settings.secrets import ADMIN_TOKENS_VARIABLE, READ_TOKENS_VARIABLE, WORKER_TOKENS_VARIABLE
+from parcelpost.settings.secrets import (
+    ADMIN_TOKENS_VARIABLE,
+    READ_TOKENS_VARIABLE,
+    WORKER_TOKENS_VARIABLE,
+    is_open_to_all,
+)
 
 MIN_TOKEN_CHARS = 16
 """A shorter token could be guessed."""
@@ -128,7 +132,7 @@ class TokenBook:
         if len(content) > _MAX_BYTES:
             raise InvalidSettings(f"{name} is longer than 1 MiB", hint="is it the right file?")
         entries = _parse_entries(content.decode("latin-1").splitlines(), "line", name)
-        open_to_all = bool(stat.S_ISREG(mode) and mode & (stat.S_IROTH | stat.S_IWOTH))
+        open_to_all = is_open_to_all(mode)
         names = [entry.name for entry in entries]
         self._emit(TokensRead(kind=self.kind, file=str(file), names=names, open_to_all=open_to_all))
         return entries
@@ -292,19 +296,6 @@ class WorkerIds:
         self._checked.move_to_end(worker_id)
         if len(self._checked) > _MAX_CHECKED:
             self._checked.popitem(last=False)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the host is a loopback address."""
-    name = host.strip("[]").lower()
-    if name == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
 
 
 def _bearer(request: Request) -> str | None:

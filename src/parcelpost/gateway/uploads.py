@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import tempfile
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -99,22 +100,12 @@ def _checked_body(body: bytes, max_bytes: int) -> bytes:
 
 
 def _from_gzip(body: bytes, max_bytes: int) -> bytes:
-    """One or several members; the number is limited because the rest is copied after each."""
     unpacked = bytearray()
-    for _ in range(MAX_GZIP_MEMBERS):
-        unpacker = zlib.decompressobj(wbits=31)
-        try:
-            unpacked += unpacker.decompress(body, max_bytes + 1 - len(unpacked))
-        except zlib.error:
-            raise ApiError(400, "the body is not valid gzip") from None
+    for step in _gunzip(io.BytesIO(body), "body", 400):
+        unpacked += step
         if len(unpacked) > max_bytes:
             raise _TooLarge(max_bytes)
-        if not unpacker.eof:
-            raise ApiError(400, "the gzip body is incomplete")
-        body = unpacker.unused_data
-        if not body:
-            return bytes(unpacked)
-    raise ApiError(400, f"the gzip body has more than {MAX_GZIP_MEMBERS} members")
+    return bytes(unpacked)
 
 
 def _from_zstd(body: bytes, max_bytes: int) -> bytes:
@@ -198,7 +189,7 @@ def _spool_error(error: OSError) -> RawStoreUnavailable:
 def _verified(upload: RawUpload, max_bytes: int) -> IO[bytes]:
     upload.file.seek(0)
     if upload.metadata.content_encoding == "gzip":
-        _check_hash(_unpacked_file(upload.file), upload.metadata.sha256, max_bytes)
+        _check_hash(_gunzip(upload.file, "file", 422), upload.metadata.sha256, max_bytes)
         upload.file.seek(0)
         return upload.file
     _check_hash(_file_chunks(upload.file), upload.metadata.sha256, max_bytes)
@@ -222,8 +213,8 @@ def _file_chunks(file: IO[bytes]) -> Iterator[bytes]:
         yield step
 
 
-def _unpacked_file(file: IO[bytes]) -> Iterator[bytes]:
-    """Decompresses in bounded steps."""
+def _gunzip(file: IO[bytes], name: str, status: int) -> Iterator[bytes]:
+    """Decompresses one or several members in bounded steps. Raises ApiError with that status."""
     unpacker = zlib.decompressobj(wbits=31)
     begun, members = False, 1
     try:
@@ -233,14 +224,14 @@ def _unpacked_file(file: IO[bytes]) -> Iterator[bytes]:
                 if unpacker.eof:
                     unpacker, begun, members = zlib.decompressobj(wbits=31), False, members + 1
                 if members > MAX_GZIP_MEMBERS:
-                    raise ApiError(422, f"the gzip file has more than {MAX_GZIP_MEMBERS} members")
+                    raise ApiError(status, f"the gzip {name} has more than {MAX_GZIP_MEMBERS} members")
                 yield unpacker.decompress(rest, _STEP_BYTES)
                 begun = True
                 rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
     except zlib.error:
-        raise ApiError(422, "the file is not valid gzip") from None
+        raise ApiError(status, f"the {name} is not valid gzip") from None
     if not begun or not unpacker.eof:
-        raise ApiError(422, "the gzip file is incomplete")
+        raise ApiError(status, f"the gzip {name} is incomplete")
 
 
 def _packed_file(file: IO[bytes]) -> IO[bytes]:

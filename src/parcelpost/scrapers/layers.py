@@ -1,4 +1,4 @@
-"""Layers and tables to look at: their columns and a sample of their rows, from a URL or a saved answer.
+"""Reads the columns and sample rows of a layer or table, from a URL or a saved response.
 
 Understands layers of ArcGIS servers and answers to their queries, GeoJSON, tables of Socrata, and CSV."""
 
@@ -20,8 +20,8 @@ from parcelpost.scrapers.html.encoding import decode
 from parcelpost.scrapers.html.values import json_at, json_objects, json_text
 from parcelpost.scrapers.platform import Fetcher, decode_json
 from parcelpost.scrapers.platforms.arcgis import cannot_page, described_columns
+from parcelpost.scrapers.records.column_values import DATE, NUMBER, SYSTEM, TEXT
 from parcelpost.scrapers.records.columns import Column, described
-from parcelpost.scrapers.records.value_shapes import DATE, NUMBER, SYSTEM, TEXT
 from parcelpost.scrapers.tabular import csv_lines
 
 SAMPLE_ROWS = 200

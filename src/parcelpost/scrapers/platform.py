@@ -23,7 +23,7 @@ from parcelpost.scrapers.records.field_maps import FieldMaps, Rows
 from parcelpost.scrapers.records.identity import is_other_parcel, is_same_parcel, json_parcel_ids, shown_parcel_ids
 from parcelpost.scrapers.records.problems import Problems, mark_unreadable
 from parcelpost.scrapers.records.record import LIEN, MISSING, Record
-from parcelpost.scrapers.records.shapes import check_shapes
+from parcelpost.scrapers.records.validation import check_shapes
 from parcelpost.scrapers.tabular import standard_json
 
 _SCANNED_BYTES = 4_096

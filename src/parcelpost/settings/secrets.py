@@ -93,9 +93,13 @@ def _from_file(path: Path) -> Token:
     text = content.decode("latin-1").strip()
     if not text:
         raise InvalidSettings(f"{name} is empty", hint=f"write the token into it, or use {TOKEN_VARIABLE}")
-    open_to_all = stat.S_ISREG(mode) and mode & (stat.S_IROTH | stat.S_IWOTH)
     warning = f"{name} is readable or writable by every user of this machine: run 'chmod 600' on it"
-    return Token(secret=_secret(text, name), origin=f"file {path}", warnings=(warning,) if open_to_all else ())
+    return Token(secret=_secret(text, name), origin=f"file {path}", warnings=(warning,) if is_open_to_all(mode) else ())
+
+
+def is_open_to_all(mode: int) -> bool:
+    """Whether every user of the machine can read or write the file."""
+    return stat.S_ISREG(mode) and bool(mode & (stat.S_IROTH | stat.S_IWOTH))
 
 
 def _secret(text: str, name: str) -> Secret:

@@ -1,4 +1,4 @@
-"""Simulated counties over HTTP on this machine: each platform's site begins at `/<platform>`.
+"""Serves simulated counties over HTTP on this machine, each platform's site below `/<platform>`.
 
 `/_control/faults` says which faults are switched on; asked with `name`, `rate` and `parcel` it switches one.
 `/_control/answers` says how often each platform's site answered with what status.

@@ -1,4 +1,4 @@
-"""County entries and tasks with which a worker scrapes the simulated counties."""
+"""County entries and tasks for scraping the simulated counties with a worker."""
 
 from __future__ import annotations
 

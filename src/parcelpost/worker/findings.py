@@ -74,11 +74,7 @@ def _outage_findings(outage: Offline, upstream: str, now: datetime, *, is_runnin
     if is_running and now - outage.since >= _LONG_OFFLINE:
         yield Finding.of("upstream.long_offline", message, f"run 'parcelpost doctor' to find out why; {_KEPT}")
     elif is_running:
-        yield Finding.of(
-            "upstream.offline",
-            f"{upstream} has been offline for {since}: {outage.reason}",
-            f"no action needed: {_KEPT}",
-        )
+        yield Finding.of("upstream.offline", message, f"no action needed: {_KEPT}")
 
 
 def slow_text(status: WorkerStatus, now: datetime) -> str:

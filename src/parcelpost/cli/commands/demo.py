@@ -14,7 +14,7 @@ from parcelpost.cli.output import examples, fitted, print_lines, table, terminal
 
 if TYPE_CHECKING:
     from parcelpost.cli.demo.results import DemoFiles
-    from parcelpost.cli.demo.story import Story
+    from parcelpost.cli.demo.scenario import Scenario
 
 
 EXAMPLES = examples(
@@ -62,24 +62,24 @@ def _show_results(files: DemoFiles, parcels: int, *, keeps_all: bool, stay: bool
 
     files.make()
     with needed_packages():
-        from parcelpost.cli.demo.story import Story
+        from parcelpost.cli.demo.scenario import Scenario
 
-        story = Story(files, parcels)
+        scenario = Scenario(files, parcels)
         try:
-            asyncio.run(_run_story(story, keeps_all=keeps_all, stay=stay))
+            asyncio.run(_run_scenario(scenario, keeps_all=keeps_all, stay=stay))
         except KeyboardInterrupt:
-            if not story.is_over:
+            if not scenario.is_over:
                 raise
-    if not story.is_complete:
+    if not scenario.is_complete:
         raise typer.Exit(1)
 
 
-async def _run_story(story: Story, *, keeps_all: bool, stay: bool) -> None:
+async def _run_scenario(scenario: Scenario, *, keeps_all: bool, stay: bool) -> None:
     from parcelpost.cli.demo.results import LIENS, PARCELS, preview_sheet
 
-    files = story.files
-    async with story:
-        rows = await story.run()
+    files = scenario.files
+    async with scenario:
+        rows = await scenario.run()
         print()
         print_lines(table(("what", "worker", "gateway", ""), [row.cells for row in rows]))
         for sheet, file in ((PARCELS, files.parcels), (LIENS, files.liens)):
@@ -87,9 +87,11 @@ async def _run_story(story: Story, *, keeps_all: bool, stay: bool) -> None:
             print_lines(_fit_terminal(preview_sheet(sheet, file)))
         print()
         print_lines(fitted(files.summary(keeps_all=keeps_all), terminal_width()))
-        print("Nothing was lost." if story.is_complete else "Something was lost: see the rows that differ.", flush=True)
+        print(
+            "Nothing was lost." if scenario.is_complete else "Something was lost: see the rows that differ.", flush=True
+        )
         if stay:
-            await story.stay()
+            await scenario.stay()
         else:
             print("The dashboard has stopped. Use --stay to keep it running.")
 

@@ -174,7 +174,7 @@ def _exit_after(seconds: float) -> None:
 
 
 def _announce(settings: Settings, address: str) -> None:
-    from parcelpost.gateway.auth import is_loopback
+    from parcelpost.guard import is_loopback
 
     server = settings.server
     kinds = {

@@ -164,11 +164,11 @@ def write_settings(folder: Path, chosen: Mapping[str, str], *, force: bool) -> W
 
 
 def _notes(url: str) -> Iterator[str]:
-    from parcelpost.cli.health.settings import is_own_machine
+    from parcelpost.guard import is_local_url
 
     if not url:
         return
-    if is_own_machine(url):
+    if is_local_url(url):
         if not _has_token():
             yield "the gateway is on this machine and may not need a token"
         return
@@ -188,12 +188,12 @@ def _has_token() -> bool:
 
 
 def _next_steps(folder: Path, chosen: Mapping[str, str]) -> Iterator[str]:
-    from parcelpost.cli.health.settings import is_own_machine
+    from parcelpost.guard import is_local_url
 
     if folder.absolute() != Path.cwd():
         yield f"cd {shlex.quote(str(folder))}"
     url = chosen.get("gateway.url", "")
-    if url and not is_own_machine(url) and not _has_token():
+    if url and not is_local_url(url) and not _has_token():
         yield f"export {TOKEN_VARIABLE}=...    # or set gateway.token_file"
     if chosen["worker.mode"] == "standalone":
         yield "parcelpost import parcels.csv --platform NAME    # see 'parcelpost platforms'"

@@ -17,8 +17,8 @@ from parcelpost.errors import InvalidInput, ParcelpostError
 
 if TYPE_CHECKING:
     from parcelpost.scrapers.layers import Layer
+    from parcelpost.scrapers.records.field_map_proposal import Proposal, Proposed
     from parcelpost.scrapers.records.field_maps import FieldMap
-    from parcelpost.scrapers.records.proposal import Proposal, Proposed
     from parcelpost.settings import Settings
 
 
@@ -61,8 +61,8 @@ def map_layer(
     import asyncio
 
     from parcelpost.cli.components import known_sites
+    from parcelpost.scrapers.records.field_map_proposal import CERTAIN_FROM, LIKELY_FROM, propose
     from parcelpost.scrapers.records.field_maps import build_field_map, plain_row
-    from parcelpost.scrapers.records.proposal import CERTAIN_FROM, LIKELY_FROM, propose
 
     settings = load_settings(config, set_)
     layer = asyncio.run(_layer(source, settings))
@@ -129,7 +129,7 @@ def _with_own(proposal: Proposal, own: Sequence[str], layer: Layer) -> Proposal:
     """Places the columns of --field. Raises InvalidInput."""
     from msgspec import structs
 
-    from parcelpost.scrapers.records.proposal import placed_by_hand
+    from parcelpost.scrapers.records.field_map_proposal import placed_by_hand
 
     names = [column.name for column in layer.columns]
     for text in own:
@@ -159,7 +159,7 @@ def _records(field_map: FieldMap | None, rows: Sequence[Mapping[str, Any]]) -> l
 
 def _columns(layer: Layer, proposal: Proposal, level: float) -> list[str]:
     """A line for each column: where it belongs, how certain that is, and an example."""
-    from parcelpost.scrapers.records.value_shapes import is_empty
+    from parcelpost.scrapers.records.column_values import is_empty
 
     placed = {column: (name, proposed) for name, proposed in proposal.fields.items() for column in proposed.columns}
     reasons = {proposed.column: proposed.reason for proposed in proposal.placements}
@@ -223,7 +223,7 @@ def _document(
     matching: FieldMap | None,
     records: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    from parcelpost.scrapers.records.proposal import CERTAIN_FROM
+    from parcelpost.scrapers.records.field_map_proposal import CERTAIN_FROM
 
     described = {column.name: column for column in layer.columns}
     placed = {column: (name, proposed) for name, proposed in proposal.fields.items() for column in proposed.columns}
@@ -268,7 +268,7 @@ def _write(path: Path, source: str, proposal: Proposal, level: float) -> str:
 
 
 def _toml(source: str, proposal: Proposal, level: float) -> Iterator[str]:
-    from parcelpost.scrapers.records.proposal import LIKELY_FROM
+    from parcelpost.scrapers.records.field_map_proposal import LIKELY_FROM
 
     given = proposal.field_map(level)
     yield f"# Proposed for {printable(source)[:200]}"

@@ -20,7 +20,7 @@ from parcelpost.cli.options import (
     store_context,
 )
 from parcelpost.cli.output import Cell, examples, fields, moment, print_json, print_lines, printable
-from parcelpost.cli.task_commands import (
+from parcelpost.cli.task_filters import (
     CommandText,
     County,
     DefaultListGroup,

@@ -1,4 +1,4 @@
-"""What the demo leaves: its files, its two spreadsheets, and the comparison of the worker's store with the gateway."""
+"""Results of the demo: its files, two spreadsheets, and the comparison of the worker's store with the gateway."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ async def _run_with_timeout(check: _Check, case: CheckContext, before: list[Chec
     except OSError as error:
         meant = os_error(error, Path(error.filename or case.store.path))
         finding = Finding.of("check.failed", f"{check.doing} failed: {meant}", meant.hint)
-    except Exception as error:  # noqa: BLE001 - a bug in finding check must not hide what the others find
+    except Exception as error:  # noqa: BLE001 - a bug in one check must not hide the findings of others
         message = f"{check.doing} failed: {type(error).__name__} {error!s:.200}"
         fix = "this is a bug in parcelpost: report it and attach the file that 'parcelpost doctor --bundle' creates"
         finding = Finding.of("check.failed", message, fix)

@@ -1,4 +1,4 @@
-"""Removes everything from a text but words of this program and of the systems it calls.
+"""Removes names and secrets: only words of this program and of the systems it calls remain in a text.
 
 A text from elsewhere (an error, a log line) may hold a name, an address or a token. Only known words are kept;
 the rest is replaced by pseudonyms or left out.

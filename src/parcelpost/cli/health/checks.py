@@ -1,4 +1,4 @@
-"""What a check of `parcelpost doctor` is given, and what it returns."""
+"""The input and output of a check of `parcelpost doctor`."""
 
 from __future__ import annotations
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
-from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from parcelpost.cli.components import keep_grpc_quiet, known_sites
 from parcelpost.cli.context import CLOCK, open_for_reading, openers
@@ -17,11 +14,11 @@ from parcelpost.cli.health.checks import CheckContext, CheckResult
 from parcelpost.cli.platform_names import platform_names
 from parcelpost.errors import InvalidSettings, StoreError, TooFewFiles, extra_hint
 from parcelpost.files_and_sockets import raise_file_limit
-from parcelpost.guard import proxy_url
+from parcelpost.guard import is_local_url, proxy_url
 from parcelpost.health import Finding
 from parcelpost.scrapers.fetch.guard import Guard
 from parcelpost.settings import Settings
-from parcelpost.settings.secrets import TOKEN_VARIABLE, read_token
+from parcelpost.settings.secrets import TOKEN_VARIABLE, is_open_to_all, read_token
 from parcelpost.settings.sources import Diagnosis
 from parcelpost.settings.validation import check_runnable
 from parcelpost.storage.worker_state import WorkerState
@@ -64,19 +61,10 @@ def _check_token(settings: Settings, environment: Mapping[str, str]) -> None:
     if settings.worker.upstream != "gateway":
         return
     token = read_token(settings.gateway, environment)
-    if settings.gateway.url and token.secret is None and not is_own_machine(settings.gateway.url):
+    if settings.gateway.url and token.secret is None and not is_local_url(settings.gateway.url):
         raise InvalidSettings(
             "gateway.url is set, but there is no token", hint=f"set {TOKEN_VARIABLE} or gateway.token_file"
         )
-
-
-def is_own_machine(url: str) -> bool:
-    """A gateway on this machine may work without tokens."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _check_files(settings: Settings) -> None:
@@ -103,7 +91,7 @@ def secret_warnings(settings: Settings, environment: Mapping[str, str]) -> tuple
     if not file:
         name, file = _KEY_VARIABLE, environment.get(_KEY_VARIABLE, "")
     key = Path(file)
-    if not file or not key.is_file() or not key.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
+    if not file or not key.is_file() or not is_open_to_all(key.stat().st_mode):
         return ()
     return (f"{name} {key} is readable or writable by every user of this machine: run 'chmod 600' on it",)
 

@@ -11,9 +11,10 @@ from parcelpost.cli.components import open_upstream
 from parcelpost.cli.context import CLOCK, open_for_reading
 from parcelpost.cli.health.checks import CheckContext, CheckResult
 from parcelpost.cli.health.clock import compare_clocks
-from parcelpost.cli.health.settings import check_firestore, is_own_machine, running_and_ended
+from parcelpost.cli.health.settings import check_firestore, running_and_ended
 from parcelpost.cli.output import printable
 from parcelpost.errors import AnotherGateway, InvalidSettings, StoreError, Unavailable, UpstreamError
+from parcelpost.guard import is_local_url
 from parcelpost.health import Finding
 from parcelpost.settings.schema import GatewaySettings
 from parcelpost.settings.secrets import read_token
@@ -39,7 +40,7 @@ async def check_upstream(case: CheckContext) -> list[CheckResult]:
         return [_skipped("no gateway is set: results stay in the local store")]
     if not worker.gateway_url:
         return [_skipped(f"no gateway is set; a worker delivers to {worker.upstream}")]
-    if read_token(case.settings.gateway, os.environ).secret is None and not is_own_machine(worker.gateway_url):
+    if read_token(case.settings.gateway, os.environ).secret is None and not is_local_url(worker.gateway_url):
         return [_skipped(f"the worker's gateway {worker.gateway_url} was not checked: no token is set here")]
     return await _probe_gateway(case, replace(case.settings.gateway, url=worker.gateway_url))
 
@@ -91,7 +92,7 @@ def _gateway_result(url: str, response: ProbeResult, seconds: float, *, has_toke
         message = f"the gateway at {url} rejected our credentials: {response.error}"
         return CheckResult("upstream", "", [Finding.of("upstream.unauthorized", message, response.error.hint)])
     # No command that starts one: it would be another gateway in the place of this one, and take its results.
-    here = ", with the same database as before" if is_own_machine(url) else ""
+    here = ", with the same database as before" if is_local_url(url) else ""
     fix = f"start that gateway again{here}, or correct gateway.url; results are kept in the store until it is back"
     message = f"the gateway at {url} cannot be used: {response.error}"
     return CheckResult("upstream", "", [Finding.of("upstream.unreachable", message, fix)])

@@ -1,4 +1,4 @@
-"""One running Chromium, the Playwright driver behind it, and calls to both that always end in time."""
+"""One running Chromium and its Playwright driver. Calls to both have time limits that Playwright cannot exceed."""
 
 from __future__ import annotations
 

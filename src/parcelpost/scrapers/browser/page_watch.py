@@ -203,7 +203,6 @@ class Navigation:
 
 _MAX_MESSAGES = 2_000
 _WINDOW_WEIGHT = 40
-_CHARS_PER_MESSAGE = 10_000
 _ENDLESS = ("eventsource", "websocket", "ping")
 _LOOK_CHARS = 4 * (SCANNED_BYTES // 3 + 1)
 """Limit in base64 characters, slightly above SCANNED_BYTES, so that a longer document is recognized as longer."""
@@ -228,9 +227,7 @@ class PausedResponse:
         return bool(self._event["resourceType"] == "Document" and self._event.get("frameId") == frame)
 
     async def body(self) -> str:
-        """Returns it in base64; '' if there is none, or it is a download."""
-        if self.headers.get("content-disposition", "").startswith("attachment"):
-            return ""
+        """Returns it in base64; '' if there is none, as for a download."""
         try:
             body = await self._send("Fetch.getResponseBody")
         except playwright_error():
@@ -334,7 +331,7 @@ class PageWatch:
             self._navigation.net_error = reason
 
     def _on_console(self, message: ConsoleMessage) -> None:
-        if self._count(1 + len(message.text) // _CHARS_PER_MESSAGE):
+        if self._count():
             return
         is_ours = _NO_SCRIPTS in message.text and self._navigation is not None and self._navigation.is_over
         if not is_ours:

@@ -1,4 +1,4 @@
-"""The local proxy that is a page's only way to the network: it connects only to addresses that the guard allows."""
+"""The local proxy through which pages reach the network. It connects only to addresses that the guard allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PageFetcher: fetches and renders pages politely, on one event loop, for callers on any."""
+"""PageFetcher: fetches and renders pages politely on one event loop, for callers on any loop or thread."""
 
 from __future__ import annotations
 

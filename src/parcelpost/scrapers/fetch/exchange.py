@@ -1,4 +1,4 @@
-"""One HTTP request and its response, within limits of time and size, and what a response means that is not a page."""
+"""One HTTP request and its response, within time and size limits, and the meaning of responses that are not pages."""
 
 from __future__ import annotations
 

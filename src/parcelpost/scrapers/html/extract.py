@@ -13,7 +13,7 @@ from parcelpost.scrapers.html.document import Document, Element, Piece, label, t
 from parcelpost.scrapers.html.selectors import Label, Selector
 from parcelpost.scrapers.html.tables import Columns, Row, Table, is_row_of_values, lists_nothing, rows_of
 from parcelpost.scrapers.records.problems import Problems
-from parcelpost.scrapers.records.shapes import is_heading
+from parcelpost.scrapers.records.validation import is_heading
 
 T = TypeVar("T")
 R = TypeVar("R")

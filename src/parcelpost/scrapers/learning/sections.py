@@ -1,4 +1,4 @@
-"""What the pages of each site show: a page that lacks it is incomplete."""
+"""Learns which sections each site's pages have: a page that lacks one is incomplete."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from parcelpost.scrapers.counties import County, require_county, target_url
 from parcelpost.scrapers.fetch.errors import CannotFetch
 from parcelpost.scrapers.html.values import json_at, json_objects, json_text
 from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
+from parcelpost.scrapers.records.column_values import DATE, NUMBER, SYSTEM, TEXT
 from parcelpost.scrapers.records.columns import Column
-from parcelpost.scrapers.records.value_shapes import DATE, NUMBER, SYSTEM, TEXT
 from parcelpost.scrapers.tabular import PAGE_ROWS, Rows, fetch_all_rows, standard_json, where_clause
 
 _PART = ("resultoffset=", "resultrecordcount=")

@@ -26,7 +26,7 @@ class Column(Struct, frozen=True):
     name: str
     alias: str = ""
     kind: str = ""
-    """DATE, NUMBER, TEXT or SYSTEM of `value_shapes`; '' if it is not declared."""
+    """DATE, NUMBER, TEXT or SYSTEM of `column_values`; '' if it is not declared."""
 
 
 def _readings(name: str) -> tuple[Reading, ...]:

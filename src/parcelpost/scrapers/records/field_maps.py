@@ -24,7 +24,7 @@ from parcelpost.scrapers.counties import Counties
 from parcelpost.scrapers.html import values
 from parcelpost.scrapers.html.addresses import owners_and_mailing
 from parcelpost.scrapers.records.columns import Column, described
-from parcelpost.scrapers.records.proposal import propose
+from parcelpost.scrapers.records.field_map_proposal import propose
 from parcelpost.scrapers.records.record import LIEN, Lien, Record, Sale
 from parcelpost.scrapers.tabular import column_name
 

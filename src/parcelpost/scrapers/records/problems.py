@@ -1,4 +1,4 @@
-"""What could not be read of a page. Whatever is noted here is named in the record, so that null never means `none`."""
+"""Collects what could not be read from a page. The record names all of it, so that null never means `none`."""
 
 from __future__ import annotations
 

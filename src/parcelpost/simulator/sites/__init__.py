@@ -1,4 +1,4 @@
-"""One module for each platform that is simulated: what its site answers, and how it numbers its parcels."""
+"""One module per simulated platform: its site's responses and parcel numbers."""
 
 from __future__ import annotations
 

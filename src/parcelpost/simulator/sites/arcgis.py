@@ -1,4 +1,4 @@
-"""A server of `arcgis`: one layer in MetroGIS's columns, asked by `where` and read page by page."""
+"""A server of `arcgis`: one layer with MetroGIS's columns, queried with `where` and read page by page."""
 
 from __future__ import annotations
 

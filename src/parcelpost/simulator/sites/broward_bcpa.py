@@ -1,4 +1,4 @@
-"""The server of `broward_bcpa`: one JSON object a folio, in an envelope."""
+"""The server of `broward_bcpa`: one JSON object per folio, in an envelope."""
 
 from __future__ import annotations
 

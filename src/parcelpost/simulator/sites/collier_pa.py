@@ -1,4 +1,4 @@
-"""The site of `collier_pa`: a page a folio, each value in an element of its own."""
+"""The site of `collier_pa`: one page per folio, each value in its own element."""
 
 from __future__ import annotations
 

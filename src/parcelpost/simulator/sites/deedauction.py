@@ -1,4 +1,4 @@
-"""A site of `deedauction`: a page of an auction's items, with no word on the parcels."""
+"""A site of `deedauction`: the items of an auction, without their parcels."""
 
 from __future__ import annotations
 

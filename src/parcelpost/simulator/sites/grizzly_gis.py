@@ -1,4 +1,4 @@
-"""A site of `grizzly_gis`: a frame whose form brings the record into an inner page."""
+"""A site of `grizzly_gis`: a frame whose form loads the record into an inner page."""
 
 from __future__ import annotations
 

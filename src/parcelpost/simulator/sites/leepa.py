@@ -1,4 +1,4 @@
-"""The site of `leepa`: a page a parcel, with all its parts opened."""
+"""The site of `leepa`: one page per parcel, with all its sections expanded."""
 
 from __future__ import annotations
 

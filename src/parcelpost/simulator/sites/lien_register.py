@@ -1,4 +1,4 @@
-"""The file of `lien_register`: a line for each tax that a certificate covers, written as it is sent."""
+"""The file of `lien_register`: one line per tax that a certificate covers, generated while it is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server of `miamidade_pa`: one JSON object a folio."""
+"""The server of `miamidade_pa`: one JSON object per folio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A site of `pioneer_taxdeed`: a grid of tax deed cases whose cells say what they are."""
+"""A site of `pioneer_taxdeed`: a grid of tax deed cases whose cells name their column."""
 
 from __future__ import annotations
 

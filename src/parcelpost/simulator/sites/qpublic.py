@@ -1,4 +1,4 @@
-"""A site of `qpublic` or `beacon`: a section for each module; the numbers in its ids differ from county to county."""
+"""A site of `qpublic` or `beacon`: one section per module. The numbers in its element ids differ between counties."""
 
 from __future__ import annotations
 

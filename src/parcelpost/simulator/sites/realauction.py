@@ -1,4 +1,4 @@
-"""A site of `realauction`: a calendar, an auction's preview, and its items, shown only to who has seen the preview.
+"""A site of `realauction`: a calendar, an auction's preview, and its items, which require the preview's cookie.
 
 The items are JSON whose HTML is shortened by macros. Without the preview's cookie the answer is 200 and empty.
 """

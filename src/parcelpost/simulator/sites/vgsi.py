@@ -1,4 +1,4 @@
-"""A site of `vgsi`: one page a parcel, addressed by its number in the assessor's database."""
+"""A site of `vgsi`: one page per parcel, addressed by its number in the assessor's database."""
 
 from __future__ import annotations
 

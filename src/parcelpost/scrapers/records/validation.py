@@ -1,4 +1,4 @@
-"""What the values of a record look like. A value of another shape was read from the wrong place: it becomes null."""
+"""Checks the values of a record: one that cannot belong to its field was read from the wrong place and becomes null."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ _GATEWAY_SETTINGS = {"log.format": "human", "server.requests_per_second": "1000"
 _OPEN = (TaskState.QUEUED, TaskState.LEASED)
 
 
-class Story:
+class Scenario:
     """Runs the demo and prints each step. No process outlives it, however it ends."""
 
     def __init__(self, files: DemoFiles, parcels: int) -> None:
@@ -138,7 +138,7 @@ class Story:
         self.is_complete = False
         """Both sides hold the same."""
 
-    async def __aenter__(self) -> Story:
+    async def __aenter__(self) -> Scenario:
         for child in (self._websites, self._adder, self._gateway, self._worker):
             self._stack.push_async_callback(child.kill)
         opened = open_ledger(str(self.files.ledger), _ATTEMPTS, CLOCK)

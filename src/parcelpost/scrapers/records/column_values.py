@@ -1,4 +1,4 @@
-"""What the values of a column must look like for each field of a record: a name alone never decides against them."""
+"""How well a column's values fit each field of a record. A name alone never overrules the values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that `tasks` and `results` share, list, reject and delete, and the filters that select rows."""
+"""The filter options of `tasks` and `results`, and the commands that both have: list, reject, delete."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from parcelpost.model import Json
 from parcelpost.scrapers.html import values
-from parcelpost.scrapers.records import value_shapes
+from parcelpost.scrapers.records import column_values
 from parcelpost.scrapers.records.columns import Column, column_meanings, last_part
 from parcelpost.scrapers.records.vocabulary import DOUBTFUL, LIKELY, Reading, shortened, words_of
 from parcelpost.scrapers.tabular import column_name
@@ -142,7 +142,7 @@ class _Table:
         if key not in self._values:
             cells = (row.get(key) for row in self.rows)
             short = (value[:_MAX_VALUE_CHARS] if isinstance(value, str) else value for value in cells)
-            self._values[key] = [value for value in short if not value_shapes.is_empty(value)]
+            self._values[key] = [value for value in short if not column_values.is_empty(value)]
         return self._values[key]
 
     def unlike(self, key: str, other_key: str, plain: Callable[[Json], Any]) -> float:
@@ -218,7 +218,7 @@ class _Proposer:
         self._affixes = Counter(affix for affix, _ in shared)
         for at, column in enumerate(self._columns):
             key = column_name(column.name)
-            if column.kind == value_shapes.SYSTEM or not key or key in seen:
+            if column.kind == column_values.SYSTEM or not key or key in seen:
                 continue
             seen.add(key)
             words = words_of(last_part(column.name))
@@ -240,11 +240,11 @@ class _Proposer:
             meaning for meaning in meanings if meaning.field == first and (meaning.index or 1) > 1
         ] or meanings:
             field, score = meaning.field, meaning.score
-            share = value_shapes.fit(field, column.kind, given)
+            share = column_values.fit(field, column.kind, given)
             if field == "unqualified.address" and (meaning.index or 1) > 1:
-                share = value_shapes.fit("mailing.line", column.kind, given)
+                share = column_values.fit("mailing.line", column.kind, given)
             if field == "mailing.line" and meaning.index in (None, 1) and "care" not in words_of(name).words:
-                share = value_shapes.fit("situs_address", column.kind, given)
+                share = column_values.fit("situs_address", column.kind, given)
             if share is not None and share < _MIN_FIT:
                 self._notes.setdefault(column.name, f"named like {field}, but its values do not look like it")
                 continue
@@ -255,7 +255,7 @@ class _Proposer:
         if len(candidates) > 1 and candidates[0].score > candidates[1].score:
             return candidates[:1]
         if candidates and candidates[0].field in ("situs_address", "situs.street") and given:
-            is_full = 2 * sum(map(value_shapes.has_house_number, given)) >= len(given)
+            is_full = 2 * sum(map(column_values.has_house_number, given)) >= len(given)
             return [structs.replace(candidates[0], field="situs_address" if is_full else "situs.street")]
         return candidates[:1]
 
@@ -448,7 +448,7 @@ class _Proposer:
         if full and not (has_parts and self._is_longer(full[0], parts)):
             best, score, reason = self._best(full, _plain)
             given = self._table.values(best.key)
-            if given and 2 * sum(map(value_shapes.has_city, given)) > len(given):
+            if given and 2 * sum(map(column_values.has_city, given)) > len(given):
                 score, reason = min(score, LIKELY), "it includes the city"
             numbered = [candidate for candidate in full if candidate.index and candidate.index > 1 and best.index == 1]
             conversion = "joined" if numbered else "text"
