@@ -1,4 +1,4 @@
-"""Clocks: the only source of time, and the only place that sleeps."""
+"""Clocks: the only source of time, and the only module that sleeps."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _LONGEST_WAIT = 86_400.0  # a longer timer overflows on some systems
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """Returns the wall clock in UTC. It may be set back: never order by it."""
+        """Returns the wall clock time in UTC. It may be set back, so never order by it."""
 
     def monotonic(self) -> float:
-        """Returns seconds that never go back."""
+        """Returns seconds that never decrease."""
 
     async def sleep(self, seconds: float) -> None: ...
 
     async def wait(self, event: asyncio.Event, seconds: float) -> bool:
-        """Waits for the event, at most that long. Returns whether it is set."""
+        """Waits for the event, at most this long. Returns whether it is set."""
 
 
 class SystemClock:
@@ -39,7 +39,7 @@ class SystemClock:
 
     async def wait(self, event: asyncio.Event, seconds: float) -> bool:
         try:
-            # Not wait_for: before Python 3.12 it swallows a cancellation that comes with the event.
+            # Not wait_for: before Python 3.12 it swallows a cancellation that arrives together with the event.
             async with asyncio.timeout(min(seconds, _LONGEST_WAIT)):
                 await event.wait()
         except TimeoutError:
@@ -48,7 +48,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that only moves when it is advanced, waits or sleeps."""
+    """A clock that moves only when it is advanced, or when somebody waits or sleeps."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._now = start
@@ -65,7 +65,7 @@ class ManualClock:
         await asyncio.sleep(0)
 
     async def wait(self, event: asyncio.Event, seconds: float) -> bool:
-        """Advances at once, unless the event is set."""
+        """Advances at once unless the event is set."""
         await asyncio.sleep(0)
         if not event.is_set():
             self.advance(seconds)
@@ -77,12 +77,12 @@ class ManualClock:
 
 
 def iso(moment: datetime) -> str:
-    """Returns `2026-11-15T19:50:33.123Z`, which sorts by time. Raises InvalidInput for a time without a zone."""
+    """Returns text such as `2026-11-15T19:50:33.123Z`, which sorts by time. Raises InvalidInput without a time zone."""
     if moment.tzinfo is not UTC:
         if moment.tzinfo is None:
             raise InvalidInput(f"the time {moment.isoformat()} has no time zone")
         moment = moment.astimezone(UTC)
-    text = encode(moment).decode()  # "2026-11-15T19:50:33.123456Z" in quotes; datetime's own isoformat takes far longer
+    text = encode(moment).decode()  # "2026-11-15T19:50:33.123456Z" in quotes; far faster than isoformat
     return f"{text[1:24]}Z" if moment.microsecond else f"{text[1:20]}.000Z"
 
 

@@ -1,4 +1,4 @@
-"""The error tree: everything that Parcelpost raises on purpose.
+"""The error tree: every error that Parcelpost raises on purpose.
 
 ParcelpostError
 ├── InvalidInput          the value itself is at fault
@@ -45,7 +45,7 @@ class ParcelpostError(Exception):
     hint = ""
     """What the operator can do about it."""
     retry_helps = False
-    """Whether the same call may succeed later although no operator acts."""
+    """Whether the same call may succeed later without an operator's action."""
     exit_code = 1
     """Exit code of a command that fails with this error."""
 
@@ -56,7 +56,7 @@ class ParcelpostError(Exception):
 
 
 def extra_hint(extra: str) -> str:
-    """Returns how to install an extra. Parcelpost is on no index: it is installed from its clone."""
+    """Returns how to install an extra. Parcelpost is not on PyPI: it is installed from a clone."""
     return f"in a clone of the repository, run: pip install '.[{extra}]'"
 
 
@@ -76,7 +76,7 @@ class InvalidSettings(ParcelpostError):
 class AddressNotFree(InvalidSettings):
     """The address to listen on is in use."""
 
-    exit_code = 1  # whatever listens there may end: a service manager should try again
+    exit_code = 1  # the other program may end, so a service manager should try again
 
 
 class TooFewFiles(InvalidSettings):

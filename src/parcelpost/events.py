@@ -15,7 +15,7 @@ Emit = Callable[[Event], None]
 
 
 def ignore(_: Event) -> None:
-    """An Emit that nobody listens to."""
+    """An Emit that does nothing."""
 
 
 class StoreOpened(Event, frozen=True):
@@ -30,8 +30,8 @@ class StoreOpened(Event, frozen=True):
 class OwnerCrashed(Event, frozen=True):
     """A process ended without closing the store; its tasks and pages were recovered.
 
-    With `FULL` nothing it confirmed is lost. With `NORMAL`, after a power loss, results confirmed after `last_change`
-    may be, and `pages_without_result` counts pages whose result is lost.
+    With `FULL`, nothing that it confirmed is lost. With `NORMAL`, a power loss may lose results confirmed after
+    `last_change`; `pages_without_result` counts pages whose result is lost.
     """
 
     owner: str

@@ -1,4 +1,4 @@
-"""The operating system: private folders, the limit of open files, a TCP server that closes cleanly."""
+"""Operating system helpers: private folders, the limit of open files, a TCP server that closes cleanly."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from parcelpost.clock import SystemClock
 
 
 def make_private(folder: Path) -> None:
-    """Creates the folder and its missing parents with mode 700; existing ones keep theirs. Raises OSError."""
+    """Creates the folder and its missing parents with mode 700; existing ones keep their mode. Raises OSError."""
     for path in (*reversed(folder.parents), folder):
         if not path.is_dir():
             path.mkdir(mode=0o700, exist_ok=True)
 
 
 def raise_file_limit() -> int:
-    """Raises the limit of open files as far as the system allows, and returns it."""
+    """Raises this process's limit of open files as far as the system allows, and returns it."""
     try:
         import resource  # noqa: PLC0415 - not on every system
     except ImportError:
@@ -36,32 +36,32 @@ def raise_file_limit() -> int:
 
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
-"""Serves one connection, which is cut when it returns: it must wait until its writes are sent."""
+"""Serves one connection, which is closed when it returns: it must wait until its writes are sent."""
 
 _LIMIT_BYTES = 64 * 1024
 _BACKLOG = 100
 _LOOP_ITERATIONS = 3
-"""From an accepted connection to one that is served: its task, its transport, our own task."""
+"""Iterations between accepting and serving a connection: its task, its transport, our own task."""
 
 
 @asynccontextmanager
 async def tcp_server(
     serve: Serve, host: str, port: int = 0, *, limit: int = _LIMIT_BYTES, max_connections: int | None = None
 ) -> AsyncIterator[int]:
-    """Yields its port; 0 takes any free one. At the end, connections are cancelled and waited for. Raises OSError.
+    """Yields its port; 0 uses any free one. At the end, connections are cancelled and waited for. Raises OSError.
 
-    With more than `max_connections` the oldest is cut, so that no client can use up the process's open files.
+    Beyond `max_connections` the oldest is closed, so that clients cannot exhaust the process's open files.
     """
     serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(serve(reader, writer))
         serving[task] = writer
-        task.add_done_callback(lambda done: _abort(serving.pop(done)))  # also one that was cancelled before it began
+        task.add_done_callback(lambda done: _abort(serving.pop(done)))  # even if cancelled before it started
         if max_connections is not None and len(serving) > max_connections:
             next(task for task in serving if not task.cancelling()).cancel()
 
-    # asyncio accepts as many connections as the backlog before it serves the first
+    # asyncio accepts as many connections as the backlog allows before it serves the first.
     backlog = _BACKLOG if max_connections is None else min(max_connections, _BACKLOG)
     server = await asyncio.start_server(accept, host, port, limit=limit, backlog=backlog)
     try:
@@ -77,7 +77,7 @@ async def tcp_server(
 
 
 async def stop_listening(server: asyncio.Server) -> None:
-    """Closes the server, without leaking a connection that was just accepted (python/cpython#109564)."""
+    """Closes the server without leaking a connection that was just accepted (python/cpython#109564)."""
     loop = asyncio.get_running_loop()
     for listener in server.sockets:
         loop.remove_reader(listener.fileno())

@@ -23,7 +23,7 @@ class Check(NamedTuple):
     severity: Severity
     meaning: str
     blocks_work: bool = False
-    """The worker starts no tasks meanwhile: its `/readyz` returns 503."""
+    """The worker starts no tasks, and its `/readyz` returns 503."""
 
 
 _ERROR, _WARNING, _NOTE = Severity
@@ -127,7 +127,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
     @property
     def is_problem(self) -> bool:
-        """Not just a note."""
+        """Whether it is more than a note."""
         return self.severity is not Severity.NOTE
 
     @property
@@ -136,7 +136,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """Errors first, then warnings, then notes; otherwise in the given order."""
+    """Returns errors first, then warnings, then notes; otherwise in the given order."""
     order = list(Severity)
     return sorted(findings, key=lambda finding: order.index(finding.severity))
 
@@ -147,5 +147,5 @@ def is_failing(succeeded: int, failed: int) -> bool:
 
 
 def is_ok(findings: Iterable[Finding]) -> bool:
-    """No finding is an error."""
+    """Whether no finding is an error."""
     return not any(finding.is_error for finding in findings)

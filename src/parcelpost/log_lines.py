@@ -1,4 +1,4 @@
-"""Events become log lines, here and nowhere else: sentences for people on a terminal, JSON lines elsewhere."""
+"""Turns events into log lines: sentences on a terminal, JSON lines elsewhere. Nothing else writes the log."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ _FEW_INODES = 10_000
 _LONGEST_TEXT = 500
 _LONGEST_LIST = 50
 _RENAMED = {"level": "store_level"}
-"""Fields that would be taken for the line's own."""
+"""Fields that would clash with the line's own."""
 
 Level = str | Callable[[Any], str]
 Sentence = Callable[[Any], str]
 Line = Callable[[Event, str], str]
-"""Of an event and its level."""
+"""Formats an event and its level."""
 
 _LEVELS = ("debug", "info", "warning", "error")
 
 
 def make_log(level: str, format: str, stream: TextIO, clock: Clock | None = None) -> Emit:  # noqa: A002 - the setting's name
-    """An Emit that writes what is at `level` or above, one line each.
+    """Returns an Emit that writes one line for each event at `level` or above.
 
     `format` is human, json or auto (human on a terminal). It never raises: a line that cannot be written (a broken
-    pipe, a full disk, a closed stream) is lost, and the next one is tried again.
+    pipe, a full disk, a closed stream) is lost.
     """
     human = format == "human" or (format == "auto" and _is_terminal(stream))
     line = _for_people(stream, clock or SystemClock()) if human else _as_json(clock or SystemClock())
     shown = _LEVELS[_LEVELS.index(level) :]
-    turn = threading.Lock()  # platforms that are no coroutines report from threads
+    lock = threading.Lock()  # platform code reports from threads
 
     def emit(event: Event) -> None:
-        chosen, _ = LINES[type(event)]
-        name = chosen if isinstance(chosen, str) else chosen(event)
+        event_level, _ = LINES[type(event)]
+        name = event_level if isinstance(event_level, str) else event_level(event)
         if name not in shown:
             return
         try:
             text = f"{line(event, name)}\n"
-            with turn:
+            with lock:
                 stream.write(text)
                 stream.flush()
         except (OSError, ValueError):
@@ -62,7 +62,7 @@ def _is_terminal(stream: TextIO) -> bool:
 
 
 def _for_people(stream: TextIO, clock: Clock) -> Line:
-    """`12:03:04 info    3 results delivered (1 raw file) in 0.4 s`, in local time."""
+    """Formats lines such as `12:03:04 info    3 results delivered (1 raw file) in 0.4 s`, in local time."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
 
     def line(event: Event, level: str) -> str:
@@ -74,7 +74,7 @@ def _for_people(stream: TextIO, clock: Clock) -> Line:
 
 
 def _as_json(clock: Clock) -> Line:
-    """ASCII only, so that every stream can take it."""
+    """Formats JSON lines in ASCII, which every stream can encode."""
 
     def line(event: Event, level: str) -> str:
         fields = {_RENAMED.get(name, name): _clean(getattr(event, name)) for name in event.__struct_fields__}
@@ -84,7 +84,7 @@ def _as_json(clock: Clock) -> Line:
 
 
 def printable(text: str) -> str:
-    """Bounded, and free of what could move a cursor or end the line."""
+    """Returns a bounded text without characters that could move a cursor or end the line."""
     if len(text) > _LONGEST_TEXT:
         text = f"{text[:_LONGEST_TEXT]}..."
     if text.isprintable():
@@ -115,7 +115,7 @@ def _size(number: int) -> str:
 
 
 def _inodes(e: events.StorageLevelChanged) -> str:
-    """Where they are few."""
+    """Returns the number of free inodes if there are few."""
     return f", {count(e.free_inodes, 'inode')} left" if e.free_inodes < _FEW_INODES else ""
 
 
@@ -129,7 +129,7 @@ def _started(e: events.WorkerStarted) -> str:
     return f"worker {e.worker_id} started: {e.mode}, {slots}, {gateway}, store {e.store}, platforms {platforms}"
 
 
-def _standing(e: events.WorkProgress) -> str:
+def _progress(e: events.WorkProgress) -> str:
     not_found = f"{e.not_found:,} not found, " if e.not_found else ""
     ended = f"{e.completed:,} completed, {not_found}{e.failed:,} failed, {e.expired:,} expired"
     rejected = f", {e.rejected:,} rejected" if e.rejected else ""
@@ -142,11 +142,11 @@ def _delivered(e: events.ResultsSynced) -> str:
     return f"{delivered} delivered{files} in {_time(e.seconds)}"
 
 
-def _died(e: events.OwnerCrashed) -> str:
-    back = f"{count(e.tasks_recovered, 'task')} recovered, {e.tasks_given_up:,} given up"
+def _crashed(e: events.OwnerCrashed) -> str:
+    recovered = f"{count(e.tasks_recovered, 'task')} recovered, {e.tasks_given_up:,} given up"
     files = f"{count(e.raw_files_restored, 'raw file')} restored"
     lost = f", {count(e.pages_without_result, 'page')} without a result" if e.pages_without_result else ""
-    return f"{e.owner} crashed with the store open: {back}, {files}{lost}"
+    return f"{e.owner} crashed with the store open: {recovered}, {files}{lost}"
 
 
 def _refused(e: events.EntryRefused) -> str:
@@ -174,7 +174,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         "info",
         lambda e: f"store {e.path} is open, schema version {e.schema_version}" + (" (migrated)" if e.migrated else ""),
     ),
-    events.OwnerCrashed: ("warning", _died),
+    events.OwnerCrashed: ("warning", _crashed),
     events.StoreDamaged: (
         "error",
         lambda e: (
@@ -217,7 +217,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         "info",
         lambda e: f"stopped ({e.reason}); {count(e.released, 'running task')} went back to the queue",
     ),
-    events.WorkProgress: ("info", _standing),
+    events.WorkProgress: ("info", _progress),
     events.TasksReceived: (
         _received_level,
         lambda e: f"{count(e.new, 'task')} received; {e.known:,} already known, {e.bad:,} invalid",

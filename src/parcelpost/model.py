@@ -1,6 +1,6 @@
-"""Domain types, frozen and free of I/O. docs/data-path.md explains each of them.
+"""Domain types, frozen and free of I/O. The glossary in docs/data-path.md explains them.
 
-`gc=False`: types with thousands of instances cannot be part of a cycle, so the garbage collector skips them.
+`gc=False`: types with thousands of instances are never part of a cycle, so the garbage collector can skip them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Priority(IntEnum):
 
 
 class TaskStatus(StrEnum):
-    """A task ends in one of the last four (I1)."""
+    """Every task ends in one of the last four (I1)."""
 
     PENDING = "pending"
     PROCESSING = "processing"
@@ -49,12 +49,12 @@ class TaskStatus(StrEnum):
 
     @property
     def label(self) -> str:
-        """As messages show it."""
+        """Its name in messages."""
         return self.value.replace("_", " ")
 
 
 class Target(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What to scrape: a parcel, and what else the platform needs to find it."""
+    """What to scrape: a parcel, and whatever else the platform needs to find it."""
 
     parcel_id: str
     state: str
@@ -72,7 +72,7 @@ class Site(Struct, frozen=True, array_like=True, gc=False):
 
 
 REFRESH = "refresh"
-"""The type of a task that scrapes a known parcel again: the page cache is not used."""
+"""The type of a task that scrapes a known parcel again, without the page cache."""
 
 
 class Task(Struct, frozen=True, kw_only=True, gc=False):
@@ -86,11 +86,11 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
     priority: Priority = Priority.NORMAL
     max_retries: int = 3
     lease_expires_at: datetime | None = None
-    """When the upstream's lease ends; None for a task without one."""
+    """When the upstream's lease ends; None without a lease."""
     lease_id: str = ""
     """The upstream's id of this lease; '' if it gives none."""
     skip_cache: bool = False
-    """Fetch from the site, not from the page cache, because an operator retried it. Only the store sets this."""
+    """Fetch from the site instead of the page cache, because an operator retried it. Set only by the store."""
 
     @property
     def site(self) -> Site:
@@ -98,7 +98,7 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Lease(Struct, frozen=True, kw_only=True, gc=False):
-    """A lease that the upstream gave an id. `expires_at` is by this machine's clock."""
+    """A lease with an id. `expires_at` is by this machine's clock."""
 
     task_id: str
     lease_id: str
@@ -125,7 +125,7 @@ class Page(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Encoded(Struct, frozen=True, array_like=True, gc=False):
-    """A record as the store holds it, made by the store's `encode`."""
+    """A record as JSON, created by the store's `encode`."""
 
     json: bytes
 
@@ -134,20 +134,20 @@ class PageRecord(Struct, frozen=True, kw_only=True, gc=False):
     """One record of a multi-record page."""
 
     key: str
-    """Distinguishes it from the page's other records; the same whenever the page is parsed."""
+    """Identifies it among the page's records; the same whenever the page is parsed."""
     parcel_id: str
-    """The parcel, or the case or certificate where the page names no parcel."""
+    """The parcel, or the case or certificate if the page names no parcel."""
     county: str
-    """'' if the record does not say."""
+    """'' if the record has none."""
     data: Mapping[str, Json] | Encoded
 
 
 class Result(Struct, frozen=True, kw_only=True, gc=False):
-    """A record of one task, to be stored."""
+    """A task's record, to be stored."""
 
     data: Mapping[str, Json] | Encoded
     scraped_at: datetime
-    """With a zone."""
+    """With a time zone."""
     page: Page | None = None
     execution_time_ms: int = 0
     screenshot_path: str | None = None
@@ -157,11 +157,11 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     county: str = ""
     """Used if the target has none."""
     additional_records: tuple[PageRecord, ...] = ()
-    """Further records of the page; each becomes a result of a child task."""
+    """Further records of the page; each becomes the result of a child task."""
 
 
 class Signal(Struct, frozen=True, kw_only=True):
-    """Whether a selector worked, once."""
+    """A learning signal: whether a selector worked on one page."""
 
     platform: str
     field: str
@@ -183,18 +183,18 @@ class Broken(Struct, frozen=True, kw_only=True):
     county: str
     field: str
     success_rate: float
-    """Now."""
+    """The current rate."""
     used_to: float
-    """The success rate before."""
+    """The rate before."""
     failing: tuple[str, ...]
-    """Its selectors that fail now."""
+    """Selectors of the field that fail now."""
     example: str
-    """The task of the last page on which a selector failed."""
+    """The task of the last page on which one failed."""
     since: datetime | None = None
     found_otherwise: bool = False
-    """Another selector still finds it: nothing is lost, but the platform's selectors are out of date."""
+    """Another selector still finds it, so nothing is lost, but the platform's selectors are out of date."""
     same_value: str = ""
-    """The value that the field has on many different parcels: it may be a heading rather than a value."""
+    """The field's value if it is the same on many parcels, so that it may be a heading."""
 
 
 class Done(Struct, frozen=True, kw_only=True, gc=False):
@@ -204,13 +204,13 @@ class Done(Struct, frozen=True, kw_only=True, gc=False):
     """Platforms return a mapping."""
     page: Page | None = None
     scraped_at: datetime | None = None
-    """When the page was fetched, with a zone; None: the end of the attempt."""
+    """When the page was fetched, with a time zone; None: at the end of the attempt."""
     additional_records: tuple[Mapping[str, Json], ...] = ()
     """Further records of the same page, each of another parcel or lien."""
     is_list: bool = False
-    """The page is a list: even a single record has its own parcel number, not the target's."""
+    """Whether the page is a list: then even a single record has its own parcel number, not the target's."""
     page_records: tuple[PageRecord, ...] = ()
-    """All records, prepared by the worker for the store; platforms leave it empty."""
+    """All records, prepared by the worker. Platforms leave it empty."""
     signals: tuple[Signal, ...] = ()
     """Which selectors worked."""
 
@@ -220,15 +220,15 @@ class Retry(Struct, frozen=True, gc=False):
 
     reason: str
     after_seconds: float | None = None
-    """None: the store's own doubling delay."""
+    """None: the store's default delay, which doubles."""
     signals: tuple[Signal, ...] = ()
     """Which selectors worked."""
     partial: Done | None = None
-    """What could be read of an incomplete page: delivered, marked as incomplete, when the retries are used up."""
+    """The record of an incomplete page, delivered as incomplete when the retries are used up."""
 
 
 class GiveUp(Struct, frozen=True, gc=False):
-    """The task cannot succeed, however often it is tried."""
+    """The task cannot succeed, no matter how often it is tried."""
 
     reason: str
 
@@ -238,7 +238,7 @@ class Blocked(Struct, frozen=True, gc=False):
 
     reason: str
     cool_down_seconds: float | None = None
-    """None: as the settings say."""
+    """None: as set in the settings."""
 
 
 class NotFound(Struct, frozen=True, gc=False):
@@ -248,7 +248,7 @@ class NotFound(Struct, frozen=True, gc=False):
 
 
 class Busy(Struct, frozen=True, gc=False):
-    """The rate limit or a missing browser delays it: the task is given back and loses no attempt."""
+    """The rate limit or a missing browser delays the task: it is released and loses no attempt."""
 
     reason: str
     after_seconds: float
@@ -267,20 +267,17 @@ _CHILD_ID = re.compile(r"~[0-9a-f]{20}\Z")
 
 
 def is_child_id(task_id: str) -> bool:
-    """Whether it is the id of a child task: a further record of a page, with an id derived from its task's."""
+    """Whether it is the id of a child task: one of a further record of a page, derived from its parent's id."""
     return _CHILD_ID.search(task_id) is not None
 
 
 def reason_text(reason: str | None, decided_by: str | None) -> str | None:
-    """Returns a stored reason for display: it says so if an operator decided."""
+    """Returns a stored reason for display, with a note if an operator made the decision."""
     return reason if reason is None or decided_by is None else f"by the {decided_by}: {reason}"
 
 
 class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
-    """A stored result, to be delivered.
-
-    `status` is its task's. With `data` it is a record; otherwise a report of how the task ended.
-    """
+    """A stored result, to be delivered: a record if it has `data`, else a report of how its task ended."""
 
     seq: int
     result_id: str
@@ -312,15 +309,15 @@ class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     lease_expires_at: datetime | None = None
     retries: int = 0
     page_shared: bool = False
-    """Other results have the same page."""
+    """Whether other results have the same page."""
     lease_id: str | None = None
-    """Of its task, like `retries`; None: the upstream's leases have no ids."""
+    """The task's, like `status` and `retries`; None if the upstream's leases have no ids."""
     listed: bool = False
-    """`parcel_id` is that of one record of a multi-record page, not that of the task's target."""
+    """Whether `parcel_id` belongs to one record of a multi-record page, not to the task's target."""
     ended_by: str | None = None
-    """Of its task: "operator" if an operator failed it."""
+    """The task's: "operator" if an operator failed it."""
     rejected_by: str | None = None
-    """"operator" if an operator rejected it; None if the upstream did, or nobody."""
+    """"operator" if an operator rejected it; None if the upstream rejected it, or nobody."""
 
     @property
     def error_text(self) -> str | None:
@@ -348,7 +345,7 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
     completed_at: datetime | None
     error: str | None
     parent_id: str | None = None
-    """For a child task: the task whose page it is a record of."""
+    """For a child task: the task whose page has its record."""
     ended_by: str | None = None
     """"operator" if an operator failed it."""
 
@@ -390,7 +387,7 @@ class BrowserState(Struct, frozen=True, kw_only=True):
     memory_mb: int | None = None
     restarted_at: datetime | None = None
     owner: str = ""
-    """The process that has the pool. With what follows, others find the browser if that one is killed."""
+    """The process that has the pool. The following fields let others find the browser if that process is killed."""
     marker: str = ""
     """Unique text in the browser's command line."""
     profile: str = ""

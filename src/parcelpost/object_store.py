@@ -1,4 +1,4 @@
-"""Storage for the raw files of a gateway or Firestore: a folder, S3 or Google Cloud Storage."""
+"""Object storage for the raw files of a gateway or of Firestore: a folder, S3 or Google Cloud Storage."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _MAX_NAME_CHARS = 200
 _UNSAFE = re.compile(r"[^A-Za-z0-9._~-]+", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _PROBE_NAME = "health"
-_PROBE = b"." * 4096  # a block: an empty file fits on a full disk
+_PROBE = b"." * 4096  # a whole block, because an empty file fits on a full disk
 _LONGEST_WRITE = timedelta(hours=1)
 _MAX_GZIP_OVERHEAD = 64 * 1024  # for incompressible data
 _GZIP = 16 + zlib.MAX_WBITS
 
 Write = Callable[[str, IO[bytes] | bytes], Awaitable[None]]
-"""Writes content to a path, whole or not at all."""
+"""Writes content to a path, completely or not at all."""
 
 
 class RawPage(Struct, frozen=True):
@@ -51,16 +51,16 @@ class RawPage(Struct, frozen=True):
 
 
 class RawStore:
-    """Raw files by their hash. Every call raises RawStoreUnavailable if the storage does not answer."""
+    """Raw files by hash. Every call raises RawStoreUnavailable if the storage does not answer."""
 
     def __init__(self, address: str, store: ObjectStore, write: Write) -> None:
         self.address = address
-        """Where it is, for readers of references. It holds no secret."""
+        """Its address, for references to it. It contains no secret."""
         self._store = store
         self._write = write
 
     async def put(self, sha256: str, page: IO[bytes], name: str, metadata: bytes) -> str:
-        """Stores a page, compressed with gzip, and its metadata under that name. Returns the page's path."""
+        """Stores a page, compressed with gzip, and its metadata under `name`. Returns the page's path."""
         path = page_path(sha256)
         try:
             if not await self._exists(path):
@@ -93,7 +93,7 @@ class RawStore:
         return RawPage(file.meta["size"], _chunks(file))
 
     async def open_record(self, sha256: str, size: int) -> bytes | None:
-        """Returns the record's JSON, checked for its size and hash, or None. Raises RawFileDamaged."""
+        """Returns the record's JSON after checking its size and hash, or None. Raises RawFileDamaged."""
         if not _SHA256.fullmatch(sha256) or size < 0:
             return None
         try:
@@ -123,18 +123,18 @@ class RawStore:
 
 
 def remove_leftovers(place: str, now: datetime) -> None:
-    """Deletes files that crashed gateways left half written in a folder. A peer may still write the recent ones."""
+    """Deletes files that crashed gateways left incomplete in a folder, but not recent ones: a peer may be writing."""
     if "://" in place:
         return
     before = (now - _LONGEST_WRITE).timestamp()
     for file in (Path(place) / STAGING).glob("*"):
-        with suppress(OSError):  # a peer was faster, or it belongs to another user
+        with suppress(OSError):  # a peer was faster, or the file belongs to another user
             if file.stat().st_mtime < before:
                 file.unlink()
 
 
 def safe_name(name: str) -> str:
-    """Returns ASCII without separators; a changed name gets a hash, so that it stays unique."""
+    """Returns ASCII without separators. A changed name gets a hash, so that it stays unique."""
     base = _UNSAFE.sub("-", name.replace("\\", "/").rsplit("/", 1)[-1]).lstrip(".-")[:_MAX_NAME_CHARS]
     if base == name:
         return base
@@ -178,7 +178,7 @@ async def _chunks(file: obstore.GetResult) -> AsyncIterator[bytes]:
 
 
 _RETRIES: RetryConfig = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
-"""Few: the caller retries by itself."""
+"""Few, because the caller retries, too."""
 _CONNECT = timedelta(seconds=10)
 _LONGEST_CALL = timedelta(minutes=2)
 _NO_QUERY = "write it as gs://bucket/prefix; credentials come from the environment or a file"
@@ -186,7 +186,7 @@ _NO_MEMORY = "use a folder, gs://bucket/prefix or s3://bucket/prefix"
 
 
 def open_raw_store(place: str, environment: Mapping[str, str]) -> RawStore:
-    """Opens a gateway's: a folder (created with mode 700) or s3://bucket/prefix. Raises InvalidSettings."""
+    """Opens a gateway's store: a folder (created with mode 700) or s3://bucket/prefix. Raises InvalidSettings."""
     if not place:
         raise InvalidSettings("server.raw is empty", hint="use a folder, or s3://bucket/prefix")
     if place.startswith("s3://"):
@@ -197,9 +197,9 @@ def open_raw_store(place: str, environment: Mapping[str, str]) -> RawStore:
 
 
 def open_any_raw_store(place: str, environment: Mapping[str, str], *, setting: str, google_key_file: str) -> RawStore:
-    """Opens a folder, gs://bucket/prefix, s3://bucket/prefix, or another address that obstore knows.
+    """Opens a folder, gs://bucket/prefix, s3://bucket/prefix, or another address that obstore supports.
 
-    Cloud Storage uses that key file, or the environment's credentials. Raises InvalidSettings.
+    Cloud Storage uses this key file, or the environment's credentials. Raises InvalidSettings.
     """
     scheme = urlsplit(place).scheme if "://" in place else ""
     if scheme and ("?" in place or "#" in place):
@@ -227,7 +227,7 @@ def open_any_raw_store(place: str, environment: Mapping[str, str], *, setting: s
 
 
 def _in_folder(folder: Path, setting: str) -> RawStore:
-    """A file gets its name only after it is synced to disk. An existing folder keeps its mode."""
+    """A file gets its name only after it was synced to disk. An existing folder keeps its mode."""
     root = folder.absolute()
     try:
         make_private(root / STAGING)
@@ -260,7 +260,7 @@ def _sync_file(path: Path, target: Path) -> None:
 
 
 def _sync_folders(root: Path, folder: Path) -> None:
-    """Makes a new name durable: syncs its folder and those above it, up to the root."""
+    """Makes a new name durable: syncs its folder and its parents, up to the root."""
     for path in (folder, *folder.parents):
         descriptor = os.open(path, os.O_RDONLY)
         try:

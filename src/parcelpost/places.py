@@ -1,7 +1,7 @@
-"""One spelling for each state, county and parcel number: two spellings would be two parcels.
+"""One spelling for each state, county and parcel number, because two spellings would be two parcels.
 
-States are the Postal Service's two letters (`CT`), counties are plain words joined by hyphens (`miami-dade`), parcel
-numbers are compared by their letters and digits (`010203`).
+States are the Postal Service's two letters (`CT`), counties are lower-case words joined by hyphens (`miami-dade`), and
+parcel numbers are compared by their letters and digits (`010203`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SAINTS = {"saint": "st", "sainte": "ste"}
 
 
 def normalized(target: Target) -> Target:
-    """Returns the target with its state and county in that spelling. Raises InvalidInput for an unknown state."""
+    """Returns the target with its state and county in this spelling. Raises InvalidInput for an unknown state."""
     state, county = state_code(target.state), county_name(target.county)
     if (state, county) == (target.state, target.county):
         return target
@@ -92,9 +92,9 @@ def county_name(text: str) -> str:
 
 
 def parcel_norm(parcel_id: str) -> str:
-    """Returns a parcel's number as all its spellings share it: `01-02-03-0004a` -> `0102030004A`.
+    """Returns a parcel number in the form that all its spellings share: `01-02-03-0004a` -> `0102030004A`.
 
-    A short number keeps its parts apart, as they are seldom padded: `1-23` and `12-3` are two parcels.
+    A short number keeps its parts apart, because they are seldom padded: `1-23` and `12-3` are two parcels.
     """
     parts = _PARTS.findall(parcel_id.upper())
     number = "".join(parts)

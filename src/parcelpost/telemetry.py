@@ -1,4 +1,4 @@
-"""Events become numbers for Prometheus. docs/events.md lists them."""
+"""Turns events into Prometheus metrics, which docs/events.md lists."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SYNC_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Figures(Struct, frozen=True, kw_only=True):
-    """How queue and store stand now."""
+    """The current state of the queue and the store."""
 
     depth: QueueDepth
     store_bytes: int = 0
@@ -34,11 +34,11 @@ class Figures(Struct, frozen=True, kw_only=True):
     without_backup_seconds: float = 0.0
     """Age of the newest backup, or of the store if there is none."""
     paused: Collection[str] = ()
-    """Platforms."""
+    """Paused platforms."""
 
 
 class _Names:
-    """Values of a label that comes from outside: the first hundred by name, all further ones as `other`."""
+    """Bounds the values of a label: the first hundred by name, all further ones as `other`."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -53,12 +53,12 @@ class _Names:
 
 
 class Telemetry:
-    """The numbers of one worker, in a registry of its own. `emit` is an Emit."""
+    """The metrics of one worker, in their own registry. `emit` is an Emit."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.series: dict[str, tuple[str, ...]] = {}
-        """Every name on the page, with its labels."""
+        """Every metric on the page, with its labels."""
         self._platforms = _Names()
         self._outcomes = _Names()
         self._loops = _Names()
@@ -119,7 +119,7 @@ class Telemetry:
             self._paused.labels(self._platforms.of(platform)).set(1)
 
     def page(self) -> bytes:
-        """Everything in Prometheus' text format (CONTENT_TYPE)."""
+        """Returns all metrics in Prometheus' text format (CONTENT_TYPE)."""
         return generate_latest(self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

@@ -1,4 +1,4 @@
-"""Counts, sizes and ages as people read them."""
+"""Counts, sizes and ages for people."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The worker's side of the protocol: writes request bodies, reads answers.
+"""The worker's side of the protocol: writes request bodies and reads answers.
 
-An answer is foreign. A `read_` function raises Unavailable, and nothing else, for one that breaks the contract; what it
-returns is bounded and typed.
+Answers are untrusted. A `read_` function returns bounded, typed values, and raises only Unavailable for an answer that
+breaks the contract.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from parcelpost.protocol.payloads import (
 MAX_BROKEN = 200
 """Broken fields in one heartbeat."""
 
-_MAX_TASKS = 10_000  # no call asks for more than a hundred
+_MAX_TASKS = 10_000  # no call requests more than a hundred
 _MAX_NAME_CHARS = 512
 _MAX_URL_CHARS = 8_000
 _MAX_RETRIES = 1_000
@@ -64,7 +64,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read_work(body: bytes) -> Work:
-    """Returns every valid task in order, whatever stands beside it."""
+    """Returns every valid task in order, even if others are invalid."""
     answer = members(body)
     if "tasks" not in answer and "retry_after" not in answer:
         raise Unavailable("it has no tasks and no retry_after")
@@ -72,7 +72,7 @@ def read_work(body: bytes) -> Work:
     if pieces is None:
         if bytes(answer["tasks"]).strip() != b"null":
             raise Unavailable("its tasks are not a list")
-        pieces = ()  # the Go gateway's empty list
+        pieces = ()  # how the Go gateway writes an empty list
     if len(pieces) > _MAX_TASKS:
         raise Unavailable(f"it contains {len(pieces):,} tasks")
     tasks: list[Task] = []
@@ -132,14 +132,14 @@ def _text(field: str, text: Json, *, max_chars: int = _MAX_NAME_CHARS, may_be_em
 
 
 def _as_text(value: Json) -> Json:
-    """Turns a number that stands for text into text; a whole one loses its `.0`."""
+    """Converts a number to text; a whole number loses its `.0`."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 def _priority(value: Json) -> Priority:
-    """An odd priority counts as normal: a task that is handed out and not taken is lost upstream."""
+    """An invalid priority counts as normal, because a leased task that is not accepted is lost upstream."""
     return _PRIORITIES.get(value, Priority.NORMAL) if type(value) is int else Priority.NORMAL
 
 
@@ -157,7 +157,7 @@ def _moment(value: Json) -> datetime | None:
 
 
 def task_id_of(piece: Piece) -> str:
-    """Returns the id of a task that cannot be read, or ''."""
+    """Returns the id of an invalid task, '' if it has none."""
     try:
         task_id = member(members(piece), "task_id")
     except Unavailable:
@@ -169,7 +169,7 @@ def task_id_of(piece: Piece) -> str:
 
 
 def results_body(entries: Sequence[OutboxEntry], now: datetime) -> bytes:
-    """Returns a bare array in the order given. Raises InvalidInput for an entry without a record."""
+    """Returns a JSON array in the given order. Raises InvalidInput for an entry without a record."""
     return _encode([_parcel_result(entry, now) for entry in entries])
 
 
@@ -194,7 +194,7 @@ def _parcel_result(entry: OutboxEntry, now: datetime) -> ParcelResult:
 
 
 def read_results(body: bytes, task_ids: Collection[str], hide: Callable[[str], str] = str) -> Submitted:
-    """Returns what happened to the batch of these tasks. Raises Unavailable for counts that do not fit the batch.
+    """Returns the outcome of the batch of these tasks. Raises Unavailable for counts that do not fit the batch.
 
     `hide` removes secrets from the gateway's messages.
     """
@@ -221,7 +221,7 @@ def _count(answer: Mapping[str, Piece], name: str) -> int:
 def _receipts(
     answer: Mapping[str, Piece], task_ids: frozenset[str], hide: Callable[[str], str]
 ) -> Mapping[str, Receipt]:
-    """Returns the valid ones. Where two contradict each other, neither counts."""
+    """Returns the valid receipts. If two contradict each other, neither counts."""
     receipts: dict[str, Receipt] = {}
     contradicted: set[str] = set()
     pieces = elements(answer["receipts"]) if "receipts" in answer else ()
@@ -248,7 +248,7 @@ def _message(value: Json, hide: Callable[[str], str]) -> str:
 
 
 def read_raw_file(body: bytes) -> None:
-    """Returns if the file was stored. Raises Unavailable if it was not, or if the answer does not say."""
+    """Raises Unavailable unless the answer says that the file was stored."""
     status = member(members(body), "status")
     if status != "ok":
         raise Unavailable("it says that the file was not stored" if status == "error" else "it does not say 'ok'")
@@ -258,7 +258,7 @@ def read_raw_file(body: bytes) -> None:
 
 
 def end_body(entry: OutboxEntry) -> bytes:
-    """Returns the body for /fail or /complete; empty for a task that ended with nothing to say."""
+    """Returns the body for /fail or /complete; empty for a completed task."""
     error = (entry.error_text or "")[:_MAX_TASK_ERROR_CHARS]
     match entry.status:
         case TaskStatus.FAILED:
@@ -272,7 +272,7 @@ def end_body(entry: OutboxEntry) -> bytes:
 
 
 def read_end(body: bytes) -> None:
-    """Returns if the gateway recorded the end; an unknown task is no error. Raises Unavailable otherwise."""
+    """Raises Unavailable unless the gateway recorded the end. An unknown task is not an error."""
     answer = members(body)
     status = member(answer, "status")
     if not isinstance(member(answer, "success"), bool) and (not isinstance(status, str) or status == "error"):
@@ -283,7 +283,7 @@ def read_end(body: bytes) -> None:
 
 
 def heartbeat_body(beat: Heartbeat) -> bytes:
-    """JSON has no NaN, so it is sent as 0."""
+    """Sends NaN as 0, because JSON has no NaN."""
     return _encode(
         replace(
             beat,
@@ -312,7 +312,7 @@ def read_heartbeat_reply(body: bytes) -> HeartbeatReply:
 
 
 def valid_commands(values: Iterable[Json]) -> list[str]:
-    """Leaves out what is not text, is too long or cannot be printed."""
+    """Returns the valid commands: printable text that is not too long."""
     commands = [command for command in values if isinstance(command, str) and command.isprintable()]
     return [command for command in commands if 0 < len(command) <= _MAX_COMMAND_CHARS][:_MAX_COMMANDS]
 
@@ -321,17 +321,17 @@ def valid_commands(values: Iterable[Json]) -> list[str]:
 
 
 def metrics_body(samples: Sequence[MetricsSample]) -> bytes:
-    """Returns a bare array."""
+    """Returns a JSON array."""
     return _encode(list(map(sample_fields, samples)))
 
 
 def sample_fields(sample: MetricsSample) -> dict[str, Json]:
-    """Returns a sample's timestamp and values in one object."""
+    """Returns a sample's timestamp and values as one object."""
     return {"timestamp": iso(sample.at), **sample.values}
 
 
 def read_selectors(body: bytes, platform: str) -> Sequence[RankedSelector]:
-    """Returns the valid selectors of that platform in the order given, at most ten thousand."""
+    """Returns the platform's valid selectors in the given order, at most ten thousand."""
     answer = members(body)
     if "selectors" not in answer:
         raise Unavailable("it has no selectors")

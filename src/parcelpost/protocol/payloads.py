@@ -1,4 +1,4 @@
-"""The HTTP payloads that worker and gateway share; reading foreign JSON and waits; names of raw files."""
+"""The HTTP payloads that worker and gateway share; reading untrusted JSON and waits; names of raw files."""
 
 from __future__ import annotations
 
@@ -291,10 +291,10 @@ def ledger_name(ledger_id: str) -> str:
     return "one without a ledger ID" if ledger_id in ("", NO_LEDGER) else f"the one with ledger {ledger_id[:64]}"
 
 
-# Foreign JSON
+# Untrusted JSON
 
 Piece = Raw | bytes
-"""JSON that is not read yet."""
+"""JSON that was not decoded yet."""
 
 _MEMORY_PER_TEXT_BYTE = 6
 _ALWAYS_ALLOWED_BYTES = 1024 * 1024
@@ -314,10 +314,10 @@ _MARKUP = re.compile(r"\s*<(!|\?|html|head|body)", re.IGNORECASE)
 
 
 def is_too_dense(body: bytes, max_bytes: int) -> bool:
-    """Whether reading this JSON would take far more memory than an ordinary record of `max_bytes`.
+    """Whether decoding this JSON would take far more memory than an ordinary record of `max_bytes`.
 
-    `[0,0,...` takes 32 bytes for each of its own, and `[[],[],...` a microsecond for three. Commas, colons and brackets
-    bound the number of values, so they are counted before anything is read; those inside texts count, too.
+    Each byte of `[0,0,...` takes 32 bytes in memory, and three bytes of `[[],[],...` take a microsecond. Commas, colons
+    and brackets bound the number of values, so they are counted before decoding, including those inside strings.
     """
     left = max(max_bytes * _MEMORY_PER_TEXT_BYTE, _ALWAYS_ALLOWED_BYTES)
     if len(body) * _HEAVIEST <= left:
@@ -331,9 +331,9 @@ def is_too_dense(body: bytes, max_bytes: int) -> bool:
 
 
 def members(body: Piece) -> Mapping[str, Piece]:
-    """Returns the members of a JSON object. Raises Unavailable for anything else, including cut-off JSON.
+    """Returns the members of a JSON object. Raises Unavailable for anything else, including truncated JSON.
 
-    A member that is invalid JSON does not spoil the others: Python writes NaN and lone surrogates without complaint.
+    Invalid JSON in one member does not affect the others: Python programs write NaN and lone surrogates.
     """
     try:
         return _object(body)
@@ -347,7 +347,7 @@ def members(body: Piece) -> Mapping[str, Piece]:
 
 
 def elements(piece: Piece) -> Sequence[Piece] | None:
-    """Returns the elements of a JSON array; None for anything else. An invalid element does not spoil the others."""
+    """Returns the elements of a JSON array, None for anything else. An invalid element does not affect the others."""
     try:
         return _array(piece)
     except (ValueError, RecursionError):
@@ -355,7 +355,7 @@ def elements(piece: Piece) -> Sequence[Piece] | None:
 
 
 def value(piece: Piece) -> Json:
-    """Returns the value, or None for invalid JSON."""
+    """Returns the decoded value, None for invalid JSON."""
     try:
         return _any(piece)
     except (ValueError, RecursionError):
@@ -363,18 +363,18 @@ def value(piece: Piece) -> Json:
 
 
 def member(pieces: Mapping[str, Piece], name: str) -> Json:
-    """Returns that member's value, or None where it is missing or invalid JSON."""
+    """Returns a member's value, None if it is missing or invalid JSON."""
     return value(pieces[name]) if name in pieces else None
 
 
 def one_line(text: str) -> str:
-    """Makes foreign text fit for a log line: one line, no control characters, at most 64 KiB."""
+    """Makes untrusted text safe for a log: one line, no control characters, at most 64 KiB."""
     line = " ".join(text[:_MAX_TEXT_CHARS].split())
     return line if line.isprintable() else "".join(char if char.isprintable() else "?" for char in line)
 
 
 def error_text(body: bytes) -> str:
-    """Returns an error body's message as one line: the contract's form, FastAPI's, a page's title or plain text."""
+    """Returns the message of an error body as one line: of the contract's JSON, FastAPI's, a page's title or text."""
     text = body[:_MAX_TEXT_CHARS].decode(errors="replace")
     if _MARKUP.match(text):
         title = _TITLE.search(text)
@@ -391,7 +391,7 @@ def error_text(body: bytes) -> str:
 
 
 def _split(text: bytes, brackets: bytes) -> list[bytes] | None:
-    """Returns the parts between the commas of the outermost brackets; None if those are missing or not closed."""
+    """Returns the parts between the commas inside the outermost brackets, None if those are missing or not closed."""
     text = text.strip()
     if text[:1] != brackets[:1] or text[-1:] != brackets[1:]:
         return None
@@ -416,7 +416,7 @@ def _split(text: bytes, brackets: bytes) -> list[bytes] | None:
 # Waits and dates
 
 LONGEST_WAIT_SECONDS = 3_600.0
-"""A longer wait is cut to this, whatever the upstream asks for."""
+"""Upper bound of a wait that the upstream asks for."""
 
 _EPOCH_FROM = 1_000_000_000  # a smaller X-RateLimit-Reset is a number of seconds from now
 _EPOCH_MS_FROM = 100_000_000_000
@@ -425,7 +425,7 @@ _MAX_DATE_CHARS = 64
 
 
 def bounded_wait(seconds: Json) -> float:
-    """Returns a wait that JSON gives: 0 for an invalid one, at most LONGEST_WAIT_SECONDS."""
+    """Returns a wait given in JSON: 0 if it is invalid, at most LONGEST_WAIT_SECONDS."""
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or math.isnan(seconds):
         return 0.0
     return float(min(max(seconds, 0), LONGEST_WAIT_SECONDS))
@@ -434,15 +434,15 @@ def bounded_wait(seconds: Json) -> float:
 def wait_seconds(headers: Mapping[str, str], body: bytes, now: datetime) -> float:
     """Returns the longest wait that an answer asks for: Retry-After, X-RateLimit-Reset, or the body's retry_after.
 
-    Times are compared with the answer's own Date where it has one: our clock and the gateway's may differ.
-    `headers` must ignore case, or have names in lower case.
+    Times are compared with the answer's Date if it has one, because our clock and the gateway's may differ. `headers`
+    must be case-insensitive, or have names in lower case.
     """
     sent_at = http_date(headers.get("date", "")) or now
     return max(_retry_after(headers, sent_at), _rate_limit(headers, sent_at), _body_wait(body))
 
 
 def rest_seconds(headers: Mapping[str, str], now: datetime) -> float:
-    """Returns how long to make no call after a successful one, because it used up the rate limit."""
+    """Returns how long to make no more calls, because a successful one used up the rate limit."""
     used_up = _number(headers.get("x-ratelimit-remaining", "")) == 0
     return _rate_limit(headers, http_date(headers.get("date", "")) or now) if used_up else 0.0
 
@@ -478,7 +478,7 @@ def _number(text: str) -> float | None:
 
 
 def http_date(text: str) -> datetime | None:
-    """Returns the time that a header gives, in any of HTTP's forms; None for an invalid one."""
+    """Returns the time in a header, in any format that HTTP allows; None if it is invalid."""
     try:
         moment = parsedate_to_datetime(text[:_MAX_DATE_CHARS])
     except (ValueError, TypeError, IndexError, OverflowError):
@@ -495,11 +495,11 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9.-]+|\.{2,}", re.ASCII)
 def raw_file_name(entry: OutboxEntry) -> str:
     """`{platform}_{state}_{county}_{parcel}_{sha256 first 12}.html.gz`: ASCII, no separators, at most 240 characters.
 
-    The gateway keeps base names only and overwrites. Where a part is not safe as it is, or holds the underscore that
-    joins the parts, a hash of the original parts keeps the name unique. The entry must have a page.
+    The gateway keeps only base names, and overwrites. If a part is not safe, or contains the underscore that joins the
+    parts, a hash of the original parts keeps the name unique. The entry must have a page.
     """
     parts: tuple[str, ...] = (entry.platform, entry.state, entry.county, entry.parcel_id)
-    if entry.page_shared and entry.html_path:  # a page of several parcels has the same name for all of them
+    if entry.page_shared and entry.html_path:  # all parcels of a page must get the same name
         parts = (*entry.html_path.split("/")[:3], entry.html_path.removesuffix(".html.gz").split("/")[-1])
     safe = [_UNSAFE.sub("-", part)[:_MAX_PART_CHARS] for part in parts]
     safe[0] = safe[0].lstrip(".-")

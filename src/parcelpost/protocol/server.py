@@ -1,4 +1,4 @@
-"""The gateway's side of the protocol: reads what workers and operators send, within bounds."""
+"""The gateway's side of the protocol: reads and validates what workers and operators send, within bounds."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ _SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 
 class ReadResult(Struct, frozen=True):
-    """A valid entry, and its data decoded."""
+    """A valid entry with its decoded data."""
 
     sent: ParcelResult
     record: dict[str, Json]
 
 
 class BadEntry(Struct, frozen=True, kw_only=True):
-    """An entry that is not valid; its neighbours are still stored."""
+    """An invalid entry. The others of its batch are still stored."""
 
     task_id: str
     """The ID as sent; '' if it cannot be read."""
@@ -77,9 +77,9 @@ _record = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def read_batch(body: bytes, now: datetime) -> Iterator[ReadResult | BadEntry]:
-    """Yields a batch entry by entry, in order. Raises InvalidInput for what is not an array, or is too long.
+    """Yields the entries of a batch in order. Raises InvalidInput if it is not an array or is too long.
 
-    Records are decoded lazily: a hundred of them at once keep the garbage collector busy.
+    Records are decoded lazily, because a hundred of them at once keep the garbage collector busy.
     """
     try:
         entries = _batch(body)
@@ -118,7 +118,7 @@ def _check_length(length: int) -> None:
 
 
 def _checked(entry: ParcelResult, latest: datetime) -> ReadResult | BadEntry:
-    """Decodes all of the data, so that a later reader does not fail on it."""
+    """Decodes all data, so that no later reader fails on it."""
     problem = _problem(entry, latest)
     if not problem:
         try:
@@ -152,7 +152,7 @@ def _problem(entry: ParcelResult, latest: datetime) -> str:
 
 
 def _fits_index(entry: ParcelResult) -> bool:
-    """Whether a database's index can hold its names; a letter may take four bytes."""
+    """Whether its names fit into a database index; a character may take four bytes."""
     names = (entry.task_id, entry.platform, entry.state, entry.county, entry.parcel_id)
     return all(len(name.encode()) <= MAX_NAME_BYTES for name in names)
 
@@ -179,7 +179,7 @@ MAX_SAMPLES = 10_000
 _MAX_PLATFORMS = 500
 _MAX_NAMES_CHARS = 4_096
 _MAX_BROKEN_CHARS = 12_288
-"""A heartbeat is stored and is part of every overview, so it may not be large."""
+"""A heartbeat is stored and is part of every overview, so it must not be large."""
 _MAX_NAME_CHARS = 512
 _MAX_TEXT_CHARS = 4_000
 _MAX_COUNT = 2**53
@@ -192,7 +192,7 @@ _PAGE_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 def read_heartbeat(body: bytes) -> Heartbeat:
-    """Reads invalid fields as 0, '' or empty. Raises InvalidInput for what is not a JSON object."""
+    """Reads invalid fields as 0, '' or empty. Raises InvalidInput if the body is not a JSON object."""
     try:
         fields = members(body)
     except Unavailable:
@@ -217,13 +217,13 @@ def read_heartbeat(body: bytes) -> Heartbeat:
 
 
 def read_failure(body: bytes) -> Failure:
-    """Reads any body, even none: that a task failed matters more than why."""
+    """Reads any body, even an empty one: that a task failed matters more than why."""
     failure = _decoded(body, Failure) or Failure()
     return replace(failure, error=_text(failure.error, _MAX_TEXT_CHARS) or "the worker gave no reason")
 
 
 def read_completion(body: bytes) -> Completion:
-    """Reads any body, even none: without a flag, the task is done."""
+    """Reads any body, even an empty one: without a flag, the task is done."""
     completion = _decoded(body, Completion) or Completion()
     return replace(completion, error=_text(completion.error, _MAX_TEXT_CHARS))
 
@@ -236,14 +236,14 @@ def _decoded(body: bytes, kind: type[T]) -> T | None:
 
 
 def read_signals(body: bytes) -> tuple[Sequence[Signal], int]:
-    """Returns the valid ones, and how many are not."""
+    """Returns the valid signals, and how many are invalid."""
     pieces = _array(body, "signals", MAX_SIGNALS)
     signals = [signal for piece in pieces if (signal := _signal(piece))]
     return signals, len(pieces) - len(signals)
 
 
 def read_samples(body: bytes, now: datetime) -> tuple[Sequence[MetricsSample], int]:
-    """Returns the valid ones, and how many are not."""
+    """Returns the valid samples, and how many are invalid."""
     pieces = _array(body, "samples", MAX_SAMPLES)
     samples = [sample for piece in pieces if (sample := _sample(value(piece), now + _LATEST_SAMPLE_FROM_NOW))]
     return samples, len(pieces) - len(samples)
@@ -328,7 +328,7 @@ def _all_broken(value: Json) -> tuple[Broken, ...]:
 
 
 def _first(items: Sequence[T], max_chars: int) -> Iterator[T]:
-    """Yields items until their JSON would exceed that many characters."""
+    """Yields items until their JSON would exceed `max_chars`."""
     for item in items:
         max_chars -= len(msgspec.json.encode(item))
         if max_chars < 0:
@@ -362,7 +362,7 @@ def _text(value: Json, max_chars: int) -> str:
 
 
 class NewTask(Struct, frozen=True, kw_only=True):
-    """For the OpenAPI document. `read_new_tasks` also takes numbers for texts, and ignores unknown fields."""
+    """For the OpenAPI document. `read_new_tasks` also accepts numbers as text, and ignores unknown fields."""
 
     task_id: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_BYTES)]
     platform: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_BYTES)]
@@ -374,7 +374,7 @@ class NewTask(Struct, frozen=True, kw_only=True):
 
 class BadNewTask(Struct, frozen=True, kw_only=True):
     position: int
-    """1 for the first."""
+    """Starting with 1."""
     task_id: str
     problem: str
 
@@ -386,9 +386,9 @@ class NewTasks(Struct, frozen=True, kw_only=True):
 
 
 def read_new_tasks(body: bytes, limit: int) -> NewTasks:
-    """Returns every valid task of a JSON array, or of JSON lines, whatever stands beside it.
+    """Returns every valid task of a JSON array or of JSON lines, even if others are invalid.
 
-    Raises InvalidInput for a body that is neither, or holds more than `limit`.
+    Raises InvalidInput for a body that is neither, or contains more than `limit` tasks.
     """
     pieces = elements(body) if body.lstrip()[:1] == b"[" else list(islice(_lines(body), limit + 1))
     if pieces is None:
@@ -410,7 +410,7 @@ def _lines(body: bytes) -> Iterator[bytes]:
 
 
 def _new_task(piece: Piece) -> Task:
-    """Unlike a worker, which would lose the task, a gateway refuses odd values instead of guessing."""
+    """A gateway refuses invalid optional values; a worker, which would lose the task, uses defaults."""
     task = read_task(piece)
     task = replace(task, target=normalized(task.target))
     fields = value(piece)

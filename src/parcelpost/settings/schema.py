@@ -1,4 +1,4 @@
-"""Every setting with its type, default and limits; and reading a value from text or TOML."""
+"""Every setting with its type, default and limits; conversion of a value from text or TOML."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mode: Mode = "ondemand"
     upstream: UpstreamKind = "gateway"
     id: str = ""
-    """'': the store's own, created once."""
+    """'': the store's id, created once."""
     platforms: tuple[str, ...] = ()
     """(): all installed ones."""
     drain_seconds: Seconds = 30.0
@@ -54,11 +54,11 @@ class FirestoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     credentials_file: str = ""
     """A service account's key; '': the environment's credentials."""
     raw: str = ""
-    """A folder, gs://bucket/prefix, s3://bucket/prefix, or another address that obstore knows."""
+    """A folder, gs://bucket/prefix, s3://bucket/prefix, or another address that obstore supports."""
     lease_seconds: Seconds = 900.0
     max_attempts: Annotated[int, Meta(ge=1, le=1_000)] = 5
     idle_seconds: Seconds = 30.0
-    """Between two queries of an empty queue."""
+    """Pause between two queries of an empty queue."""
     timeout_seconds: Seconds = 30.0
 
 
@@ -170,7 +170,7 @@ class HttpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The gateway that this machine serves; `gateway` is the one that a worker calls."""
+    """The gateway that runs on this machine; `gateway` is the one that a worker calls."""
 
     host: str = "127.0.0.1"
     port: Port = 8700
@@ -199,7 +199,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "human", "json"] = "auto"
-    """auto: human on a terminal, JSON lines elsewhere."""
+    """auto: human on a terminal, otherwise JSON lines."""
 
 
 class PlatformSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -211,7 +211,7 @@ class PlatformSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class FieldMapSettings(Struct, frozen=True, kw_only=True):
-    """A field map as written in the file; the scrapers validate it."""
+    """A field map as written in the file. The scrapers validate it."""
 
     origin: str
     given: Mapping[str, Any]
@@ -234,9 +234,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     server: ServerSettings = ServerSettings()
     log: LogSettings = LogSettings()
     platforms: Mapping[str, PlatformSettings] = {}
-    """By name; only the file has them."""
+    """By name. Only in the file."""
     field_maps: Mapping[str, FieldMapSettings] = {}
-    """By name; only the file has them."""
+    """By name. Only in the file."""
 
 
 SECTIONS_OF_NAMES = ("platforms", "field_maps")
@@ -288,7 +288,7 @@ def _keys() -> dict[str, Key]:
 
 
 KEYS = _keys()
-"""Every setting by its name, `section.key`, in the order of the sections."""
+"""Every setting by its name, `section.key`, ordered by section."""
 
 
 def from_text(key: Key, text: str) -> Any:
@@ -298,7 +298,7 @@ def from_text(key: Key, text: str) -> Any:
 
 
 def from_toml(key: Key, value: Any) -> Any:
-    """Returns the value of a file's entry; a size may be text with a unit. Raises ValueError."""
+    """Returns the value of an entry in the file; a size may be text with a unit. Raises ValueError."""
     if key.is_size and isinstance(value, str):
         value = _size(value)
     converted = msgspec.convert(value, key.type)  # a ValidationError is a ValueError
@@ -335,7 +335,7 @@ def form(key: Key, *, in_file: bool = False) -> str:
 
 
 def shown(key: Key, given: Any) -> str:
-    """Returns the given value for a message, or '' for free text, which may hold a secret."""
+    """Returns the given value for a message, '' for free text, which may contain a secret."""
     if form(key).startswith("text"):
         return ""
     text = ("true" if given else "false") if isinstance(given, bool) else ascii(given)

@@ -1,4 +1,4 @@
-"""Secrets: read from the environment or a file, never from settings, and never shown."""
+"""Secrets: read from the environment or a file, never from settings, and never displayed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Secret:
 
 class Token(Struct, frozen=True, kw_only=True):
     secret: Secret | None = None
-    """None: not set, which some gateways allow."""
+    """None if it is not set, which some gateways allow."""
     origin: str = ""
     """`environment` or `file PATH`."""
     warnings: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Token(Struct, frozen=True, kw_only=True):
 
 
 def without_password(address: str) -> str:
-    """Returns an address that may be shown: `postgresql://user:***@host/db`. Hides parameters as well."""
+    """Returns an address without its password: `postgresql://user:***@host/db`. Also hides parameters."""
     scheme, separator, rest = address.partition("://")
     if not separator:
         return address

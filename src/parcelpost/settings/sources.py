@@ -1,4 +1,4 @@
-"""Loading settings: defaults < file < environment < flags, each value with its origin."""
+"""Loads settings: defaults < file < environment < flags such as `--set`, each value with its origin."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ _LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 _SECRET = re.compile(r"(token|password|passwd|secret|api_?key|credentials?)$", re.IGNORECASE)
 _MAX_NAME_CHARS = 80
 _SIMILARITY = 0.8
-"""Of names without their section: `batchsize` means `batch_size`, but `nosection` does not mean `seconds`."""
+"""Similarity of names without their section: `batchsize` means `batch_size`, `nosection` does not mean `seconds`."""
 _ALL_KEYS_HINT = "'parcelpost init' writes a file that explains every key"
 
 
 class SettingsBuilder:
-    """Collects values from all sources, each with its origin, and every problem on the way."""
+    """Collects values from all sources with their origins, and every problem."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {name: key.default for name, key in KEYS.items()}
@@ -111,7 +111,7 @@ class SettingsBuilder:
 
 
 def _nearest(name: str) -> str:
-    """Returns the key that was probably meant, or ''. The same name in another section comes first."""
+    """Returns the key that was probably meant, or ''. Prefers the same name in another section."""
     _, _, field = name.rpartition(".")
     same = [key.name for key in KEYS.values() if key.field == field]
     close = difflib.get_close_matches(name, same or KEYS, n=1, cutoff=0.0 if same else 0.6)
@@ -220,7 +220,7 @@ _PLATFORM_REMEDY = 'write it as scrape = "my_package.my_module:my_function"'
 
 
 def _set_platforms(tables: Any, origin: Callable[[str], str], into: SettingsBuilder) -> None:
-    """`origin` returns where a name stands in the file."""
+    """`origin` returns the line of a name in the file."""
     if not isinstance(tables, Mapping):
         into.add_problem(
             f"{origin(PLATFORMS)}: {PLATFORMS} is a section, not a setting", "write it as [platforms.mycounty]"
@@ -264,7 +264,7 @@ def _set_platform(where: str, entries: Mapping[str, Any], origin: Callable[[str]
 
 
 def _platform_problem(key: str, value: Any, *, of_class: bool) -> str:
-    """Describes a valid value, or returns '' if this one is."""
+    """Returns what a valid value is, '' if this one is valid."""
     if of_class and key != "class":
         return "" if isinstance(value, str) and _METHOD.fullmatch(value) else "the name of a method of the class"
     return (
@@ -280,7 +280,7 @@ _FIELD_MAP_REMEDY = "write it as [field_maps.mylayer] and [field_maps.mylayer.fi
 
 
 def _set_field_maps(tables: Any, origin: Callable[[str], str], into: SettingsBuilder) -> None:
-    """`origin` returns where a name stands in the file. The scrapers validate the maps."""
+    """`origin` returns the line of a name in the file. The scrapers validate the maps."""
     if not isinstance(tables, Mapping):
         into.add_problem(f"{origin(FIELD_MAPS)}: {FIELD_MAPS} is a section, not a setting", _FIELD_MAP_REMEDY)
         return
@@ -306,7 +306,7 @@ _NOT_SETTINGS = {*_TOKENS, PROXY_LOGIN_VARIABLE, VARIABLE, "PARCELPOST_CORPUS"}
 class Loaded(Struct, frozen=True, kw_only=True):
     settings: Settings
     origins: Mapping[str, str]
-    """Of every key: `default`, `parcelpost.toml:12`, `environment PARCELPOST_SYNC_BATCH_SIZE`, `flag --slots`."""
+    """By key: `default`, `parcelpost.toml:12`, `environment PARCELPOST_SYNC_BATCH_SIZE`, `flag --slots`."""
     warnings: tuple[str, ...] = ()
     file: Path | None = None
 
@@ -315,7 +315,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     loaded: Loaded | None
     """None if there is a problem."""
     partly: Settings
-    """The valid values, and defaults for the rest: for reports, not to work with."""
+    """The valid values, and defaults for the others. For reports only."""
     problems: tuple[Finding, ...]
     warnings: tuple[str, ...]
 
@@ -327,7 +327,7 @@ def load(
     flags: Mapping[str, str],
     named: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """`flags`: text by `section.key`; `named`: the flag that gave it, if it was not `--set`.
+    """`flags`: texts by `section.key`; `named`: the flag that set a key, if it was not `--set`.
 
     Raises InvalidSettings for the first problem.
     """
@@ -346,7 +346,7 @@ def diagnose(
     flags: Mapping[str, str],
     named: Mapping[str, str] | None = None,
 ) -> Diagnosis:
-    """Like `load`, but returns every problem instead of raising the first."""
+    """Like `load`, but returns all problems instead of raising the first."""
     builder = SettingsBuilder()
     file = find_file(config, environment)
     if file is not None:
@@ -367,7 +367,7 @@ def diagnose(
 
 
 def parse_set(options: Iterable[str]) -> dict[str, str]:
-    """Reads `--set section.key=value`; the last one of a key counts. Raises InvalidSettings if `=` is missing."""
+    """Parses `--set section.key=value`; for a repeated key, the last one counts. Raises InvalidSettings without `=`."""
     flags: dict[str, str] = {}
     for option in options:
         name, equals, text = option.partition("=")
@@ -382,7 +382,7 @@ def parse_set(options: Iterable[str]) -> dict[str, str]:
 
 
 def _read_environment(environment: Mapping[str, str], into: SettingsBuilder) -> None:
-    """An empty variable counts as unset."""
+    """Treats an empty variable as unset."""
     given = {name: text for name, text in environment.items() if name.startswith(_PREFIX) and text}
     for name in sorted(given):
         if name in _VARIABLES:

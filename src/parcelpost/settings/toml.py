@@ -1,4 +1,4 @@
-"""Writing a commented settings file."""
+"""Writes a commented settings file."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _HEAD = """\
 
 
 def marked_meanings() -> dict[str, dict[str, str]]:
-    """Returns what each key means, by section and key, in Markdown."""
+    """Returns the meaning of each key, by section and key, in Markdown."""
     return tomllib.loads(files("parcelpost.settings").joinpath("meanings.toml").read_text(encoding="utf-8"))
 
 
 def meanings() -> dict[str, dict[str, str]]:
-    """Returns the same in plain text."""
+    """Returns the meanings in plain text."""
     return {section: {key: _plain(text) for key, text in keys.items()} for section, keys in marked_meanings().items()}
 
 
@@ -55,7 +55,7 @@ def _plain(text: str) -> str:
 
 
 def settings_file(chosen: Mapping[str, Any]) -> str:
-    """Returns a file that sets these keys and has all others commented out, with `#`."""
+    """Returns a file that sets these keys and has all others commented out."""
     texts = meanings()
     sections = dict.fromkeys(key.section for key in KEYS.values())
     return _HEAD + "".join(f"{line}\n" for section in sections for line in _section(section, texts[section], chosen))

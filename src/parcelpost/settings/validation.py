@@ -1,4 +1,4 @@
-"""Whether settings are valid together, and whether a worker can run with them."""
+"""Checks whether settings are valid together, and whether a worker can run with them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _invalid(message: str, fix: str) -> Finding:
 
 
 def fit_defaults(values: dict[str, Any], origins: dict[str, str]) -> None:
-    """Adjusts a default to the setting that it must be above or below, if only that one was set."""
+    """Adjusts a default if only the other setting of an ordered pair was set."""
     for low, high, relation in (*_ORDERED, *_ORDERED):  # twice: one adjusted default may affect another
         apart = 1 if relation == "less than" else 0
         if values[low] + apart <= values[high]:
@@ -47,7 +47,7 @@ def fit_defaults(values: dict[str, Any], origins: dict[str, str]) -> None:
 
 
 def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Finding]:
-    """Yields what is wrong with settings that are valid one by one."""
+    """Yields what is wrong with settings that are valid by themselves."""
     for low, high, relation in _ORDERED:
         if values[low] > values[high] or (values[low] == values[high] and relation == "less than"):
             parts = [f"{name} ({as_text(KEYS[name], values[name])}, {origins[name]})" for name in (low, high)]
@@ -102,7 +102,7 @@ def _old_gateway(url: str, base_path: str) -> str:
 
 
 def url_problem(url: str) -> str:
-    """Returns why this is not a gateway's address, or ''. Never quotes the address: it may hold a password."""
+    """Returns why this is not a gateway's address, or ''. Never quotes it, because it may contain a password."""
     if not url:
         return ""
     try:
@@ -145,7 +145,7 @@ _FORMS = (
     ),
 )
 _HEARTBEATS_A_LEASE = 4
-"""The first heartbeat in a lease's second half extends it, and there must be time for another if that one fails."""
+"""The first heartbeat in a lease's second half extends it, and there must be time for another one if it fails."""
 _NO_ID = re.compile(r"|\.|\.\.|__.*__", re.DOTALL)
 
 
@@ -173,7 +173,7 @@ def _check_firestore(values: Mapping[str, Any], origins: Mapping[str, str]) -> I
 
 
 def _raw_problems(place: str) -> Iterator[tuple[str, str]]:
-    """Yields problems and remedies that never quote the address: it may hold a password."""
+    """Yields problems and remedies. They never quote the address, because it may contain a password."""
     if "://" not in place:
         return
     form = "write it as gs://bucket/prefix"

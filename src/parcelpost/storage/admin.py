@@ -1,6 +1,6 @@
-"""Operator actions on tasks and results: retry, reject and delete, the filters they take, and a plan of each.
+"""Operator actions on tasks and results: retry, reject and delete, with their filters and a plan of what they change.
 
-Every action is planned first: SQL says for each selected row what would happen to it (`PlannedAction`). The same SQL
+Every action is planned first: SQL returns for each selected row what would happen to it (`PlannedAction`). The same SQL
 runs again in the transaction that makes the change, because other processes may have written since.
 """
 
@@ -36,7 +36,7 @@ class Delivery(StrEnum):
 
 
 class StoredUntil(Struct, frozen=True, kw_only=True):
-    """The newest rows at a moment. Both seq and time: SQLite reuses the seq of a deleted last row."""
+    """The newest rows at some time. Both seq and time, because SQLite reuses the seq of a deleted last row."""
 
     task_seq: int
     task_at: str
@@ -49,22 +49,22 @@ class Selection(Struct, frozen=True, kw_only=True):
 
     task_ids: tuple[str, ...] | None = None
     statuses: tuple[TaskStatus, ...] = ()
-    """Of the task."""
+    """Statuses of the task."""
     platform: str | None = None
     state: str | None = None
-    """Case does not matter, nor for the county."""
+    """Case-insensitive, like the county."""
     county: str | None = None
     parcel_id: str | None = None
     source: Source | None = None
     priority: Priority | None = None
     delivery: Delivery | None = None
-    """Of the result; a task without a result matches none."""
+    """Delivery state of the result; a task without a result matches none."""
     error: str | None = None
-    """Part of the error of the task, its result or its delivery. ASCII case does not matter."""
+    """Part of the error of the task, its result or its delivery. Case-insensitive for ASCII."""
     since: datetime | None = None
     """Tasks changed since, results stored since."""
     stored_until: StoredUntil | None = None
-    """Only rows stored by then."""
+    """Rows stored by then."""
 
 
 class Aliases(NamedTuple):
@@ -103,7 +103,7 @@ _DELIVERY = {
 }
 _BY_ID = "{t}.task_id IN (SELECT value FROM json_each(:task_ids))"
 
-# In order of arrival from a given seq on, so that a page of a million rows costs as much as a page of ten.
+# Ordered by seq from a given seq on, so that the last page of a million rows costs as much as the first.
 _TASKS = "FROM tasks AS t NOT INDEXED LEFT JOIN results AS r ON r.task_id = t.task_id"
 _TASKS_BY_ID = """FROM json_each(:task_ids) AS wanted CROSS JOIN tasks AS t ON t.task_id = wanted.value
     LEFT JOIN results AS r ON r.task_id = t.task_id"""
@@ -123,77 +123,77 @@ def stored_until(db: sqlite3.Connection) -> StoredUntil:
     return StoredUntil(task_seq=task[0], task_at=task[1], result_seq=result[0], result_at=result[1])
 
 
-def tasks_page(db: sqlite3.Connection, which: Selection, limit: int, after: int) -> list[TaskInfo]:
-    """In the order stored."""
-    query = _TASK_PAGE.format(f"SELECT t.seq {_from_tasks(which)} ORDER BY t.seq LIMIT :limit")
-    return [rows.info(row) for row in db.execute(query, _bound(which) | {"limit": limit, "after": after})]
+def tasks_page(db: sqlite3.Connection, selection: Selection, limit: int, after: int) -> list[TaskInfo]:
+    """Returns a page of tasks in the order stored."""
+    query = _TASK_PAGE.format(f"SELECT t.seq {_from_tasks(selection)} ORDER BY t.seq LIMIT :limit")
+    return [rows.info(row) for row in db.execute(query, _bound(selection) | {"limit": limit, "after": after})]
 
 
 def results_page(
-    db: sqlite3.Connection, which: Selection, limit: int, after: int, *, with_data: bool = True
+    db: sqlite3.Connection, selection: Selection, limit: int, after: int, *, with_data: bool = True
 ) -> list[OutboxEntry]:
-    """In the order stored. Records can be large: `with_data=False` leaves them out."""
-    query = (_ENTRY_PAGE if with_data else _ENTRY_PAGE_WITHOUT_DATA).format(_from_results(which))
-    return [rows.entry(row) for row in db.execute(query, _bound(which) | {"limit": limit, "after": after})]
+    """Returns a page of results in the order stored. `with_data=False` omits the records, which can be large."""
+    query = (_ENTRY_PAGE if with_data else _ENTRY_PAGE_WITHOUT_DATA).format(_from_results(selection))
+    return [rows.entry(row) for row in db.execute(query, _bound(selection) | {"limit": limit, "after": after})]
 
 
-def _task_condition(which: Selection, aliases: Aliases = Aliases()) -> str:
-    return _condition(which, _TASK_CONDITIONS, aliases)
+def _task_condition(selection: Selection, aliases: Aliases = Aliases()) -> str:
+    return _condition(selection, _TASK_CONDITIONS, aliases)
 
 
-def _result_condition(which: Selection, aliases: Aliases = Aliases()) -> str:
-    return _condition(which, _RESULT_CONDITIONS, aliases)
+def _result_condition(selection: Selection, aliases: Aliases = Aliases()) -> str:
+    return _condition(selection, _RESULT_CONDITIONS, aliases)
 
 
-def _condition(which: Selection, fragments: Mapping[str, str], aliases: Aliases) -> str:
-    parts = [text for name, text in fragments.items() if getattr(which, name) not in (None, ())]
-    if which.delivery is not None:
-        parts.append(_DELIVERY[which.delivery])
-    if which.task_ids is not None:
+def _condition(selection: Selection, fragments: Mapping[str, str], aliases: Aliases) -> str:
+    parts = [text for name, text in fragments.items() if getattr(selection, name) not in (None, ())]
+    if selection.delivery is not None:
+        parts.append(_DELIVERY[selection.delivery])
+    if selection.task_ids is not None:
         parts.append(_BY_ID)
     return " AND ".join(parts).format(t=aliases.task, r=aliases.result) or "TRUE"
 
 
-def _bound(which: Selection) -> dict[str, Any]:
+def _bound(selection: Selection) -> dict[str, Any]:
     return {
-        "task_ids": None if which.task_ids is None else encode(list(dict.fromkeys(which.task_ids))).decode(),
-        "statuses": encode(which.statuses).decode(),
-        "platform": which.platform,
-        "state": which.state,
-        "county": which.county,
-        "parcel_id": which.parcel_id,
-        "source": which.source and str(which.source),
-        "priority": which.priority and int(which.priority),
-        "error": which.error,
-        "since": which.since and iso(which.since),
-        **({name: getattr(which.stored_until, name, None) for name in StoredUntil.__struct_fields__}),
+        "task_ids": None if selection.task_ids is None else encode(list(dict.fromkeys(selection.task_ids))).decode(),
+        "statuses": encode(selection.statuses).decode(),
+        "platform": selection.platform,
+        "state": selection.state,
+        "county": selection.county,
+        "parcel_id": selection.parcel_id,
+        "source": selection.source and str(selection.source),
+        "priority": selection.priority and int(selection.priority),
+        "error": selection.error,
+        "since": selection.since and iso(selection.since),
+        **({name: getattr(selection.stored_until, name, None) for name in StoredUntil.__struct_fields__}),
     }
 
 
-def _from_tasks(which: Selection) -> str:
-    """FROM and WHERE for tasks `t` with their results `r`, after the `seq` bound as `after`."""
-    source = _TASKS if which.task_ids is None else _TASKS_BY_ID
-    return f"{source} WHERE t.seq > :after AND {_task_condition(which)}"
+def _from_tasks(selection: Selection) -> str:
+    """Returns FROM and WHERE for tasks `t` with their results `r`, whose `seq` is greater than `:after`."""
+    source = _TASKS if selection.task_ids is None else _TASKS_BY_ID
+    return f"{source} WHERE t.seq > :after AND {_task_condition(selection)}"
 
 
-def _from_results(which: Selection) -> str:
-    """FROM and WHERE for results `r` with their tasks `t`, after the `seq` bound as `after`."""
-    index = _DELIVERY_INDEX.get(which.delivery, "NOT INDEXED") if which.delivery else "NOT INDEXED"
-    source = _RESULTS.format(index) if which.task_ids is None else _RESULTS_BY_ID
-    return f"{source} WHERE r.seq > :after AND {_result_condition(which)}"
+def _from_results(selection: Selection) -> str:
+    """Returns FROM and WHERE for results `r` with their tasks `t`, whose `seq` is greater than `:after`."""
+    index = _DELIVERY_INDEX.get(selection.delivery, "NOT INDEXED") if selection.delivery else "NOT INDEXED"
+    source = _RESULTS.format(index) if selection.task_ids is None else _RESULTS_BY_ID
+    return f"{source} WHERE r.seq > :after AND {_result_condition(selection)}"
 
 
 # Plans
 
 
 class PlannedAction(StrEnum):
-    """What an operation does to a row: one of CHANGES, or the reason why it skips the row."""
+    """What an operation does to a row: one of CHANGES, or why it skips the row."""
 
     APPLY = "apply"
     FAIL_AND_REPORT = "reported"
-    """The upstream waits for this task: it fails, and the failure is reported."""
+    """The upstream waits for this task, so it fails, and the failure is reported."""
     FAIL_AND_KEEP = "result_kept"
-    """The upstream asked for this task again: it fails, and the result of its earlier run stays."""
+    """The upstream leased this task again, so it fails, and the result of its earlier run is kept."""
     PROCESSING = "processing"
     CHILD = "child"
     """A further record of another task's page."""
@@ -203,7 +203,7 @@ class PlannedAction(StrEnum):
     UNDELIVERED = "undelivered"
     """The only copy of its record is here."""
     UNREPORTED = "unreported"
-    """Its end has not been reported upstream yet (I1)."""
+    """Its end was not reported upstream yet (I1)."""
     PAGE_SHARED = "page_shared"
     """Other results need its page."""
     DELIVERED = "delivered"
@@ -220,9 +220,9 @@ class Operation(NamedTuple):
 
     on_results: bool
     action: str
-    """SQL over `t` and `r`. {sharers} is a condition on other results that need the same page."""
+    """SQL over `t` and `r` that returns the planned action. {sharers}: condition on other results of the same page."""
     lost_records: str = "0"
-    """SQL: how many undelivered records are lost with the row."""
+    """SQL that returns how many undelivered records are lost with the row."""
 
 
 class Flags(NamedTuple):
@@ -240,7 +240,7 @@ _FROM_UPSTREAM = "(t.source IN ('gateway', 'firestore') AND t.parent_id IS NULL)
 _UNSYNCED_CHILDREN = """FROM tasks AS c INDEXED BY tasks_children
     JOIN results AS rc ON rc.task_id = c.task_id WHERE c.parent_id = t.task_id AND rc.synced = 0"""
 _IS_UNDELIVERED = "(r.data IS NOT NULL AND r.synced = 0)"
-# `force` covers the records that were there when the operator confirmed, none that came later.
+# `force` deletes only records that existed when the operator confirmed, none that were stored later.
 _IS_KEPT = "(NOT :force OR {0}.seq > :result_seq OR {0}.created_at > :result_at)"
 _KEEPS_OWN = f"({_IS_UNDELIVERED} AND {_IS_KEPT.format('r')})"
 _KEEPS_CHILDREN = f"EXISTS (SELECT 1 {_UNSYNCED_CHILDREN} AND {_IS_KEPT.format('rc')})"
@@ -296,48 +296,50 @@ DELETE_RESULTS = Operation(
 )
 
 
-def counts(db: sqlite3.Connection, operation: Operation, which: Selection, flags: Flags) -> dict[PlannedAction, int]:
-    """Counts rows by planned action. Children that go with a selected parent do not count."""
-    query = f"SELECT {operation.action.format(sharers=_remaining_sharers(which))} {_from(operation, which)}"
+def counts(
+    db: sqlite3.Connection, operation: Operation, selection: Selection, flags: Flags
+) -> dict[PlannedAction, int]:
+    """Counts rows by planned action, without children that are deleted with a selected parent."""
+    query = f"SELECT {operation.action.format(sharers=_remaining_sharers(selection))} {_from(operation, selection)}"
     if not operation.on_results:
         query += f""" AND NOT EXISTS (SELECT 1 FROM tasks AS p LEFT JOIN results AS rp ON rp.task_id = p.task_id
-            WHERE p.task_id = t.parent_id AND {_task_condition(which, Aliases("p", "rp"))})"""
-    # Counted here: SQLite would sort a million rows in memory to group them.
-    planned = Counter(action for (action,) in db.execute(query, _values(which, flags)))
+            WHERE p.task_id = t.parent_id AND {_task_condition(selection, Aliases("p", "rp"))})"""
+    # Counted in Python, because SQLite would sort a million rows in memory to group them.
+    planned = Counter(action for (action,) in db.execute(query, _values(selection, flags)))
     return {PlannedAction(action): count for action, count in planned.items()}
 
 
-def records_lost(db: sqlite3.Connection, operation: Operation, which: Selection) -> int:
+def records_lost(db: sqlite3.Connection, operation: Operation, selection: Selection) -> int:
     """Returns how many undelivered records the operation would delete with `force`."""
-    action = operation.action.format(sharers=_remaining_sharers(which))
-    each = f"SELECT {action} AS action, {operation.lost_records} AS records {_from(operation, which)}"
+    action = operation.action.format(sharers=_remaining_sharers(selection))
+    each = f"SELECT {action} AS action, {operation.lost_records} AS records {_from(operation, selection)}"
     query = f"SELECT coalesce(sum(records), 0) FROM ({each}) WHERE action IN ({_quoted(CHANGES)})"
-    return int(db.execute(query, _values(which, Flags(force=True))).fetchone()[0])
+    return int(db.execute(query, _values(selection, Flags(force=True))).fetchone()[0])
 
 
 def planned_by_task(
-    db: sqlite3.Connection, operation: Operation, which: Selection, flags: Flags
+    db: sqlite3.Connection, operation: Operation, selection: Selection, flags: Flags
 ) -> dict[str, tuple[PlannedAction, str | None]]:
-    """Returns the planned action and the owner of the claim by task id. For selections of a few tasks."""
-    action = operation.action.format(sharers=_remaining_sharers(which))
-    query = f"SELECT t.task_id, {action}, t.claimed_by {_from(operation, which)}"
-    return {row[0]: (PlannedAction(row[1]), row[2]) for row in db.execute(query, _values(which, flags))}
+    """Returns the planned action and the owner of the claim, by task id. For selections of a few tasks."""
+    action = operation.action.format(sharers=_remaining_sharers(selection))
+    query = f"SELECT t.task_id, {action}, t.claimed_by {_from(operation, selection)}"
+    return {row[0]: (PlannedAction(row[1]), row[2]) for row in db.execute(query, _values(selection, flags))}
 
 
 def find(
     db: sqlite3.Connection,
     operation: Operation,
-    which: Selection,
+    selection: Selection,
     flags: Flags,
     actions: Collection[PlannedAction],
     after: int,
     limit: int,
 ) -> list[int]:
-    """Returns the next rows with one of these planned actions, by seq. A read: it may have to pass over many rows."""
+    """Returns the seqs of the next rows with one of these planned actions. May have to skip many rows."""
     seq = "r.seq" if operation.on_results else "t.seq"
-    planned = f"SELECT {seq} AS seq, {operation.action.format(sharers='TRUE')} AS action {_from(operation, which)}"
+    planned = f"SELECT {seq} AS seq, {operation.action.format(sharers='TRUE')} AS action {_from(operation, selection)}"
     query = f"SELECT seq FROM ({planned}) WHERE action IN ({_quoted(actions)}) ORDER BY seq LIMIT :limit"
-    return [row[0] for row in db.execute(query, _values(which, flags) | {"after": after, "limit": limit})]
+    return [row[0] for row in db.execute(query, _values(selection, flags) | {"after": after, "limit": limit})]
 
 
 _TASKS_BY_SEQ = """FROM json_each(:seqs) AS wanted CROSS JOIN tasks AS t ON t.seq = wanted.value
@@ -348,42 +350,42 @@ _RESULTS_BY_SEQ = """FROM json_each(:seqs) AS wanted CROSS JOIN results AS r ON 
 
 class PlannedRow(NamedTuple):
     seq: int
-    """Of the task."""
+    """The task's."""
     task_id: str
     status: str
-    """Of the task."""
+    """The task's."""
     result_seq: int | None
     action: PlannedAction
 
 
 def planned_now(
-    db: sqlite3.Connection, operation: Operation, which: Selection, seqs: str, flags: Flags
+    db: sqlite3.Connection, operation: Operation, selection: Selection, seqs: str, flags: Flags
 ) -> list[PlannedRow]:
-    """Plans again, in the transaction that makes the change, for rows that still match the selection."""
+    """Plans rows again that still match the selection, in the transaction that makes the change."""
     if operation.on_results:
-        matching = f"{_RESULTS_BY_SEQ} WHERE {_result_condition(which)}"
+        matching = f"{_RESULTS_BY_SEQ} WHERE {_result_condition(selection)}"
     else:
-        matching = f"{_TASKS_BY_SEQ} WHERE {_task_condition(which)}"
+        matching = f"{_TASKS_BY_SEQ} WHERE {_task_condition(selection)}"
     query = f"SELECT t.seq, t.task_id, t.status, r.seq, {operation.action.format(sharers='TRUE')} {matching}"
-    planned = db.execute(query, _values(which, flags) | {"seqs": seqs}).fetchall()
+    planned = db.execute(query, _values(selection, flags) | {"seqs": seqs}).fetchall()
     return [PlannedRow(*row)._replace(action=PlannedAction(row[4])) for row in planned]
 
 
-def _from(operation: Operation, which: Selection) -> str:
-    return _from_results(which) if operation.on_results else _from_tasks(which)
+def _from(operation: Operation, selection: Selection) -> str:
+    return _from_results(selection) if operation.on_results else _from_tasks(selection)
 
 
-def _remaining_sharers(which: Selection) -> str:
-    """A condition on other results of a page: the operation does not delete them."""
-    return f"NOT ({_result_condition(which, Aliases('u', 's'))} AND (:force OR s.synced = 1))"
+def _remaining_sharers(selection: Selection) -> str:
+    """Returns a condition on other results of a page that the operation does not delete."""
+    return f"NOT ({_result_condition(selection, Aliases('u', 's'))} AND (:force OR s.synced = 1))"
 
 
 def _quoted(actions: Collection[PlannedAction]) -> str:
     return ", ".join(f"'{action}'" for action in sorted(actions))
 
 
-def _values(which: Selection, flags: Flags) -> dict[str, Any]:
-    return _bound(which) | flags._asdict() | {"after": 0}
+def _values(selection: Selection, flags: Flags) -> dict[str, Any]:
+    return _bound(selection) | flags._asdict() | {"after": 0}
 
 
 # Changes
@@ -412,7 +414,7 @@ _NO_FILES = UnusedFiles([], [])
 
 
 class Admin:
-    """Each method returns how many rows were changed, by planned action. Other rows stay as they were."""
+    """Methods return how many rows were changed, by planned action. Other rows are not changed."""
 
     def __init__(self, database: LocalDatabase, raw: RawFiles, task_artifacts: Artifacts, clock: Clock) -> None:
         self._db = database
@@ -421,67 +423,67 @@ class Admin:
         self._clock = clock
 
     async def retry_tasks(
-        self, which: Selection, flags: Flags = Flags(), progress: Progress | None = None
+        self, selection: Selection, flags: Flags = Flags(), progress: Progress | None = None
     ) -> Counter[PlannedAction]:
         """Makes ended tasks pending again, as if new. With `include_delayed`, tasks that wait for a retry run now."""
         now = iso(self._clock.now())
-        return await self._each(RETRY_TASKS, which, flags, lambda db, planned: _retry(db, planned, now), progress)
+        return await self._each(RETRY_TASKS, selection, flags, lambda db, planned: _retry(db, planned, now), progress)
 
     async def reject_tasks(
-        self, which: Selection, reason: str, progress: Progress | None = None
+        self, selection: Selection, reason: str, progress: Progress | None = None
     ) -> Counter[PlannedAction]:
         """Fails pending tasks, with their reports (I1)."""
-        now, why = iso(self._clock.now()), validation.message(reason)
+        now, error = iso(self._clock.now()), validation.message(reason)
         return await self._each(
-            REJECT_TASKS, which, Flags(), lambda db, planned: _fail(db, planned, now, why), progress
+            REJECT_TASKS, selection, Flags(), lambda db, planned: _fail(db, planned, now, error), progress
         )
 
     async def delete_tasks(
-        self, which: Selection, flags: Flags = Flags(), progress: Progress | None = None
+        self, selection: Selection, flags: Flags = Flags(), progress: Progress | None = None
     ) -> Counter[PlannedAction]:
         """Deletes tasks with their results, children, pages and artifacts.
 
-        A task whose upstream does not know its end yet fails instead, and its report is delivered first (I1).
+        If the upstream does not know the end of a task yet, the task fails instead, and its report is delivered (I1).
         """
         now = iso(self._clock.now())
         return await self._each(
-            DELETE_TASKS, which, flags, lambda db, planned: _delete_tasks(db, planned, now), progress
+            DELETE_TASKS, selection, flags, lambda db, planned: _delete_tasks(db, planned, now), progress
         )
 
     async def retry_results(
-        self, which: Selection, flags: Flags = Flags(), progress: Progress | None = None
+        self, selection: Selection, flags: Flags = Flags(), progress: Progress | None = None
     ) -> Counter[PlannedAction]:
         """Sends rejected results again."""
-        return await self._each(RETRY_RESULTS, which, flags, _send_again, progress)
+        return await self._each(RETRY_RESULTS, selection, flags, _send_again, progress)
 
     async def reject_results(
-        self, which: Selection, reason: str, progress: Progress | None = None
+        self, selection: Selection, reason: str, progress: Progress | None = None
     ) -> Counter[PlannedAction]:
-        """Rejects results that wait to be sent (I2): kept, and sent only after `retry_results`."""
-        now, why = iso(self._clock.now()), validation.message(reason)
+        """Rejects undelivered results (I2): they are kept, and sent only after `retry_results`."""
+        now, error = iso(self._clock.now()), validation.message(reason)
         return await self._each(
-            REJECT_RESULTS, which, Flags(), lambda db, planned: _reject(db, planned, now, why), progress
+            REJECT_RESULTS, selection, Flags(), lambda db, planned: _reject(db, planned, now, error), progress
         )
 
     async def delete_results(
-        self, which: Selection, flags: Flags = Flags(), progress: Progress | None = None
+        self, selection: Selection, flags: Flags = Flags(), progress: Progress | None = None
     ) -> Counter[PlannedAction]:
-        """Deletes results with their pages, not their tasks. A report replaces an undelivered record (I1)."""
+        """Deletes results with their pages, but not their tasks. A report replaces an undelivered record (I1)."""
         now = iso(self._clock.now())
 
         def change(db: sqlite3.Connection, planned: Sequence[PlannedRow]) -> UnusedFiles:
             return _delete_results(db, planned, now)
 
-        # The owner of a page goes after the results that share it.
+        # Results that share a page go first, then its owner.
         done: Counter[PlannedAction] = Counter()
         for _ in ("sharers", "owners"):
-            await self._each(DELETE_RESULTS, which, flags, change, progress, done)
+            await self._each(DELETE_RESULTS, selection, flags, change, progress, done)
         return done
 
     async def _each(
         self,
         operation: Operation,
-        which: Selection,
+        selection: Selection,
         flags: Flags,
         change: Change,
         progress: Progress | None,
@@ -490,7 +492,7 @@ class Admin:
         done = Counter() if done is None else done
 
         async def change_batch(seqs: Sequence[int]) -> None:
-            actions, unused = await self._db.write(_apply, operation, which, seqs, flags, change)
+            actions, unused = await self._db.write(_apply, operation, selection, seqs, flags, change)
             await self._raw.discard(unused.pages)
             await self._artifacts.discard(unused.artifacts)
             done.update(actions)
@@ -498,7 +500,7 @@ class Admin:
                 progress(done.total())
 
         after = 0
-        while seqs := await self._db.read(find, operation, which, flags, CHANGES, after, _BATCH):
+        while seqs := await self._db.read(find, operation, selection, flags, CHANGES, after, _BATCH):
             after = seqs[-1]
             await _uninterrupted(change_batch(seqs))
         return done
@@ -518,12 +520,12 @@ async def _uninterrupted(work: Coroutine[None, None, None]) -> None:
 def _apply(
     db: sqlite3.Connection,
     operation: Operation,
-    which: Selection,
+    selection: Selection,
     seqs: Collection[int],
     flags: Flags,
     change: Change,
 ) -> tuple[list[PlannedAction], UnusedFiles]:
-    planned = planned_now(db, operation, which, encode(list(seqs)).decode(), flags)
+    planned = planned_now(db, operation, selection, encode(list(seqs)).decode(), flags)
     changing = [row for row in planned if row.action in CHANGES]
     return [row.action for row in changing], change(db, changing)
 
@@ -534,8 +536,8 @@ def _retry(db: sqlite3.Connection, planned: Sequence[PlannedRow], now: str) -> U
     return _NO_FILES
 
 
-def _fail(db: sqlite3.Connection, planned: Sequence[PlannedRow], now: str, why: str) -> UnusedFiles:
-    tasks.fail(db, [row.seq for row in planned], now, why)
+def _fail(db: sqlite3.Connection, planned: Sequence[PlannedRow], now: str, error: str) -> UnusedFiles:
+    tasks.fail(db, [row.seq for row in planned], now, error)
     outbox.report(db, [row.seq for row in planned])
     return _NO_FILES
 
@@ -568,8 +570,8 @@ def _send_again(db: sqlite3.Connection, planned: Sequence[PlannedRow]) -> Unused
     return _NO_FILES
 
 
-def _reject(db: sqlite3.Connection, planned: Sequence[PlannedRow], now: str, why: str) -> UnusedFiles:
-    db.executemany(_REJECT, [(now, why, row.result_seq) for row in planned])
+def _reject(db: sqlite3.Connection, planned: Sequence[PlannedRow], now: str, error: str) -> UnusedFiles:
+    db.executemany(_REJECT, [(now, error, row.result_seq) for row in planned])
     return _NO_FILES
 
 

@@ -38,19 +38,19 @@ WHERE t.status = 'completed' AND r.data IS NOT NULL LIMIT ?
 
 
 def add(db: sqlite3.Connection, row: tuple[Any, ...]) -> list[str] | None:
-    """Returns the files that the task had before. None: there is no such task."""
-    before = delete(db, row[0])
-    return before if db.execute(_ADD, row).rowcount else None
+    """Returns the files of the task's earlier artifacts, None if there is no such task."""
+    replaced = delete(db, row[0])
+    return replaced if db.execute(_ADD, row).rowcount else None
 
 
 def delete(db: sqlite3.Connection, task_id: str) -> list[str]:
     """Returns the files, which no row names any more."""
-    # The paths of a record are not failure artifacts, and stay.
+    # Paths in the row of a record are not failure artifacts.
     clear_paths = "UPDATE results SET screenshot_path = NULL, log_path = NULL WHERE task_id = ? AND data IS NULL"
-    gone = db.execute(_DELETE, (task_id,)).fetchall()
-    if gone:
+    deleted = db.execute(_DELETE, (task_id,)).fetchall()
+    if deleted:
         db.execute(clear_paths, (task_id,))
-    return [path for row in gone for path in row if path]
+    return [path for row in deleted for path in row if path]
 
 
 def delete_batch(db: sqlite3.Connection, before: str | None) -> list[list[str]]:
@@ -75,7 +75,7 @@ def task_ids(db: sqlite3.Connection) -> set[str]:
 
 
 def size(db: sqlite3.Connection) -> int:
-    """Bytes on disk of all artifacts."""
+    """Returns the bytes on disk of all artifacts."""
     total: int = db.execute("SELECT coalesce(sum(bytes), 0) FROM artifacts").fetchone()[0]
     return total
 
@@ -97,7 +97,7 @@ class StoredArtifacts(Struct, frozen=True, kw_only=True):
 
 
 class Artifacts:
-    """The artifacts of each task's last failed attempt, until it has a record, they expire, or the cap is hit."""
+    """The artifacts of each task's last failed attempt, until it has a record, they expire, or the store is full."""
 
     def __init__(self, database: LocalDatabase, root: Path, clock: Clock) -> None:
         self._db = database
@@ -131,11 +131,11 @@ class Artifacts:
         return await self._db.read(get, task_id)
 
     async def discard_superseded(self, claim: Claim) -> None:
-        """Call when the task has its record: the artifacts of its failed attempts are no longer needed."""
+        """Deletes the artifacts of failed attempts. Call it when the task has its record."""
         task_id = claim.task.task_id
-        with contextlib.suppress(StoreError):  # the next cleaning deletes them
+        with contextlib.suppress(StoreError):  # the next clean-up deletes them
             known = await self._load() if self._known is None else self._known
-            if claim.retries or task_id in known:  # with retries, a peer process may have stored some
+            if claim.retries or task_id in known:  # after a retry, a peer process may have stored some
                 known.discard(task_id)
                 await self.discard(await self._db.write_lossy(delete, task_id))
 
@@ -189,7 +189,7 @@ class Artifacts:
 
 
 def _contents(screenshot: bytes | None, log: str) -> dict[str, bytes]:
-    """By file ending. Raises InvalidInput."""
+    """Returns contents by file ending. Raises InvalidInput."""
     contents: dict[str, bytes] = {}
     if screenshot is not None:
         ending = next((ending for start, ending in _KINDS.items() if screenshot.startswith(start)), None)
@@ -213,5 +213,5 @@ def _shortened(log: bytes) -> bytes:
 
 
 def _name(task_id: str) -> str:
-    """Unique also on file systems that ignore case."""
+    """Returns a file name that is unique even if the file system ignores case."""
     return f"{safe_name(task_id)}~{hashlib.sha256(task_id.encode(errors='replace')).hexdigest()[:8]}"

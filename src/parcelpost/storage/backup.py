@@ -1,4 +1,4 @@
-"""Backups: made while the store is in use, verified, rotated and restored."""
+"""Backups: creates them while the store is in use, verifies, rotates and restores them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Contents(Struct, frozen=True, kw_only=True):
     schema_version: int
     last_change: str
     last_task: int
-    """The highest seq, like last_result: unlike times, these never go back."""
+    """The highest seq, like `last_result`: unlike times, these never go back."""
     last_result: int
     tasks: int
     results: int
@@ -77,7 +77,7 @@ def make(store: Path, now: datetime, keep: int, progress: Progress | None = None
 
 
 def _remove_abandoned_parts(folder: Path, name: str = "") -> None:
-    """Deletes partial copies of crashed processes; one of a live process may still be growing."""
+    """Deletes partial copies of crashed processes, but not those that a live process is writing."""
     for part in folder.glob(f"{glob.escape(name)}*.partial"):
         pid = re.search(r"\.(\d+)-[0-9a-f]{8}\.partial$", part.name)
         if pid is None or not _is_running(int(pid[1])):
@@ -95,13 +95,13 @@ def _is_running(pid: int) -> bool:
 
 
 def list_backups(store: Path) -> list[Path]:
-    """Returns the backups made by `make`, the oldest first, without copies from before a migration or a restore."""
+    """Returns the backups made by `make`, the oldest first; no copies made before a migration or a restore."""
     stamp = "[0-9]" * 8 + "T" + "[0-9]" * 6
     return sorted((store.parent / "backups").glob(f"{glob.escape(copies(store))}_{stamp}.db"))
 
 
 def candidates(store: Path) -> list[Path]:
-    """Returns what could be restored, the newest first: backups, and copies from before a migration."""
+    """Returns what can be restored, the newest first: backups, and copies made before a migration."""
     before = (store.parent / "backups").glob(f"{glob.escape(copies(store))}_before_v*.db")
     return sorted((*list_backups(store), *before), key=lambda path: path.stat().st_mtime, reverse=True)
 
@@ -139,7 +139,7 @@ def restore(
     kept = _kept_path(store, now) if store.exists() else None
     _remove_abandoned_parts(store.parent, f"{store.name}.restoring")
     ready = store.with_name(store.name + ".restoring")
-    snapshot(source, ready, progress)  # complete and durable before anything changes
+    snapshot(source, ready, progress)  # complete and durable before the store is changed
     try:
         if alive and kept is not None:
             snapshot(store, kept)
@@ -177,7 +177,7 @@ def contents(path: Path) -> Contents:
 
 
 def last_change(db: sqlite3.Connection) -> str:
-    """Returns the time of the last change, '' for an empty store."""
+    """Returns when a task or result last changed, '' for an empty store."""
     query = """
     SELECT max(coalesce((SELECT created_at FROM tasks ORDER BY seq DESC LIMIT 1), ''),
                coalesce((SELECT max(completed_at) FROM tasks WHERE completed_at IS NOT NULL), ''),
@@ -230,7 +230,7 @@ def _keep_previous(store: Path, kept: Path) -> None:
         if store.exists():
             _empty_wal(store)
             _link(store, kept)
-        if wal.exists() and wal.stat().st_size:  # of a damaged or missing store
+        if wal.exists() and wal.stat().st_size:  # the store is damaged or missing
             _link(wal, kept.with_name(kept.name + "-wal"))
         durable_files.sync_path(kept.parent)
         for end in ("-wal", "-shm"):
@@ -241,7 +241,7 @@ def _keep_previous(store: Path, kept: Path) -> None:
 
 
 def _empty_wal(store: Path) -> None:
-    """Moves the WAL into the database file, if that is still a database."""
+    """Moves the WAL into the database file, if that is an intact database."""
     try:
         with contextlib.closing(sqlite3.connect(f"{store.as_uri()}?mode=rw", uri=True, timeout=10)) as db:
             db.execute("PRAGMA synchronous = FULL")
@@ -257,7 +257,7 @@ def _empty_wal(store: Path) -> None:
 def _link(file: Path, name: Path) -> None:
     try:
         name.hardlink_to(file)
-    except OSError:  # another file system, or no support for links
+    except OSError:  # another file system, or one without links
         with durable_files.atomic_file(name) as partial:
             shutil.copyfile(file, partial)
 
@@ -269,7 +269,7 @@ def _copy_into_live(ready: Path, store: Path, now: datetime) -> None:
             contextlib.closing(sqlite3.connect(ready)) as old,
             contextlib.closing(sqlite3.connect(store, timeout=10)) as new,
         ):
-            # The claims in the backup are not valid any more, though their owner may still have the store open.
+            # The backup's claims are no longer valid, even if their owner still has the store open.
             with old:
                 tasks.release_owned(old, None, iso(now))
             old.backup(new)

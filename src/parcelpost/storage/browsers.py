@@ -1,4 +1,4 @@
-"""The last known state of the browser pools of all processes on the store."""
+"""The last known state of the browsers of all processes on the store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Browsers:
         self._live = live
 
     async def add(self, state: BrowserState) -> int:
-        """Stores it under the lowest free id, from 1 on. Returns that id."""
+        """Stores the state of a new browser under the lowest free id, starting with 1. Returns the id."""
         return await self._db.write_lossy(_add, _row(state))
 
     async def put(self, state: BrowserState) -> None:
@@ -41,11 +41,11 @@ class Browsers:
         return [state for state in await self.all() if not locks.is_alive(self._live, state.owner)]
 
     async def remove(self, state: BrowserState) -> bool:
-        """Deletes the state of a browser, unless another one has taken its id since."""
+        """Deletes the state of a browser, unless its id belongs to another one by now."""
         return await self._db.write_lossy(_remove, state.browser_id, state.owner, state.marker)
 
     async def assign(self, task_id: str, browser_id: int | None) -> None:
-        """Records which browser works on a task, if the task is still processing."""
+        """Records which browser works on a task, if the task is processing."""
         await self._db.write_lossy(_assign, task_id, browser_id)
 
 

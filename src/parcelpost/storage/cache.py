@@ -1,4 +1,4 @@
-"""The page cache: within the time to live, a second request for a page does not reach the site."""
+"""The page cache: within its time to live, a page is not fetched from the site again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from parcelpost.storage.options import StoreOptions
 
 _MAX_HEADER = 1_000
 _LARGE = 64 * 1024
-"""From this size on, pages are compressed and decompressed on another thread."""
+"""Larger pages are compressed and decompressed on another thread."""
 
 
 class CachedPage(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class CachedPage(Struct, frozen=True, kw_only=True):
 
 
 class Cache:
-    """Bounded by `cache_max_bytes`: the least recently used pages go first."""
+    """Bounded by `cache_max_bytes`: the least recently used pages are deleted first."""
 
     def __init__(self, database: LocalDatabase, options: StoreOptions, clock: Clock) -> None:
         self._db = database
@@ -102,7 +102,7 @@ class Cache:
 
     @property
     def hit_rate(self) -> float | None:
-        """Since this process opened the store; None before the first request."""
+        """The hit rate since this process opened the store; None before the first request."""
         requests = self._hits + self._misses
         return self._hits / requests if requests else None
 
@@ -126,12 +126,12 @@ def _compress(data: bytes) -> bytes:
 
 
 def _header(value: str | None) -> str | None:
-    """The header as the site sent it, or None if it cannot be sent back."""
+    """Returns the header as the site sent it, None if it cannot be sent back."""
     return value if value is not None and value.isascii() and "\0" not in value and len(value) <= _MAX_HEADER else None
 
 
 def size(db: sqlite3.Connection) -> int:
-    """Bytes as stored, compressed."""
+    """Returns the compressed size of all cached pages."""
     size: int = db.execute("SELECT bytes FROM storage_usage WHERE kind = 'cache'").fetchone()[0]
     return size
 

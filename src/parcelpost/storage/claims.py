@@ -1,8 +1,8 @@
 """Which task is next, and which platforms are paused.
 
-Tasks are taken by priority, then age, without delayed tasks, ended leases, paused platforms and excluded sites. Every
-query walks from head to head of a partial index, so that a claim costs the same at a million tasks as at ten. The
-change of status itself is in `tasks.py`.
+Tasks are claimed by priority, then age, except delayed tasks, ended leases, paused platforms and excluded sites. Every
+query reads only the heads of a partial index, so that a claim costs the same with a million tasks as with ten. The
+status itself is changed in `tasks.py`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ UPDATE tasks SET available_at = NULL WHERE seq IN (
     SELECT seq FROM tasks WHERE status = 'pending' AND available_at <= ? ORDER BY available_at LIMIT ?)
 """
 
-# The first tasks of each platform, from its part of the index; then the first of all of those.
+# The first tasks of each platform, from its part of the index; then the first of those.
 _HEADS = """
 SELECT json_group_array(seq) FROM (
     SELECT head.seq
@@ -59,7 +59,7 @@ SELECT json_group_array(seq) FROM (
     ORDER BY head.priority, head.seq LIMIT :limit)
 """
 
-# The same if some sites of a platform are excluded: those platforms are read site by site.
+# Platforms with excluded sites are read site by site.
 _SITES = """
 WITH RECURSIVE site (platform, state, county) AS (
     SELECT platform, state, county FROM tasks WHERE seq = (
@@ -99,42 +99,42 @@ SELECT json_group_array(seq) FROM (
 
 
 class TaskFilter(NamedTuple):
-    """The tasks that a caller wants."""
+    """Which tasks a caller may get."""
 
     platforms: frozenset[str] | None = None
-    """None: all."""
+    """None: all platforms."""
     exclude_sites: frozenset[Site] = frozenset()
 
 
 def promote_due(db: sqlite3.Connection, now: str) -> bool:
-    """Makes delayed tasks that are due ready. Returns whether leases of pending tasks have ended."""
-    due, lease_over = db.execute(_NEXT_MOMENTS).fetchone()
-    if due <= now:
+    """Makes delayed tasks ready that are due. Returns whether leases of pending tasks have ended."""
+    next_due, next_lease_end = db.execute(_NEXT_MOMENTS).fetchone()
+    if next_due <= now:
         db.execute(_PROMOTE, (now, _MAX_PROMOTED))
-    return bool(lease_over <= now)
+    return bool(next_lease_end <= now)
 
 
 def unpaused_platforms(db: sqlite3.Connection, now: str) -> list[str]:
-    """Returns the platforms that have a task ready and are not paused."""
+    """Returns platforms with ready tasks that are not paused."""
     return [row[0] for row in db.execute(_UNPAUSED_PLATFORMS, (now,))]
 
 
-def next_tasks(db: sqlite3.Connection, platforms: list[str], wanted: TaskFilter, now: str, limit: int) -> str:
+def next_tasks(db: sqlite3.Connection, platforms: list[str], task_filter: TaskFilter, now: str, limit: int) -> str:
     """Returns the next tasks of these platforms that match the filter, as a JSON array of `seq`."""
-    allowed = [name for name in platforms if wanted.platforms is None or name in wanted.platforms]
-    if not wanted.exclude_sites:
+    allowed = [name for name in platforms if task_filter.platforms is None or name in task_filter.platforms]
+    if not task_filter.exclude_sites:
         values = {"now": now, "limit": limit, "platforms": encode(allowed).decode()}
         return str(db.execute(_HEADS, values).fetchone()[0])
-    partly = {site.platform for site in wanted.exclude_sites}
+    by_site = {site.platform for site in task_filter.exclude_sites}
     sites = [
         site
         for platform in allowed
-        if platform in partly
+        if platform in by_site
         for state, county in db.execute(_SITES, {"platform": platform})
-        if (site := Site(platform, state, county)) not in wanted.exclude_sites
+        if (site := Site(platform, state, county)) not in task_filter.exclude_sites
     ]
     values = {
-        "platforms": encode([name for name in allowed if name not in partly]).decode(),
+        "platforms": encode([name for name in allowed if name not in by_site]).decode(),
         "sites": encode(sites).decode(),
         "now": now,
         "limit": limit,
@@ -152,6 +152,6 @@ def resume(db: sqlite3.Connection, platform: str) -> bool:
 
 
 def paused(db: sqlite3.Connection, now: str) -> dict[str, tuple[str | None, str]]:
-    """Returns platform -> until when (None: until resumed) and why."""
+    """Returns for each paused platform until when (None: until it is resumed) and why."""
     query = "SELECT platform, paused_until, reason FROM platform_pauses WHERE paused_until IS NULL OR paused_until > ?"
     return {platform: (until, reason) for platform, until, reason in db.execute(query, (now,))}

@@ -1,4 +1,4 @@
-"""Corrects times that were written while the clock was ahead, so that nothing waits longer than intended."""
+"""Corrects times that were written while the clock was ahead, so that no task waits longer than intended."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ TOLERANCE = timedelta(minutes=1)
 
 _BATCH = 1_000
 
-# A delay starts when its row is written: one written in the future starts now, with the same length.
-# One that ends later than any delay can has an unknown length and ends now. An early attempt costs little.
+# A delay starts when its row is written. One that was written in the future starts now and keeps its length.
+# One that ends later than any delay can has an unknown length, so it ends now: an early attempt costs little.
 _DELAYED = """
 SELECT seq, iif(updated_at > :limit, updated_at, available_at), available_at FROM tasks
 WHERE status = 'pending' AND available_at > :limit AND (updated_at > :limit OR available_at > :longest)
 ORDER BY available_at DESC LIMIT :batch
 """
-# Pauses have no maximum length: an operator may set any. Both of their times are always written together.
+# Pauses have no maximum length, because an operator may set any. Both of their times are written together.
 _PAUSED = """
 SELECT platform, created_at, paused_until FROM platform_pauses WHERE paused_until > :limit AND created_at > :limit
 """
 
-# Retention counts from these.
+# Times that retention counts from.
 _WRITTEN = (
     ("tasks", "seq", "completed_at", "completed_at IS NOT NULL"),
     ("results", "seq", "synced_at", "synced = 1"),
@@ -40,7 +40,7 @@ _WRITTEN = (
     ("artifacts", "task_id", "created_at", "true"),
 )
 
-# A page cached in the future expires now: it would count as fresh until then.
+# A page that was cached in the future expires now, because it would count as fresh until then.
 _CACHED = """
 UPDATE cache SET last_accessed = :now, created_at = min(created_at, :now), expires_at = min(expires_at, :now)
 WHERE cache_key IN (SELECT cache_key FROM cache WHERE last_accessed > :limit LIMIT :batch)
@@ -91,7 +91,7 @@ async def correct(database: LocalDatabase, clock: Clock) -> ClockSetBackNote | N
 
 
 def _newest(db: sqlite3.Connection, now: datetime) -> str | None:
-    """Returns the latest time at which a row was written, if it is in the future."""
+    """Returns the latest time at which a row was written if that is in the future, else None."""
     values = _values(now, 1)
     moments = [row[1] for query in (_DELAYED, _PAUSED) for row in db.execute(query, values)]
     for table, _, column, part in _WRITTEN:
@@ -102,7 +102,7 @@ def _newest(db: sqlite3.Connection, now: datetime) -> str | None:
 
 
 def _correct(db: sqlite3.Connection, now: datetime) -> tuple[int, int, int]:
-    """Corrects one batch. Returns the numbers of delayed tasks, paused platforms and all changed rows."""
+    """Corrects one batch. Returns how many delayed tasks, paused platforms and rows in total were changed."""
     values = _values(now, _BATCH)
     delayed = [(_moved(row, now), iso(now), row[0]) for row in db.execute(_DELAYED, values)]
     db.executemany("UPDATE tasks SET available_at = ?, updated_at = ? WHERE seq = ?", delayed)

@@ -1,8 +1,8 @@
 """LocalDatabase: the SQLite file, its connections, pragmas, readers and checkpoints.
 
-Each connection lives on a thread of aiosqlite's. aiosqlite has no public call that runs a function there, but it calls
-`commit()` of a connection class that we may choose: `ConnectionThread` makes that call run the next function, so that a
-whole function costs one switch of threads. Writes go through the one writer (`writer.py`).
+Each connection lives on one of aiosqlite's threads. aiosqlite has no public way to run a function there, but it calls
+`commit()` of a connection class that we can choose. `ConnectionThread` makes that call run the next function, so that a
+whole function costs one thread switch. All writes go through one writer (`writer.py`).
 """
 
 from __future__ import annotations
@@ -40,16 +40,19 @@ T = TypeVar("T")
 
 PRAGMAS = (
     "PRAGMA foreign_keys = ON",  # a result without its task cannot be stored
-    "PRAGMA temp_store = MEMORY",  # sorting never needs room on a full disk
+    "PRAGMA temp_store = MEMORY",  # sorting works on a full disk
     "PRAGMA secure_delete = OFF",  # Debian's default writes zeros over everything deleted
     "PRAGMA fullfsync = ON",  # macOS: fsync alone leaves the bytes in the drive's cache
     "PRAGMA checkpoint_fullfsync = ON",
-    "PRAGMA trusted_schema = OFF",  # a file from elsewhere runs no functions of its own
+    "PRAGMA trusted_schema = OFF",  # a foreign file cannot run functions from its schema
 )
 
 
 class ConnectionThread:
-    """Functions run one after the other, in the order of the calls. Close it: its thread keeps the process alive."""
+    """Runs functions on a connection's thread, one after the other in the order of the calls.
+
+    Must be closed: its thread keeps the process alive.
+    """
 
     def __init__(self, connection: aiosqlite.Connection, jobs: deque[Callable[[sqlite3.Connection], None]]) -> None:
         self._is_stopped = False
@@ -60,7 +63,7 @@ class ConnectionThread:
     async def open(
         cls, path: Path, *, busy_timeout: float, pragmas: tuple[str, ...] = (), how: str = "mode=rw"
     ) -> ConnectionThread:
-        """`how`: as a URI says it. Raises a StoreError that says what is wrong with the file."""
+        """`how`: query of the URI. Raises a StoreError that says what is wrong with the file."""
         jobs: deque[Callable[[sqlite3.Connection], None]] = deque()
         uri = f"{path.absolute().as_uri()}?{how}"
 
@@ -72,13 +75,13 @@ class ConnectionThread:
                 jobs.popleft()(self)
 
         def connect(db: sqlite3.Connection) -> None:
-            # Here and not by aiosqlite: when connecting fails there, its thread outlives the call that failed.
+            # Not left to aiosqlite: if connecting fails there, its thread is never stopped.
             try:
                 sqlite3.Connection.__init__(
                     db, uri, uri=True, timeout=busy_timeout, isolation_level=None, cached_statements=256
                 )
             except sqlite3.Error:
-                sqlite3.Connection.__init__(db, ":memory:")  # or it could not be closed
+                sqlite3.Connection.__init__(db, ":memory:")  # an uninitialized connection cannot be closed
                 raise
             for pragma in (*PRAGMAS, *pragmas):
                 db.execute(pragma)
@@ -108,19 +111,19 @@ class ConnectionThread:
             raise
 
     def stop(self) -> None:
-        """Lets the thread close the connection and end, without waiting for it."""
+        """Makes the thread close the connection and end, without waiting for it."""
         self._is_stopped = True
         self._connection.stop()
 
 
-_SMALLEST_PAGE = 512  # SQLite takes a shorter file for an empty one
+_SMALLEST_PAGE = 512  # SQLite treats a shorter file as empty
 
 
 def file_problem(path: Path) -> str:
-    """Why the file cannot be a store; empty if it can. An empty file can become one.
+    """Returns why the file cannot be a store, '' if it can. An empty file can become one.
 
-    SQLite does the looking, never a plain open(): closing any other handle of a database file drops the locks that
-    this process holds on it (POSIX), and a peer process would then take the store for closed.
+    Reads the file through SQLite, never with a plain open(): closing another handle of a database file drops the locks
+    that this process has on it (POSIX), and peer processes would think that the store is closed.
     """
     if not path.is_file():
         return "is not a file"
@@ -137,7 +140,7 @@ def file_problem(path: Path) -> str:
     except UnicodeDecodeError:
         return ""
     except sqlite3.Error as error:
-        # Busy, unreadable or damaged: that is for the opening itself to say.
+        # If it is busy, unreadable or damaged, opening it will raise the proper error.
         return "is not an SQLite database" if primary_code(error) == sqlite3.SQLITE_NOTADB else ""
     return "is another program's database" if tables and application_id != APPLICATION_ID else ""
 
@@ -153,13 +156,13 @@ _BACKGROUND_PASSES = 2
 _BACKSTOP_PAGES = 16_000
 
 _FIRST_PRAGMAS = (
-    "PRAGMA page_size = 8192",  # three records of 2 KB to a page instead of one: fewer pages to a commit
-    "PRAGMA auto_vacuum = INCREMENTAL",  # space can be given back a little at a time
+    "PRAGMA page_size = 8192",  # three records of 2 KB per page instead of one: fewer pages per commit
+    "PRAGMA auto_vacuum = INCREMENTAL",  # free pages can be returned to the disk in small steps
 )
 _WRITER_PRAGMAS = (
-    "PRAGMA cache_size = -64000",  # 64 MB, taken as used
+    "PRAGMA cache_size = -64000",  # 64 MB, allocated as needed
     "PRAGMA journal_mode = WAL",  # readers and the writer do not wait for each other
-    f"PRAGMA wal_autocheckpoint = {_BACKSTOP_PAGES}",  # a backstop: the background checkpoints come first
+    f"PRAGMA wal_autocheckpoint = {_BACKSTOP_PAGES}",  # a backstop: normally checkpoints run in the background
     "PRAGMA journal_size_limit = 33554432",  # the WAL file shrinks again after a burst
 )
 
@@ -175,7 +178,7 @@ _NO_KEYWORDS: dict[str, Any] = {}
 
 
 class LocalDatabase:
-    """Change it with `write`, query it with `read`. Opened by `LocalDatabase.open`."""
+    """The database of a store. `write` changes it, `read` queries it."""
 
     def __init__(self, path: Path, options: StoreOptions, thread: ConnectionThread, migrated: list[int]) -> None:
         self.path = path
@@ -184,7 +187,7 @@ class LocalDatabase:
         self._options = options
         self._writing_thread = thread
         self._files: dict[str, tuple[int, int] | None] = {}
-        """The files that are open, and their identity."""
+        """The open files, with device and inode."""
         self._writer = self._new_writer()
         self._db: sqlite3.Connection
         self._loop = asyncio.get_running_loop()
@@ -208,9 +211,9 @@ class LocalDatabase:
     async def open(
         cls, path: Path, options: StoreOptions, clock: Clock, *, create: bool = True, migrate: bool = True
     ) -> AsyncIterator[LocalDatabase]:
-        """Opens or creates the file (mode 600) and brings its schema up to date after a backup.
+        """Opens or creates the file (mode 600), and migrates its schema after a backup.
 
-        Raises StoreNotFound, NotAStore, StoreTooNew, StoreOutdated (with migrate=False) and their like.
+        Raises StoreNotFound, NotAStore, StoreTooNew, StoreOutdated (with migrate=False) or another StoreError.
         """
         if sqlite3.sqlite_version_info < (3, 37):
             raise StoreError(
@@ -234,13 +237,14 @@ class LocalDatabase:
     @classmethod
     @asynccontextmanager
     async def open_frozen(cls, path: Path, options: StoreOptions) -> AsyncIterator[LocalDatabase]:
-        """To `read` on a full disk, where an ordinary opening has no room for SQLite's own files. Writes no byte.
+        """Opens the file read-only, for a full disk that has no room for SQLite's own files. Writes nothing.
 
-        Only while nobody else has the file open: no lock is taken, no change seen. Raises StoreOutdated and its like.
+        Use it only if no other process has the file open: it takes no lock and sees no changes. Raises StoreOutdated or
+        another StoreError.
         """
         wal = path.with_name(path.name + "-wal")
         has_wal = wal.exists() and wal.stat().st_size
-        # With what a dead process left in the WAL, its index is kept in memory: that needs exclusive mode.
+        # If a crashed process left a WAL, its index must be kept in memory, which requires exclusive mode.
         how, pragmas = ("mode=ro&vfs=unix-none", _FROZEN_PRAGMAS) if has_wal else ("immutable=1", ())
         thread = await ConnectionThread.open(path, busy_timeout=options.busy_timeout_seconds, pragmas=pragmas, how=how)
         database = cls(path, options, thread, [])
@@ -259,11 +263,11 @@ class LocalDatabase:
                 await thread.close()
 
     def missing(self) -> str:
-        """Returns what is wrong if the files that are open are not those at the store's path (any more), else ''."""
+        """Returns what is wrong if the open files are no longer those at the store's path, else ''."""
         for file, opened in self._files.items():
             try:
                 present = durable_files.identity(file)
-            except OSError:  # a folder that cannot be looked into says nothing about the file
+            except OSError:  # an unreadable folder says nothing about the file
                 continue
             if present != opened:
                 return f"{file} was {'replaced by another file' if present else 'deleted or moved'} while it was open"
@@ -276,16 +280,16 @@ class LocalDatabase:
     async def write(
         self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Runs `change(db, ...)` in a transaction and returns what it returned, once that is on disk.
+        """Runs `change(db, ...)` in a transaction and returns its result once the transaction is on disk.
 
-        A caller that is cancelled leaves the whole change or none of it.
+        If the caller is cancelled, the change is applied completely or not at all.
         """
         return cast(T, await self._batcher.submit(Job(change, args, kwargs)))
 
     async def write_lossy(
         self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """As `write`, for what survives a kill but may be lost to a power cut: it needs no fsync of its own."""
+        """Like `write`, but without an fsync: the change survives a kill and may be lost in a power cut."""
         return cast(T, await self._batcher.submit(Job(change, args, kwargs, durable=False)))
 
     def start_together(
@@ -295,23 +299,23 @@ class LocalDatabase:
         *,
         durable: bool = True,
     ) -> asyncio.Future[T]:
-        """For a change that serves all its callers of a group at once: it answers a list of requests with a list.
+        """Submits a request to a change that serves all callers of a group at once: it maps requests to answers.
 
-        Under way at once; the answer comes with the future.
+        Returns a future with this request's answer.
         """
         return self._batcher.submit(Job(change, (request,), _NO_KEYWORDS, durable, False, True))
 
     async def read(
         self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Runs `query(db, ...)` on a connection that cannot write, on one unchanging view of the store."""
+        """Runs `query(db, ...)` on a read-only connection, on one snapshot of the store."""
 
         def in_one_view(db: sqlite3.Connection) -> T:
             db.execute("BEGIN")
             try:
                 return query(db, *args, **kwargs)
             finally:
-                if db.in_transaction:  # after an I/O error SQLite has rolled back by itself
+                if db.in_transaction:  # after an I/O error SQLite may have rolled back already
                     db.execute("ROLLBACK")
 
         async with self._reading:
@@ -327,12 +331,12 @@ class LocalDatabase:
     def write_soon(
         self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> None:
-        """As `write_lossy`, for what nobody waits for and nobody misses."""
+        """Like `write_lossy`, without waiting for it. A failure is ignored."""
         if not self.is_closed:
             self._batcher.submit(Job(change, args, kwargs, durable=False)).add_done_callback(_retrieve)
 
     async def exclusively(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Runs a function between two groups of writes, outside a transaction: for VACUUM and its like."""
+        """Runs a function between two groups of writes, outside a transaction, for example VACUUM."""
         return cast(T, await self._batcher.submit(Job(function, (), {}, alone=True)))
 
     def _new_writer(self) -> GroupWriter:
@@ -365,7 +369,7 @@ class LocalDatabase:
         answers = self._writer.run(self._db, jobs)
         rows = self._writer.changes - self._counted_changes
         self._counted_changes = self._writer.changes
-        self._wal_pages += _PAGES_A_GROUP + rows * _PAGES_A_ROW  # an estimate: SQLite tells only at a checkpoint
+        self._wal_pages += _PAGES_A_GROUP + rows * _PAGES_A_ROW  # an estimate: only a checkpoint returns the number
         if self._wal_pages > _CHECKPOINT_PAGES:
             self._wal_pages = 0
             self._loop.call_soon_threadsafe(self._start_checkpoint)
@@ -376,9 +380,9 @@ class LocalDatabase:
             self._checkpoint = self._loop.create_task(self._run_checkpoint())
 
     async def _run_checkpoint(self) -> None:
-        # On its own thread, while the writer goes on; then the writer does the little that came in the meantime, so
-        # that the WAL starts over at its beginning: an fsync of a file that does not grow is the cheaper one. A failure
-        # here loses nothing: the pages are in the WAL, and a writer that cannot go on says so to its callers.
+        # Runs on its own thread while the writer continues. Then the writer checkpoints the few pages written in the
+        # meantime, so that the WAL restarts at its beginning: an fsync of a file that does not grow is cheaper. A
+        # failure here loses nothing: the pages stay in the WAL, and the writer reports its own errors to its callers.
         with contextlib.suppress(StoreError, sqlite3.Error):
             if self._checkpointer is None:
                 self._checkpointer = await self._open_thread()
@@ -391,8 +395,8 @@ class LocalDatabase:
         try:
             await self._batcher.close()
             for _ in range(_READERS):
-                await self._reading.acquire()  # nobody reads any more
-            self._reading = asyncio.Semaphore(_READERS)  # who still waits finds the store closed
+                await self._reading.acquire()  # wait for all readers
+            self._reading = asyncio.Semaphore(_READERS)  # waiting readers find the store closed
             if self._checkpoint is not None:
                 await asyncio.wait([self._checkpoint])
             for thread in self._threads():
@@ -404,14 +408,14 @@ class LocalDatabase:
 
     def _stop_threads(self) -> None:
         for thread in self._threads():
-            thread.stop()  # or their threads would keep the process from ending
+            thread.stop()  # or the threads would keep the process alive
 
     def _threads(self) -> list[ConnectionThread]:
         return [thread for thread in (*self._readers, self._checkpointer, self._writing_thread) if thread is not None]
 
 
 def _settle_wal(db: sqlite3.Connection) -> None:
-    """After the disk failed: what the WAL holds goes into the database and is synced, before anything follows it."""
+    """After a disk failure: moves the WAL into the database and syncs it, before any other write."""
     busy = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     if busy:
         raise StoreBusy("other programs are reading the store while it recovers from a disk failure")
@@ -442,7 +446,7 @@ def _make_file(path: Path, *, create: bool) -> None:
 
 
 async def _open_writer(path: Path, options: StoreOptions) -> ConnectionThread:
-    first = () if path.stat().st_size else _FIRST_PRAGMAS  # they write: only into an empty file
+    first = () if path.stat().st_size else _FIRST_PRAGMAS  # they take effect only in an empty file
     pragmas = (*first, *_WRITER_PRAGMAS, f"PRAGMA synchronous = {options.synchronous}")
     return await ConnectionThread.open(path, busy_timeout=options.busy_timeout_seconds, pragmas=pragmas)
 

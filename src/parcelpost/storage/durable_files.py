@@ -1,4 +1,4 @@
-"""Durable writes of files, free space on a disk, and a reserve for the day it is full."""
+"""Durable file writes, free space on a disk, and a reserve for when it is full."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_LIMIT = 1 << 62
 
 
 class Room(NamedTuple):
-    """Free space for a process without privileges."""
+    """Free space for an unprivileged process."""
 
     free_bytes: int
     free_inodes: int
@@ -39,7 +39,7 @@ def sync_handle(handle: int) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """As `sync_handle`, for a file or folder by path."""
+    """Like `sync_handle`, for the path of a file or folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         if hasattr(fcntl, "F_FULLFSYNC"):
@@ -53,16 +53,16 @@ def sync_path(path: Path) -> None:
 def identity(path: str) -> tuple[int, int] | None:
     """Returns device and inode of the file at this path, None if there is none."""
     try:
-        about = os.stat(path)  # noqa: PTH116 - creating a Path takes longer than the call
+        status = os.stat(path)  # noqa: PTH116 - a Path takes longer than the call
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return about.st_dev, about.st_ino
+    return status.st_dev, status.st_ino
 
 
 def sync_many(root: Path, names: Sequence[str]) -> None:
-    """Makes files under root and their folders durable. Skips files that were deleted meanwhile.
+    """Makes files below root and their folders durable. Skips deleted files.
 
-    Many files cost one `syncfs` if the kernel reports its errors, else an fsync each.
+    Uses one `syncfs` for many files if the kernel reports its errors, else one fsync each.
     """
     if len(names) > _FEW and _syncfs_is_reliable():
         _syncfs(root)
@@ -106,7 +106,7 @@ def _syncfs(folder: Path) -> None:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Writes a file atomically: after a crash it has the old content or the new."""
+    """Writes a file atomically: after a crash it has either the old or the new content."""
     make_folder(path.parent)
     partial = path.with_name(path.name + ".partial")
     handle = os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
@@ -121,7 +121,8 @@ def replace(path: Path, content: bytes) -> None:
 def atomic_file(destination: Path) -> Iterator[Path]:
     """Yields an empty file of mode 600, which replaces `destination` durably if the block ends without an error.
 
-    SQLite's files beside it are deleted in any case. The name tells the process: a crash leaves the file behind.
+    Deletes SQLite's files next to it in any case. Its name has the process id, so that a file left by a crash can be
+    recognized.
     """
     make_folder(destination.parent)
     partial = destination.with_name(f"{destination.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
@@ -142,13 +143,13 @@ _PLENTY = 16
 
 
 class Reserve:
-    """Files to delete when the disk runs out of space or inodes. Shared by all processes on a store."""
+    """Files that are deleted when the disk runs out of space or inodes. Shared by all processes on a store."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def fill(self) -> None:
-        """Reserves space if there is plenty, else does nothing."""
+        """Creates the files if there is plenty of space, else does nothing."""
         with contextlib.suppress(OSError):
             missing = [path for number in range(RESERVE_FILES) if not (path := self._folder / f"{number}").exists()]
             left = room(self._folder.parent)
@@ -159,7 +160,7 @@ class Reserve:
                 _allocate(path, RESERVE_BYTES // RESERVE_FILES)
 
     def give_up(self) -> int:
-        """Deletes the files. Returns how many bytes became free, 0 if there were none."""
+        """Deletes the files. Returns how many bytes that freed."""
         given_up = 0
         for number in range(RESERVE_FILES):
             with contextlib.suppress(FileNotFoundError):

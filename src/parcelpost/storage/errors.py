@@ -42,7 +42,7 @@ _UNDECODABLE = (UnicodeDecodeError, msgspec.DecodeError)
 """Raised by reading a text whose bytes are damaged on disk."""
 
 MAY_BE_DAMAGE = (sqlite3.DatabaseError, *_UNDECODABLE)
-"""What reading a damaged page raises; `is_damage` tells."""
+"""Errors that a damaged page may raise; see `is_damage`."""
 
 _NO_ROOM_BYTES = 256 * 1024
 _NO_INODES = 4
@@ -56,7 +56,7 @@ def primary_code(error: sqlite3.Error) -> int:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether a page of the file is damaged: SQLite noticed it, or a text on it cannot be decoded."""
+    """Whether the error means a damaged page: SQLite reports it, or a text cannot be decoded."""
     return _is_undecodable(error) or (
         isinstance(error, sqlite3.DatabaseError) and primary_code(error) == sqlite3.SQLITE_CORRUPT
     )
@@ -67,7 +67,7 @@ def _is_undecodable(error: Exception) -> bool:
 
 
 def translate(error: Exception, path: Path) -> Exception:
-    """Returns a ParcelpostError for the failure. A violated constraint is a bug and stays what it is."""
+    """Returns the error as a ParcelpostError. A violated constraint is a bug and is returned unchanged."""
     if _is_undecodable(error):
         return StoreCorrupt(f"{path}: a stored value is damaged: {error!s:.200}")
     if isinstance(error, UNBINDABLE):
@@ -80,7 +80,7 @@ def translate(error: Exception, path: Path) -> Exception:
     meaning = _MEANING.get(code)
     if meaning is None:
         return error
-    may_be_full = meaning in (StoreFailed, StoreFull) or code == sqlite3.SQLITE_CANTOPEN  # it creates files of its own
+    may_be_full = meaning in (StoreFailed, StoreFull) or code == sqlite3.SQLITE_CANTOPEN  # SQLite creates files, too
     if may_be_full and (full := _full(path, str(error))):
         return full
     return meaning(f"{path}: {error}")

@@ -1,7 +1,7 @@
 """Queries for exports: results sorted by site and parcel, the newest of each parcel or all, and the export cursor.
 
-Every query is short, so that checkpoints of the WAL are not blocked. A temporary database on disk holds the ids of the
-matching results. A result that is replaced meanwhile is exported as it is then; a deleted one is left out.
+Every query is short, so that checkpoints of the WAL are not blocked. A temporary database on disk has the ids of the
+matching results. A result that is replaced during the export is exported in its new version; a deleted one is left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SCAN_ROWS = 5_000
 """Rows that one query scans."""
 _PAGE = 250
 _PAGE_BYTES = 4 * 1024 * 1024
-"""Of records in memory at once, or one larger record."""
+"""Records in memory at once; a single record may be larger."""
 
 _SCAN = """
 SELECT seq, platform, state, county, parcel_id, task_id, success, scraped_at, created_at, data IS NOT NULL AS has_data
@@ -61,9 +61,9 @@ ON CONFLICT (platform, state, county, parcel_id, version) DO UPDATE SET task_id 
 
 
 class ExportCursor(Struct, frozen=True):
-    """How far a receiver has seen the store: results after it are new or have changed.
+    """How far a recipient has seen the store: later results are new or have changed.
 
-    Neither field is enough alone: clocks are set back, and SQLite reuses the seq of deleted last rows.
+    Both fields are needed, because clocks may be set back, and SQLite reuses the seq of a deleted last row.
     """
 
     seq: int
@@ -71,7 +71,7 @@ class ExportCursor(Struct, frozen=True):
 
 
 class ExportFilter(Struct, frozen=True, kw_only=True):
-    """An empty tuple matches all. Case does not matter for platform, state and county."""
+    """An empty tuple matches all. Platform, state and county are case-insensitive."""
 
     platforms: tuple[str, ...] = ()
     states: tuple[str, ...] = ()
@@ -85,14 +85,14 @@ class ExportFilter(Struct, frozen=True, kw_only=True):
     scraped_since: datetime | None = None
     scraped_before: datetime | None = None
     changed_since: datetime | None = None
-    """Stored, or changed by a re-parse."""
+    """Stored or re-parsed since."""
     after: ExportCursor | None = None
     every_version: bool = False
     """False: only the last result of each parcel."""
 
 
 class Selected:
-    """Made by `select`."""
+    """The matching results, returned by `select`."""
 
     def __init__(self, database: LocalDatabase, index: sqlite3.Connection, cursor: ExportCursor) -> None:
         self.cursor = cursor
@@ -134,7 +134,7 @@ async def select(database: LocalDatabase, wanted: ExportFilter, clock: Clock) ->
             seq, stored_at = last.seq, max(stored_at, last.stored_at)
             with translated(Path(tempfile.gettempdir())):
                 _add_to_index(index, matching)
-        now = clock.now()  # a row from the future, written by a wrong clock, does not count
+        now = clock.now()  # ignores times in the future, written by a wrong clock
         at = min(from_iso(stored_at), now) if stored_at else now
         yield Selected(database, index, ExportCursor(seq, at))
 
@@ -193,7 +193,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 class LastExport(Struct, frozen=True, kw_only=True):
     cursor: ExportCursor
     wanted: ExportFilter
-    """Without its `after`. Another filter starts from the beginning."""
+    """The filter without its `after`. A different filter starts from the beginning."""
     at: datetime
 
 

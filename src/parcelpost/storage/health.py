@@ -1,4 +1,4 @@
-"""Health of the store: sizes, free space, age, and whether the loops may go on."""
+"""Health of the store: sizes, free space, age, and which loops may run (I8)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLLECTOR_SHARE = 0.9
 
 
 class Level(StrEnum):
-    """I8: at the cap the collector stops first, then the executor."""
+    """I8: near the size limit the collector stops first, then the executor."""
 
     FINE = "fine"
     COLLECTOR_STOPS = "collector must stop"
@@ -29,7 +29,7 @@ class Usage(Struct, frozen=True, kw_only=True):
     """Sizes in bytes."""
 
     database: int
-    """Pages in use; free pages inside the file do not count."""
+    """Pages in use, without free pages inside the file."""
     wal: int
     raw: int
     journal: int
@@ -38,18 +38,17 @@ class Usage(Struct, frozen=True, kw_only=True):
     disk_free: int
     min_free_bytes: int
     free_inodes: int
-    """On the disk."""
     min_free_inodes: int
     level: Level
 
     @property
     def lacks_disk(self) -> bool:
-        """The disk is nearly full, whatever the store's own cap says."""
+        """Whether the disk is nearly full, regardless of the store's own size limit."""
         return self.disk_free < 2 * self.min_free_bytes
 
     @property
     def lacks_inodes(self) -> bool:
-        """The disk is nearly out of inodes."""
+        """Whether the disk is nearly out of inodes."""
         return self.free_inodes < 2 * self.min_free_inodes
 
 
@@ -60,7 +59,7 @@ class Health(Struct, frozen=True, kw_only=True):
     artifact_bytes: int
     last_change: str
     age_seconds: float
-    """Since the store was created."""
+    """Time since the store was created."""
     newest_backup: str | None
     newest_backup_age_seconds: float | None
 
@@ -128,7 +127,7 @@ def _made_at(db: sqlite3.Connection) -> str:
 
 
 def newest_moment(db: sqlite3.Connection) -> str:
-    """Returns the newest time in the store, '' in an empty one."""
+    """Returns the newest time in the store, '' if it is empty."""
     rounds = db.execute("SELECT coalesce(max(created_at), '') FROM sync_log").fetchone()[0]
     samples = db.execute("SELECT coalesce(max(timestamp), '') FROM agent_metrics").fetchone()[0]
     return max(backup.last_change(db), str(rounds), str(samples))

@@ -98,7 +98,7 @@ class TimedSample(Struct, frozen=True, kw_only=True):
 
 
 class Window(Struct, frozen=True, kw_only=True):
-    """Tasks that ended within the last seconds."""
+    """Tasks that ended in the last seconds."""
 
     completed: int
     failed: int

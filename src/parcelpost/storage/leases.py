@@ -1,4 +1,4 @@
-"""Leases held by this store, and their extension by the upstream."""
+"""Leases of this store's tasks: listed for the upstream, and extended when it has extended them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parcelpost.model import Lease
 from parcelpost.storage.db import LocalDatabase
 
 MAX_LISTED = 2_000
-"""The leases that end first; later calls return the others."""
+"""Those that end first; later calls return the others."""
 
 _LIST = """
 SELECT task_id, lease_id, lease_expires_at FROM tasks INDEXED BY tasks_named_leases
@@ -34,16 +34,16 @@ class Leases:
         self._clock = clock
 
     async def extend(self, leases: Sequence[Lease]) -> int:
-        """Extends leases by name. One that has ended, or was replaced by a new one, stays as it is."""
+        """Extends leases that have ids. Does not change a lease that has ended or was replaced."""
         return await self._db.write_lossy(extend, leases, iso(self._clock.now()))
 
     async def extend_all(self, until: datetime, granted_after: datetime) -> int:
-        """Extends all leases granted since then that have not ended."""
+        """Extends all leases granted after that time that have not ended."""
         now = iso(self._clock.now())
         return await self._db.write_lossy(extend_all, iso(until), iso(granted_after), now)
 
     async def list(self) -> builtins.list[Lease]:
-        """Returns leases that have an id and have not ended, of open tasks and of results that wait to be sent."""
+        """Returns leases with ids that have not ended, of open tasks and of undelivered results."""
         return await self._db.read(list_leases, iso(self._clock.now()))
 
 

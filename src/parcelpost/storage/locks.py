@@ -1,4 +1,4 @@
-"""Owner locks (which processes have the store open, which are alive) and leader locks (one process does a job)."""
+"""Owner locks (which processes have the store open and are alive) and leader locks (one process does a job for all)."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Owner:
         self._lock = lock
         self._info = info
         self._notice: tuple[Path, int] | None = None
-        """Path and handle of the notice at the place of a store that was moved away."""
+        """Path and handle of the notice left at the old place of a moved store."""
 
     @classmethod
     def take(cls, folder: Path, worker: str, synchronous: str, clock: Clock) -> Owner:
-        """Call with the gate held: nobody may look for crashed owners between the creation of the file and its lock."""
+        """Call inside `gate`: nobody may look for crashed owners between the creation of the file and its lock."""
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", worker)[:40] or "worker"
         owner_id = f"{name}-{os.getpid()}-{secrets.token_hex(4)}"
         lock = os.open(_lock_path(folder, owner_id), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
@@ -67,10 +67,10 @@ class Owner:
         touch(self._lock)
 
     def note_moved(self, store: Path, *, is_missing: bool) -> None:
-        """Tells other processes that the store was moved away together with its locks, until it is back.
+        """Tells other processes whether the store was moved away together with its locks.
 
-        At its new place the lock file says so. At its old place, where no lock is left, a locked notice in the nearest
-        folder keeps commands from creating a second store.
+        At the new place, the lock file says so. At the old place, which has no lock file any more, a locked notice in
+        the nearest folder keeps commands from creating a second store.
         """
         is_moved = is_missing and not _lock_path(self._folder, self.id).exists()
         if is_moved == (self._notice is not None):
@@ -80,7 +80,7 @@ class Owner:
             self._write_info(self._lock)
             return
         self._write_info(self._lock, moved_from=str(store))
-        with contextlib.suppress(OSError):  # who may not write there cannot create a store there either
+        with contextlib.suppress(OSError):  # without write access, nobody can create a store there either
             folder = next(folder for folder in store.parents if folder.is_dir())
             path = _lock_path(folder, _notice_prefix(store) + self.id)
             if (handle := _lock_file(path)) is not None:
@@ -88,7 +88,7 @@ class Owner:
                 self._write_info(handle, moved_from=str(store))
 
     def release(self) -> None:
-        """A file that cannot be deleted looks like a crashed owner's to the next process."""
+        """Deletes the lock file. If that fails, the next process takes this one for crashed."""
         self._remove_notice()
         with contextlib.suppress(OSError):
             _lock_path(self._folder, self.id).unlink(missing_ok=True)
@@ -109,10 +109,10 @@ class Owner:
 
 
 class PeerWatch:
-    """Measures how long peers have not touched their lock files, by this process's monotonic clock.
+    """Measures by this process's monotonic clock how long peers have not touched their lock files.
 
-    The clocks of two processes are never compared. One sample adds a bounded time, so that peers are not blamed for
-    a time in which this process was stopped, or the machine slept.
+    It never compares the clocks of two processes. A sample adds a bounded time, so that peers are not blamed while this
+    process is suspended or the machine sleeps.
     """
 
     def __init__(self, folder: Path, own_id: str, hung_after: float, monotonic: Callable[[], float]) -> None:
@@ -124,7 +124,7 @@ class PeerWatch:
         self._silence: dict[str, tuple[_Stamp, float]] = {}
         """File name -> its stamp, and the seconds since it last changed."""
         self.beat_seconds = min(_BEAT_SECONDS, hung_after / 20)
-        """How often to beat and to sample."""
+        """Interval of beats and samples."""
 
     def sample(self) -> None:
         now = self._monotonic()
@@ -139,23 +139,23 @@ class PeerWatch:
         self._silence = silence
 
     def is_hung(self, file: str) -> bool:
-        """Whether the process that locks this file hangs. Call only for a locked file."""
+        """Whether the process that has locked this file hangs."""
         known = self._silence.get(file)
         return known is not None and known[1] >= self._hung_after and _stamp(self._folder / file) == known[0]
 
     def hung_owners(self) -> list[str]:
-        """Processes that are alive and do not touch their lock files."""
+        """Returns the owner ids of processes that are alive but do not touch their lock files."""
         silent = [file.removesuffix(".lock") for file in self._silence if file.endswith(".lock") and self.is_hung(file)]
         return [owner_id for owner_id in silent if is_alive(self._folder, owner_id)]
 
 
 def touch(lock: int) -> None:
-    with contextlib.suppress(OSError):  # a read-only disk: peers then think that this process hangs
+    with contextlib.suppress(OSError):  # on a read-only disk, peers will think that this process hangs
         os.utime(lock)
 
 
 def last_beat(folder: Path, owner_id: str) -> float | None:
-    """Unix time of its last beat; None if it has no lock file."""
+    """Returns the Unix time of its last beat, None if it has no lock file."""
     stamp = _stamp(_lock_path(folder, owner_id))
     return stamp[1] / 1e9 if stamp else None
 
@@ -199,7 +199,7 @@ def owners(folder: Path, own_id: str = "") -> tuple[list[str], list[str]]:
 
 
 def owner_info(folder: Path, owner_id: str) -> OwnerInfo | None:
-    """Returns None if a power cut took the content of the file."""
+    """Returns None if the file is missing, or empty after a power cut."""
     try:
         return msgspec.json.decode(_lock_path(folder, owner_id).read_bytes(), type=OwnerInfo)
     except (OSError, msgspec.DecodeError):
@@ -230,7 +230,7 @@ def _lock_path(folder: Path, owner_id: str) -> Path:
 
 
 class LeaderLocks:
-    """Named locks, each held by one process on the store, which does the job of that name for all."""
+    """Named locks. The process that has one does the job of that name for all processes on the store."""
 
     def __init__(self, live: Path, owner_id: str, watch: PeerWatch) -> None:
         self._live = live
@@ -239,7 +239,7 @@ class LeaderLocks:
         self._held: dict[str, int] = {}
 
     def take(self, name: str) -> bool:
-        """Returns whether this process holds the lock, until it releases it or hangs. Cheap to call often.
+        """Returns whether this process has the lock, which it keeps until it releases it or hangs. Cheap to call.
 
         Raises a StoreError if the lock file cannot be created.
         """
@@ -249,7 +249,7 @@ class LeaderLocks:
         if name in self._held:
             os.close(self._held.pop(name))
         if not _lock_path(self._live, self._owner_id).exists():
-            return False  # the store was moved away with its locks: what is at its path is gone, or another store's
+            return False  # the store was moved away with its locks
         try:
             handle = _lock_file(path)
             if handle is None and self._watch.is_hung(path.name):
@@ -262,7 +262,7 @@ class LeaderLocks:
         return True
 
     def has(self, name: str) -> bool:
-        """Whether it was taken and not lost since. A process that hung may have lost it."""
+        """Whether this process still has the lock. A process that hung may have lost it."""
         return name in self._held and _is_at(self._path(name), self._held[name])
 
     def beat(self) -> None:
@@ -275,7 +275,7 @@ class LeaderLocks:
             os.close(self._held.pop(name))
 
     def is_any_held(self, prefix: str) -> bool:
-        """Whether another process holds a lock whose name starts with `prefix`."""
+        """Whether another process has a lock whose name starts with `prefix`."""
         for path in self._live.glob(f"{prefix}*.leader"):
             if path.stem not in self._held:
                 handle = _lock_file(path)
@@ -288,7 +288,7 @@ class LeaderLocks:
         return self._live / f"{name}.leader"
 
     def _take_over(self, path: Path) -> int | None:
-        """Replaces the lock file of a process that hangs. Returns None if a peer was faster, or the process is back."""
+        """Replaces the lock file of a hung process. Returns None if a peer was faster or the process is back."""
         gate = _lock_file(self._live / "takeover")
         if gate is None:
             return None
@@ -305,7 +305,7 @@ class LeaderLocks:
 
 
 def _lock_file(path: Path) -> int | None:
-    """Creates, locks and touches the file. Returns None if another process holds the lock."""
+    """Creates, locks and touches the file. Returns None if another process has locked it."""
     handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -333,14 +333,14 @@ _RETRY_SECONDS = 0.01
 
 
 def live_folder(store: Path) -> Path:
-    """The folder of locks and journals, beside the file that a symbolic link points to."""
+    """Returns the folder of locks and journals, next to the store (the target, if the path is a symbolic link)."""
     store = store.resolve()
     return store.with_name(store.name + "-live")
 
 
 @asynccontextmanager
 async def gate(live: Path, clock: Clock, timeout: float) -> AsyncIterator[None]:
-    """Held while a store is opened or crashed owners are recovered. Raises StoreBusy after `timeout` seconds."""
+    """One process at a time opens a store or recovers crashed owners. Raises StoreBusy after `timeout` seconds."""
     handle = os.open(live / "gate", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
         give_up_at = clock.monotonic() + timeout

@@ -44,9 +44,9 @@ _MAX_CLAIMS = 10_000
 class LocalPersistenceManager:
     """The store: tasks in, results out. Open it with `async with LocalPersistenceManager.open(path)`.
 
-    Every method may raise a StoreError. When a method has returned, its change survives a kill; tasks, results, ends
-    and receipts survive a power cut, too. Methods may be called by any number of coroutines of one event loop. Several
-    processes may have the same store open.
+    Every method may raise a StoreError. Once a method has returned, its change survives kill -9; tasks, results, ends
+    of tasks and receipts also survive a power cut. Any number of coroutines of one event loop may call methods, and
+    several processes may have the same store open.
     """
 
     def __init__(
@@ -64,9 +64,10 @@ class LocalPersistenceManager:
         self._saving = Saving(database, store.raw, options)
         self.backpressure = Backpressure(store, options, clock, emit, waits=waits)
         self._claim_numbers = itertools.count(1)
-        self._unmarkable: set[str] = set()
+        self._undeliverable: set[str] = set()
+        """Ids of results whose rows cannot be written because of a damaged page."""
         self._is_damage_noted = False
-        self._giving_back: set[asyncio.Task[None]] = set()
+        self._releasing: set[asyncio.Task[None]] = set()
         self.leases = Leases(database, clock)
         self.cache = Cache(database, options, clock)
         self.signals = Signals(database, clock)
@@ -117,11 +118,11 @@ class LocalPersistenceManager:
 
     @property
     def missing(self) -> str:
-        """What is wrong if the store's files were moved or deleted, else ''. Nothing is saved then."""
+        """What is wrong if the store's files were moved or deleted, else ''. If they were, nothing is saved."""
         return self._db.missing() or self._raw.missing
 
     def watch_files(self) -> str:
-        """As `missing`, and tells other processes of a store that was moved away. Call it every now and then."""
+        """Returns `missing`, and tells other processes if the store was moved. Call it regularly."""
         problem = self.missing
         self._store.owner.note_moved(self.path, is_missing=bool(problem))
         return problem
@@ -129,21 +130,21 @@ class LocalPersistenceManager:
     # This process and its peers
 
     def peers(self) -> list[str]:
-        """Owner ids of other workers that have the store open."""
+        """Returns the owner ids of other workers that have the store open."""
         alive, _ = locks.owners(self._store.live, self.owner_id)
         return [owner_id for owner_id in alive if owner_id.startswith("worker-")]
 
     def hung_peers(self) -> list[int]:
-        """Process ids of peers that have the store open and hang."""
+        """Returns the process ids of hung peers that have the store open."""
         infos = (locks.owner_info(self._store.live, owner_id) for owner_id in self._watch.hung_owners())
         return [info.pid for info in infos if info is not None]
 
     def _beat(self) -> None:
-        """Touches this process's locks and checks those of peers. If the event loop hangs, the process does."""
+        """Touches this process's locks and checks those of peers. On the event loop, so that a hung loop shows."""
         self._beat_timer = asyncio.get_running_loop().call_later(self._watch.beat_seconds, self._beat)
         self._store.owner.beat()
         self.leader_locks.beat()
-        with contextlib.suppress(OSError):  # out of file handles: try again at the next beat
+        with contextlib.suppress(OSError):  # out of file handles: the next beat tries again
             self._check_peers()
 
     def _check_peers(self) -> None:
@@ -184,22 +185,22 @@ class LocalPersistenceManager:
     async def claim(
         self, limit: int = 1, *, platforms: Collection[str] | None = None, exclude_sites: Sites = ()
     ) -> list[Claim]:
-        """The next tasks, by priority and then age; empty when none is due. No two callers get the same one.
+        """Claims the next tasks by priority, then age; returns none if none is due. No two callers get the same task.
 
-        Passes over delayed tasks and paused platforms; takes only of `platforms`, and none of `exclude_sites`.
+        Skips delayed tasks and paused platforms. Claims only tasks of `platforms` (None: all), none of `exclude_sites`.
         """
         if validation.whole("limit", limit, maximum=_MAX_CLAIMS) == 0:
             return []
-        wanted = claims.TaskFilter(None if platforms is None else frozenset(platforms), frozenset(exclude_sites))
+        task_filter = claims.TaskFilter(None if platforms is None else frozenset(platforms), frozenset(exclude_sites))
         token = f"{self.owner_id}:{next(self._claim_numbers)}"
-        request = tasks.ClaimRequest(self.owner_id, token, self._now(), limit, wanted)
+        request = tasks.ClaimRequest(self.owner_id, token, self._now(), limit, task_filter)
         claiming = self._db.start_together(tasks.claim_each, request, durable=False)
         try:
             await asyncio.wait([claiming])
         except asyncio.CancelledError:
-            # Nobody is left to work on what the store is handing out: it goes back before the caller ends.
-            giving_back = self._in_background(self._give_back(claiming))
-            await asyncio.wait([giving_back], timeout=self._options.busy_timeout_seconds)
+            # Nobody is left to work on the tasks being claimed, so they are released before the caller ends.
+            releasing = self._in_background(self._release_when_claimed(claiming))
+            await asyncio.wait([releasing], timeout=self._options.busy_timeout_seconds)
             raise
         return claiming.result()
 
@@ -233,11 +234,11 @@ class LocalPersistenceManager:
         return await self.backpressure.write(lambda: self._db.write_lossy(tasks.release, *release)) == 1
 
     def release_later(self, claim: Claim) -> None:
-        """As `release`, in the background, as soon as the store can be written."""
+        """Like `release`, in the background, as soon as the store is writable."""
         self._in_background(self._release_in_background([claim]))
 
     async def expire_tasks(self, max_age: timedelta | None = None) -> int:
-        """Expires and reports pending tasks whose lease has ended, or that are older than `max_age`."""
+        """Expires pending tasks whose lease has ended or that are older than `max_age`, and reports them (I1)."""
         return await tasks.expire(self._db, self._clock.now(), max_age)
 
     async def recover_abandoned(self) -> int:
@@ -249,7 +250,7 @@ class LocalPersistenceManager:
         return recovered
 
     async def pause_platform(self, platform: str, until: datetime | None = None, reason: str = "") -> None:
-        """Stops claims from the platform until then, or until it is resumed, for all processes on the store."""
+        """Pauses claims of the platform's tasks, for all processes on the store. `until` None: until it is resumed."""
         validation.text("platform", platform)
         due = iso(until) if until else None
         await self._write(claims.pause, platform, due, validation.message(reason), self._now())
@@ -258,11 +259,11 @@ class LocalPersistenceManager:
         return await self._db.write(claims.resume, platform)
 
     async def paused_platforms(self) -> dict[str, tuple[str | None, str]]:
-        """Returns platform -> until when (None: until resumed) and why."""
+        """Returns for each paused platform until when (None: until it is resumed) and why."""
         return await self._db.read(claims.paused, self._now())
 
     async def supply(self, limit: int) -> dict[str, queries.Supply]:
-        """Returns the open tasks of each platform, ready ones counted up to `limit`: cheap at a million tasks."""
+        """Counts the open tasks of each platform, ready ones up to `limit`. Fast even with a million tasks."""
         return await self._db.read(queries.supply, limit, self._now())
 
     async def is_any_open(self, platforms: Collection[str] | None = None) -> bool:
@@ -270,17 +271,17 @@ class LocalPersistenceManager:
         return await self._db.read(queries.is_any_open, None if platforms is None else sorted(platforms))
 
     async def holds_upstream_work(self) -> bool:
-        """Whether tasks from an upstream, or their results, wait here."""
+        """Whether tasks from an upstream, or their results, are waiting here."""
         waiting = await self._db.read(queries.sources)
         return bool((waiting.pending | waiting.unsent) & {Source.GATEWAY, Source.FIRESTORE})
 
     async def claimed_by_peers(self) -> int:
         """Returns how many tasks other processes have claimed."""
-        claims = await self._db.read(queries.claims_by_owner)
-        return sum(count for owner_id, count in claims.items() if owner_id != self.owner_id)
+        by_owner = await self._db.read(queries.claims_by_owner)
+        return sum(count for owner_id, count in by_owner.items() if owner_id != self.owner_id)
 
     async def ended_since(self, moment: datetime) -> dict[str, int]:
-        """Returns status -> number of tasks that have ended since then, without children."""
+        """Counts tasks that have ended since then, by status, without children."""
         return await self._db.read(queries.ended_since, iso(moment))
 
     async def failures_since(self, moment: datetime) -> queries.Failures:
@@ -296,9 +297,11 @@ class LocalPersistenceManager:
     async def get_task(self, task_id: str) -> TaskInfo | None:
         return await self._db.read(tasks.get, task_id)
 
-    async def list_tasks(self, which: Selection = Selection(), *, limit: int = 100, after: int = 0) -> list[TaskInfo]:
+    async def list_tasks(
+        self, selection: Selection = Selection(), *, limit: int = 100, after: int = 0
+    ) -> list[TaskInfo]:
         """Returns a page in the order stored. For the next page, pass the last `seq` as `after`."""
-        return await self._db.read(admin.tasks_page, which, validation.whole("limit", limit), after)
+        return await self._db.read(admin.tasks_page, selection, validation.whole("limit", limit), after)
 
     # Results
 
@@ -310,8 +313,8 @@ class LocalPersistenceManager:
         """Stores the result and completes its task in one transaction (I3), after its page is on disk (I6).
 
         Further records of its page become results of child tasks in the same transaction. Returns the result's id, or
-        None for a stale claim: then nothing changed (I4). When this has returned, the results survive kill -9 and, with
-        synchronous=FULL, power loss (I2).
+        None for a stale claim, which changes nothing (I4). Once this has returned, the results survive kill -9 and,
+        with synchronous=FULL, power loss (I2).
         """
         result_id = await self.backpressure.write(lambda: self._saving.save(claim, result, self._clock.now()))
         if result_id is not None:
@@ -321,14 +324,14 @@ class LocalPersistenceManager:
     async def add_result(self, task: Task, result: Result) -> str | None:
         """Stores a record together with its task, completed (I3).
 
-        As `save_result`, but returns None if the task is known: then nothing changed.
+        Like `save_result`, but returns None for a known task, which changes nothing.
         """
         return await self._saving.add(task, result, self._clock.now())
 
     async def get_unsynced_results(
         self, limit: int = 50, max_bytes: int | None = None, *, after: int = 0
     ) -> list[OutboxEntry]:
-        """Returns results to send in the order stored: at most `limit`, and `max_bytes` of data after the first.
+        """Returns undelivered results in the order stored: at most `limit`, and at most `max_bytes` after the first.
 
         `after`: only results with a higher `seq`.
         """
@@ -338,9 +341,9 @@ class LocalPersistenceManager:
             )
             if is_damaged:
                 self._note_damage()
-            markable = [entry for entry in entries if entry.result_id not in self._unmarkable]
-            if markable or not entries:
-                return markable
+            deliverable = [entry for entry in entries if entry.result_id not in self._undeliverable]
+            if deliverable or not entries:
+                return deliverable
             after = entries[-1].seq
 
     async def tasks_to_report_again(self, limit: int = 50) -> list[tuple[TaskInfo, str | None]]:
@@ -354,7 +357,7 @@ class LocalPersistenceManager:
         return await self._mark(tasks.mark_reported_again, seqs)
 
     async def mark_synced(self, result_ids: Sequence[str]) -> int:
-        """Records receipts. Skips results whose raw file is not upstream yet (I6)."""
+        """Records receipts. Skips results whose raw file has no receipt yet (I6)."""
         return await self._mark_results(outbox.mark_synced, result_ids, self._now())
 
     async def mark_raw_synced(self, result_ids: Sequence[str]) -> int:
@@ -369,20 +372,20 @@ class LocalPersistenceManager:
         return await self._mark_results(outbox.count_attempt, result_ids, validation.message(error))
 
     async def note_refusal(self, result_ids: Sequence[str], error: str) -> int:
-        """Stores why the upstream refused a result, without counting an attempt: it may be the upstream's own fault."""
+        """Stores why the upstream refused a result, without counting an attempt: it may be the upstream's fault."""
         return await self._mark_results(outbox.note_refusal, result_ids, validation.message(error))
 
     async def get_result(self, task_id: str) -> OutboxEntry | None:
         return await self._db.read(outbox.get, task_id)
 
     async def list_results(
-        self, which: Selection = Selection(), *, limit: int = 100, after: int = 0
+        self, selection: Selection = Selection(), *, limit: int = 100, after: int = 0
     ) -> list[OutboxEntry]:
         """Returns a page in the order stored. For the next page, pass the last `seq` as `after`."""
-        return await self._db.read(admin.results_page, which, validation.whole("limit", limit), after)
+        return await self._db.read(admin.results_page, selection, validation.whole("limit", limit), after)
 
     def check_raw_folder(self) -> None:
-        """Raises StoreGone if the raw folder is missing: that is not the fault of a result."""
+        """Raises StoreGone if the raw folder is missing, so that no result is blamed for it."""
         if problem := self._raw.missing:
             raise StoreGone(problem, hint=GONE_HINT)
 
@@ -393,7 +396,7 @@ class LocalPersistenceManager:
         self.check_raw_folder()
 
     def raw_path(self, html_path: str) -> Path:
-        """Returns the file on disk for a path of an entry, such as `html_path`."""
+        """Returns the file for a path of an entry, such as `html_path`."""
         return self._raw.path(html_path)
 
     async def _mark_results(
@@ -403,13 +406,16 @@ class LocalPersistenceManager:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> int:
-        """A row beside a damaged page may be readable but not writable: it is skipped, and not sent again."""
+        """Records something about results. Next to a damaged page, rows may be readable but not writable: skips those.
+
+        They are not returned by `get_unsynced_results` again, because their receipts could not be recorded.
+        """
         try:
             return await self._mark(change, result_ids, *args, **kwargs)
         except StoreCorrupt:
             self._note_damage()
             if len(result_ids) < 2:
-                self._unmarkable.update(result_ids)
+                self._undeliverable.update(result_ids)
                 return 0
             middle = len(result_ids) // 2
             first = await self._mark_results(change, result_ids[:middle], *args, **kwargs)
@@ -422,15 +428,15 @@ class LocalPersistenceManager:
             self._db.write_soon(put, DAMAGE_STATE, DamageNote(at=self._clock.now()), self._now())
 
     async def page_problem(self, entry: OutboxEntry) -> str:
-        """Returns why the page of an entry cannot be sent, '' if its file matches the hash.
+        """Returns why the page of an entry cannot be sent, '' if it can.
 
-        Raises OSError for a disk that cannot be read, and ValueError for an invalid path.
+        Raises OSError if the disk cannot be read, and ValueError for an invalid path.
         """
         path = self._raw.path(entry.html_path or "")
         return await asyncio.to_thread(raw_files.page_problem, path, entry)
 
     async def restore_page(self, entry: OutboxEntry) -> bool:
-        """Restores a missing or damaged page. Returns False if the raw journal does not hold it any more."""
+        """Restores a missing or damaged page from the raw journal. Returns False if that no longer has it."""
         path = self._raw.path(entry.html_path or "")
         return await asyncio.to_thread(raw_files.restore_page, self._store.live, path, entry)
 
@@ -444,8 +450,8 @@ class LocalPersistenceManager:
     ) -> int:
         return await self.backpressure.write_receipts(lambda: self._db.write(change, *args, **kwargs))
 
-    async def _give_back(self, claiming: asyncio.Future[list[Claim]]) -> None:
-        """Releases what was claimed for a caller that is gone, however long the store cannot be written."""
+    async def _release_when_claimed(self, claiming: asyncio.Future[list[Claim]]) -> None:
+        """Releases the claims of a caller that was cancelled."""
         await asyncio.wait([claiming])
         if claiming.exception() is not None:
             return
@@ -453,8 +459,8 @@ class LocalPersistenceManager:
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
-        self._giving_back.add(task)
-        task.add_done_callback(self._giving_back.discard)
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
         return task
 
     async def _release_in_background(self, claims: Sequence[Claim]) -> None:
@@ -465,9 +471,9 @@ class LocalPersistenceManager:
             )
 
     async def _release_all(self) -> None:
-        for giving_back in self._giving_back:
-            giving_back.cancel()
-        with contextlib.suppress(StoreError):  # then they come back as a dead owner's (I9)
+        for releasing in self._releasing:
+            releasing.cancel()
+        with contextlib.suppress(StoreError):  # the next start recovers them (I9)
             await self._db.write_lossy(tasks.release_owned, self._store.owner.id, self._now())
 
     def _now(self) -> str:

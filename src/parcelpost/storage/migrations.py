@@ -11,7 +11,7 @@ from msgspec import Struct
 from parcelpost.errors import MigrationEdited, NotAStore, StoreTooNew
 
 APPLICATION_ID = 0x50504F53
-""""PPOS" in the header of the file: tells our files from those of other programs."""
+""""PPOS" in the header of the file distinguishes stores from other programs' databases."""
 
 IDENTITY = "SELECT (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)"
 """Application id and number of tables in one statement: another process may be creating the store."""
@@ -39,7 +39,7 @@ class Migration(Struct, frozen=True):
 
 
 def load(folder: Path = _FOLDER) -> list[Migration]:
-    """`0001_initial.sql` is version 1; the first comment line describes it."""
+    """Loads numbered files: `0001_initial.sql` is version 1, described by its first comment line."""
     migrations = []
     for file in sorted(folder.glob("[0-9]*.sql")):
         sql = file.read_text(encoding="utf-8")
@@ -49,7 +49,7 @@ def load(folder: Path = _FOLDER) -> list[Migration]:
 
 
 def version(db: sqlite3.Connection) -> int:
-    """Returns 0 for an empty file. Raises NotAStore for a database of another program."""
+    """Returns the schema version, 0 for an empty file. Raises NotAStore for another program's database."""
     application_id, tables = db.execute(IDENTITY).fetchone()
     if application_id == APPLICATION_ID:
         try:
@@ -76,7 +76,7 @@ def pending(db: sqlite3.Connection, migrations: list[Migration]) -> list[Migrati
 
 
 def apply(db: sqlite3.Connection, migrations: list[Migration], now: str) -> list[int]:
-    """Applies what is pending, each in its own transaction. Another process may do the same concurrently."""
+    """Applies pending migrations, each in its own transaction. Another process may do the same concurrently."""
     applied = []
     while todo := pending(db, migrations):
         migration = todo[0]

@@ -11,11 +11,11 @@ from msgspec import Struct
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 LONGEST_DELAY = timedelta(days=7)
-"""The longest delay of a task. By default a site gets at most a day, a retry half an hour."""
+"""The longest delay of a task."""
 
 
 class StoreOptions(Struct, frozen=True, kw_only=True):
-    """docs/settings.md describes them under `storage`. `max_recoveries`: crashes of its process before a task fails."""
+    """See `storage` in docs/settings.md. `max_recoveries`: after so many crashes of its process a task fails."""
 
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     busy_timeout_seconds: float = 10.0

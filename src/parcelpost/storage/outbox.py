@@ -1,7 +1,7 @@
 """The outbox: results that wait for delivery, in order, with their receipts, attempts and rejections.
 
-A batch is read in one step of SQLite, as one JSON array. Reading row by row would take and release the GIL once a row,
-and wait for it whenever the event loop is busy.
+A batch is read as one JSON array, in one step of SQLite. Row by row, sqlite3 would release and take the GIL for every
+row, and wait for it whenever the event loop is busy.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _BOOLEANS = {
     name: f"json(iif({rows.ENTRY_COLUMNS[name]}, 'true', 'false'))" for name in ("success", "page_shared", "listed")
 }
 _FIELDS = ", ".join((rows.ENTRY_COLUMNS | _BOOLEANS | {"data": "NULL"}).values())
-# Hot queries name their index: the planner's statistics are from last night.
+# Hot queries name their index, because the planner's statistics may be a day old.
 _NEXT = """SELECT min(seq) FROM results INDEXED BY results_outbox
     WHERE synced = 0 AND rejected_at IS NULL AND seq > walk.seq"""
-# Walks from entry to entry and stops at the one that fills the batch: the next one may be large.
+# Walks from entry to entry and stops at the one that fills the batch, because the next one may be large.
 _BATCH = f"""
 WITH RECURSIVE walk (seq, bytes_left, entries_left) AS (
     SELECT :after, :max_bytes, :limit
@@ -51,9 +51,9 @@ _SEQS = """SELECT seq FROM results INDEXED BY results_outbox
 def unsynced(
     db: sqlite3.Connection, limit: int, max_bytes: int | None, after: int = 0
 ) -> tuple[list[OutboxEntry], bool]:
-    """Returns the oldest entries in the order stored: at least one, then as many as fit into `max_bytes` of data.
+    """Returns the oldest entries in the order stored: the first one, then as many as fit into `max_bytes` of data.
 
-    The flag tells whether entries were skipped because a page of the file is damaged.
+    Also returns whether entries were skipped because a page of the file is damaged.
     """
     max_bytes = _MAX_BYTES if max_bytes is None else max_bytes
     try:
@@ -68,17 +68,17 @@ def _read(db: sqlite3.Connection, after: int, max_bytes: int, limit: int) -> lis
     row = db.execute(_BATCH, {"after": after, "max_bytes": max_bytes, "limit": limit}).fetchone()
     entries, data = _decode_entries(row[0]), row[2] or b""
     if not data.isascii():
-        data.decode()  # a damaged record is found here, not by the gateway
+        data.decode()  # finds a damaged record before it is sent
     start = 0
     for entry, size in zip(entries, _decode_sizes(row[1]), strict=True):
         if size is not None:
-            force_setattr(entry, "data", data[start : start + size])  # not shared yet
+            force_setattr(entry, "data", data[start : start + size])  # nobody else has the entry yet
             start += size
     return entries
 
 
 def _readable(db: sqlite3.Connection, after: int) -> Iterator[OutboxEntry]:
-    """Entries one by one, without those on damaged pages."""
+    """Yields entries one by one, except those on damaged pages."""
     for (seq,) in db.execute(_SEQS, (after,)).fetchall():
         try:
             yield from _read(db, seq - 1, _MAX_BYTES, 1)
@@ -108,26 +108,26 @@ FROM tasks AS t LEFT JOIN artifacts AS a ON a.task_id = t.task_id WHERE seq = ?
 _ENTRIES = f"{rows.ENTRY_SELECT} FROM results AS r JOIN tasks AS t ON t.task_id = r.task_id"
 
 
-# One statement for many results: each statement takes and releases the GIL.
+# One statement for many results, because sqlite3 releases and takes the GIL for each statement.
 _BY_ID = "results INDEXED BY sqlite_autoindex_results_1"
 _AMONG = "result_id IN (SELECT value FROM json_each(?))"
 
 
 def report(db: sqlite3.Connection, seqs: Sequence[int]) -> None:
-    """Puts a report of the end of each task without a record into the outbox (I1)."""
+    """Adds a report of the end of each of these tasks to the outbox (I1)."""
     for seq in seqs:
         try:
             db.execute(_REPORT, (seq,))
         except sqlite3.IntegrityError:
             task_id = db.execute("SELECT task_id FROM tasks WHERE seq = ?", (seq,)).fetchone()[0]
-            # The record of an earlier run stays: a later failure does not undo it.
+            # The record of an earlier run is kept: a later failure does not replace it.
             if db.execute("SELECT success FROM results WHERE task_id = ?", (task_id,)).fetchone()[0] == 0:
                 remove_earlier(db, task_id)
                 db.execute(_REPORT, (seq,))
 
 
 def mark_synced(db: sqlite3.Connection, result_ids: Sequence[str], now: str) -> int:
-    """Records receipts. An entry whose raw file is not upstream yet stays in the outbox (I6)."""
+    """Records receipts. An entry whose raw file has no receipt yet stays in the outbox (I6)."""
     change = f"""UPDATE {_BY_ID} SET synced = 1, synced_at = ?, rejected_at = NULL, rejected_by = NULL,
                      last_error = NULL
                  WHERE {_AMONG} AND synced = 0 AND (html_path IS NULL OR raw_synced_at IS NOT NULL)"""
@@ -140,7 +140,7 @@ def mark_raw_synced(db: sqlite3.Connection, result_ids: Sequence[str], now: str)
 
 
 def mark_rejected(db: sqlite3.Connection, result_ids: Sequence[str], reason: str, now: str) -> int:
-    """Keeps the results, and stops sending them. Counts as an attempt."""
+    """Rejects results: they are kept and no longer sent. Counts as an attempt."""
     change = """UPDATE results SET rejected_at = ?, rejected_by = NULL, last_error = ?,
                     sync_attempts = sync_attempts + 1 WHERE result_id = ? AND synced = 0"""
     return db.executemany(change, [(now, reason, result_id) for result_id in result_ids]).rowcount
@@ -159,7 +159,7 @@ def note_refusal(db: sqlite3.Connection, result_ids: Sequence[str], error: str) 
 class Depth(NamedTuple):
     waiting: int
     oldest: str | None
-    """When the oldest that waits was stored."""
+    """When the oldest waiting entry was stored."""
     rejected: int
     rejected_by_operator: int
     """Of the rejected."""
@@ -180,7 +180,7 @@ def get(db: sqlite3.Connection, task_id: str) -> OutboxEntry | None:
 
 
 def named_by_a_result(db: sqlite3.Connection, html_paths: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-    """Returns the raw files that a result names: path -> hash, and the record that belongs beside it."""
+    """Returns those of the raw files that a result names: path -> hash, and the record stored next to it."""
     owner = "SELECT raw_sha256, data FROM results WHERE html_path = ? AND json_path IS NOT NULL"
     sharer = "SELECT raw_sha256, NULL FROM results WHERE html_path = ? AND json_path IS NULL LIMIT 1"
     named = {
@@ -203,7 +203,7 @@ def has_unsynced_raw_files(db: sqlite3.Connection) -> bool:
 
 def remove_earlier(db: sqlite3.Connection, task_id: str) -> list[str]:
     """Deletes the delivered results of an earlier run of the task and its children. Returns their files."""
-    # Only delivered results (I2): with an unsynced one the insert that follows fails again.
+    # Only delivered results (I2): if one is not delivered, the following insert fails again.
     own = "DELETE FROM results WHERE task_id = ? AND (synced = 1 OR success = 0) RETURNING json_path, html_path"
     children = """DELETE FROM results WHERE synced = 1 AND task_id IN
                       (SELECT task_id FROM tasks INDEXED BY tasks_children WHERE parent_id = ?)"""

@@ -86,12 +86,12 @@ def counts(db: sqlite3.Connection, now: str) -> dict[str, dict[str, int]]:
 
 
 class WaitingSources(Struct, frozen=True, kw_only=True):
-    """The sources of waiting work, from the first thousand rows."""
+    """The sources of waiting work, taken from the first thousand rows."""
 
     pending: frozenset[Source]
-    """Of pending tasks."""
+    """Sources of pending tasks."""
     unsent: frozenset[Source]
-    """Of results that wait for delivery."""
+    """Sources of undelivered results."""
 
 
 def sources(db: sqlite3.Connection) -> WaitingSources:
@@ -127,7 +127,7 @@ def is_any_open(db: sqlite3.Connection, platforms: list[str] | None) -> bool:
 
 
 def claims_by_owner(db: sqlite3.Connection) -> dict[str, int]:
-    """Returns owner -> number of claimed tasks."""
+    """Counts claimed tasks by owner."""
     return dict(db.execute("SELECT claimed_by, count(*) FROM tasks WHERE status = 'processing' GROUP BY 1").fetchall())
 
 
@@ -165,7 +165,7 @@ def _age(moment: str | None, now: datetime) -> float:
 
 
 _MAX_SITE_TASKS = 20_000
-"""How many tasks are read, by index: the time does not grow with the store."""
+"""Upper bound of the tasks that are read by index, so that the time does not grow with the store."""
 
 _ENDED_BY_SITE = """
 SELECT platform, state, county, status, completed_at, error FROM tasks
@@ -193,7 +193,7 @@ class SiteHealth(Struct, kw_only=True):
 
 
 def sites(db: sqlite3.Connection) -> list[SiteHealth]:
-    """Health by site, from the last tasks that ended and those that wait for a retry."""
+    """Returns the health of each site, from the tasks that ended last and those that wait for a retry."""
     by_site: dict[tuple[str, str, str], SiteHealth] = {}
     for platform, state, county, status, at, error in [
         *db.execute(_ENDED_BY_SITE, (_MAX_SITE_TASKS,)),
@@ -350,7 +350,7 @@ class Schema(Struct, frozen=True):
     missing: list[str]
     """Names of missing tables, indexes and triggers."""
     unknown: int
-    """How many are not of this program."""
+    """How many others there are."""
     pragmas: dict[str, str | int]
 
 
@@ -405,7 +405,7 @@ def versions() -> dict[str, str]:
 
 _MANY_FAILURES = 0.05
 _MAX_REASONS = 1_000
-_PARTICULAR = re.compile(r"\S*\d\S*")  # a parcel, an address, an amount: differs between otherwise equal reasons
+_PARTICULAR = re.compile(r"\S*\d\S*")  # a parcel, address or amount, which differs in otherwise equal reasons
 
 _ENDS_BY_PLATFORM = """
 SELECT platform, coalesce(sum(status = 'failed'), 0), count(*) FROM tasks
@@ -424,14 +424,14 @@ class Ends(Struct, frozen=True, kw_only=True):
 
 
 class Failures(Struct, frozen=True, kw_only=True):
-    """Tasks that have ended since a time and are still failed. Those that an operator ended do not count."""
+    """Tasks that failed since some time and were not retried. Those that an operator failed do not count."""
 
     failed: int
     ended: int
     platforms: dict[str, Ends]
-    """With failures only."""
+    """Platforms with failures."""
     commonest: str
-    """The newest of the most common reason; numbers and ids in it may differ."""
+    """The newest error with the most common text; numbers and ids in it may differ from error to error."""
 
     @property
     def hopeless(self) -> list[str]:
@@ -440,7 +440,7 @@ class Failures(Struct, frozen=True, kw_only=True):
 
     @property
     def are_many(self) -> bool:
-        """Whether an operator should look: more than one task in twenty failed, or all of a platform."""
+        """Whether an operator should act: more than one task in twenty failed, or all tasks of a platform."""
         return bool(self.hopeless) or self.failed > _MANY_FAILURES * self.ended
 
 

@@ -1,4 +1,4 @@
-"""Raw files: the page and the record of a result on disk, verified by hash (I6), and the folder that holds them."""
+"""Raw files: the page and the record of a result on disk, verified by hash (I6), and the folder they are in."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from parcelpost.storage.writer import Batcher
 _MAX_BYTES = 120
 _RESERVED = re.compile(
     r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE
-)  # devices on Windows, where data may be read
+)  # device names on Windows, where the data may be read
 
 
 def safe_name(value: str) -> str:
@@ -52,13 +52,13 @@ def safe_name(value: str) -> str:
     return name or "%"
 
 
-@lru_cache(1_024)  # thousands of pages come from one county
+@lru_cache(1_024)  # a county has thousands of pages
 def folder_of(platform: str, state: str, county: str) -> str:
     return f"{safe_name(platform)}/{safe_name(state)}/{safe_name(county)}"
 
 
 def inside(root: Path, relative: str) -> Path:
-    """Returns the path under root. Raises ValueError for a path that leads out of it."""
+    """Returns the path below root. Raises ValueError for a path that leads out of it."""
     path = Path(relative)
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{relative!r} is outside the raw folder")
@@ -71,7 +71,7 @@ _BLOCK_BYTES = 4096
 _GIVE_BACK = None
 
 HOLDER_FILE = ".store"
-"""A file in each raw folder, with the name and the id of its store."""
+"""The file in each raw folder with the name and the id of its store."""
 GONE_HINT = "put the folder back or mount it, and a running worker continues; backups contain only the database"
 
 
@@ -84,29 +84,29 @@ class NewPage(NamedTuple):
     body: bytes
     record_json: bytes
     own_name: bool = False
-    """Use a file name that no other result can have."""
+    """Use a file name that is unique to this result."""
 
 
 class StoredPageFile(NamedTuple):
     html_path: str
     json_path: str
     sha256: str
-    """Of the page's bytes as fetched."""
+    """The hash of the page as fetched."""
     disk_bytes: int
 
 
 class RawFiles:
-    """Stores pages. When `keep` has returned, the page survives kill -9 and power loss (I2, I6)."""
+    """Stores pages. Once `keep` has returned, the page survives kill -9 and power loss (I2, I6)."""
 
     def __init__(self, root: Path, live: Path, owner_id: str, store_missing: Callable[[], str] = str) -> None:
-        """`store_missing` returns what is wrong if the store was moved: the raw folder may be another store's then."""
+        """`store_missing` returns what is wrong if the store was moved: the folder may be another store's then."""
         self.root = root
         self._store_missing = store_missing
         self._journal = RawJournal(live, owner_id, root)
         self._folders: set[str] = set()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="raw-files")
         self._removals = ThreadPoolExecutor(1, thread_name_prefix="raw-removals")
-        self._batcher = Batcher(self._hop, self._serve_group, max_group=_MAX_GROUP, dropped=self._discard_dropped)
+        self._batcher = Batcher(self._on_thread, self._serve_group, max_group=_MAX_GROUP, dropped=self._discard_dropped)
 
     async def keep(self, page: NewPage) -> StoredPageFile:
         return cast(StoredPageFile, await self._batcher.submit(page))
@@ -116,7 +116,7 @@ class RawFiles:
         await asyncio.get_running_loop().run_in_executor(self._removals, self._unlink, list(names))
 
     async def give_back(self) -> None:
-        """Makes all files durable and deletes the journal, to free its disk space."""
+        """Makes all files durable and deletes the journal, which frees its disk space."""
         await self._batcher.submit(_GIVE_BACK)
 
     def path(self, name: str) -> Path:
@@ -138,12 +138,12 @@ class RawFiles:
             self._pool.shutdown(wait=False)
             self._removals.shutdown(wait=False)
 
-    async def _hop(self, serve: Callable[[], None]) -> None:
+    async def _on_thread(self, serve: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._pool, serve)
 
     def _serve_group(self, items: list[NewPage | None]) -> list[Any]:
-        kept = iter(self._keep_group([page for page in items if page is not _GIVE_BACK]))
-        return [self._give_back() if page is _GIVE_BACK else next(kept) for page in items]
+        answers = iter(self._keep_group([page for page in items if page is not _GIVE_BACK]))
+        return [self._give_back() if page is _GIVE_BACK else next(answers) for page in items]
 
     def _give_back(self) -> StoreError | None:
         try:
@@ -154,7 +154,7 @@ class RawFiles:
 
     def _keep_group(self, pages: list[NewPage]) -> list[Any]:
         answers: list[Any] = []
-        while pages:  # in parts: a journal segment is bounded
+        while pages:  # in parts, because a journal segment is bounded
             size = takewhile(lambda total: total < _MAX_PART_BYTES, accumulate(len(page.body) for page in pages))
             end = min(len(pages), sum(1 for _ in size) + 1)
             answers += self._keep_part(pages[:end])
@@ -170,21 +170,21 @@ class RawFiles:
         records: list[PageRecord] = []
         for page in pages:
             try:
-                kept, record = self._write_or_make_folder(page)
+                page_file, record = self._write_or_make_folder(page)
             except OSError as error:
                 answers.append(os_error(error, self.root))
             else:
-                answers.append(kept)
+                answers.append(page_file)
                 records.append(record)
         try:
             if records:
                 self._journal.append(records)
         except OSError as error:
-            for kept in answers:
-                if isinstance(kept, StoredPageFile):
-                    self._unlink([kept.json_path, kept.html_path])
+            for answer in answers:
+                if isinstance(answer, StoredPageFile):
+                    self._unlink([answer.json_path, answer.html_path])
             return [os_error(error, self.root) for _ in pages]
-        if problem := missing(self.root):  # it may have gone meanwhile: no caller may believe that its page is safe
+        if problem := missing(self.root):  # the folder may be gone by now: do not confirm the pages
             return [StoreGone(problem, hint=GONE_HINT) for _ in pages]
         return answers
 
@@ -208,10 +208,9 @@ class RawFiles:
         except OSError:
             self._unlink([f"{stem}.html.gz"])
             raise
-        kept = StoredPageFile(
-            f"{stem}.html.gz", f"{stem}.json", digest, on_disk(compressed) + on_disk(page.record_json)
-        )
-        return kept, PageRecord(kept.html_path, compressed)
+        disk_bytes = on_disk(compressed) + on_disk(page.record_json)
+        page_file = StoredPageFile(f"{stem}.html.gz", f"{stem}.json", digest, disk_bytes)
+        return page_file, PageRecord(page_file.html_path, compressed)
 
     def _create(self, plain: str, digest: str, page: NewPage, compressed: bytes) -> str:
         for stem in () if page.own_name else (plain, f"{plain}~{digest[:12]}"):
@@ -223,7 +222,7 @@ class RawFiles:
         return stem
 
     def _write_new(self, name: str, content: bytes, flags: int) -> None:
-        path = f"{self.root}/{name}"  # creating a Path takes longer than creating the file
+        path = f"{self.root}/{name}"  # a Path takes longer than the file itself
         handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | flags, 0o600)
         try:
             try:
@@ -249,7 +248,7 @@ class RawFiles:
 
 def missing(root: Path) -> str:
     """Returns what is wrong if the raw folder is missing, else ''."""
-    with contextlib.suppress(OSError):  # a folder that cannot be read says nothing about the file
+    with contextlib.suppress(OSError):  # an unreadable folder says nothing about the file
         if durable_files.identity(f"{root}/{HOLDER_FILE}") is None:
             return f"the raw folder {root} was deleted or moved, or its volume is not mounted"
     return ""
@@ -263,7 +262,7 @@ _READ_BYTES = 1024 * 1024
 
 
 def page_problem(path: Path, entry: OutboxEntry) -> str:
-    """Returns why a page's file does not match its result, '' if it does."""
+    """Returns why the file of an entry's page cannot be sent, '' if it matches the hash."""
     try:
         with path.open("rb") as file:
             matches = _digest(file) == entry.raw_sha256
@@ -275,9 +274,9 @@ def page_problem(path: Path, entry: OutboxEntry) -> str:
 
 
 def restore_page(live: Path, path: Path, entry: OutboxEntry) -> bool:
-    """Restores a page from the journals of all processes, which hold it for a while. Returns whether one did."""
+    """Restores a page from the journals of all processes, which have it for a while. Returns whether one did."""
     for segment in live.glob("*.raw"):
-        with contextlib.suppress(FileNotFoundError):  # its process has just deleted it
+        with contextlib.suppress(FileNotFoundError):  # its process deleted it just now
             for record in read_segment(segment):
                 if record.name == entry.html_path and file_matches(record.body, entry.raw_sha256 or ""):
                     durable_files.replace(path, record.body)
@@ -315,7 +314,7 @@ _STORE_ID_STATE = "store_id"
 
 
 class _Holder(msgspec.Struct, frozen=True):
-    """The store that a raw folder belongs to. Name and id: stores are renamed, and copied with their id."""
+    """The store that a raw folder belongs to. Name and id, because stores are renamed, and copied with their id."""
 
     name: str
     id: str
@@ -332,12 +331,12 @@ def raw_folder(store: Path) -> Path:
     named = [folder for folder, holder in holders.items() if holder.name == store.name]
     if len(named) == 1:
         return named[0]
-    # Without holders the file is not opened: reading it would leave SQLite's own files beside it.
+    # Without holders the database is not opened, because reading it would leave SQLite's files next to it.
     return _find_raw_folder(store, _read_store_id(store) if holders else None)
 
 
 def _candidate_folders(store: Path) -> list[Path]:
-    """The folders that may hold its pages, the likeliest first."""
+    """Returns the folders that may contain its pages, the likeliest first."""
     return [store.with_name(f"{store.name}-data"), store.parent / "data", *sorted(store.parent.glob("*-data"))]
 
 
@@ -355,13 +354,13 @@ def _find_raw_folder(store: Path, store_id: str | None) -> Path:
 
 
 def _may_exist(folder: Path, holder: _Holder) -> bool:
-    """Whether the store that a folder belongs to may still exist. A file that cannot be read may be it."""
+    """Whether the store that a folder belongs to may still exist. An unreadable file may be that store."""
     named = folder.with_name(holder.name)
     return named.exists() and _read_store_id(named) in (None, holder.id)
 
 
 def _holder(folder: Path) -> _Holder | None:
-    """Returns None if no store has taken the folder."""
+    """Returns None if the folder belongs to no store."""
     try:
         return msgspec.json.decode((folder / HOLDER_FILE).read_bytes(), type=_Holder)
     except (FileNotFoundError, NotADirectoryError):
@@ -379,20 +378,20 @@ def _read_store_id(store: Path) -> str | None:
 
 
 async def store_id(database: LocalDatabase, clock: Clock) -> str:
-    """Returns the id in the store itself, which its copies and backups share."""
+    """Returns the id in the store, which its copies and backups share."""
     if stored := await database.read(worker_state.get, _STORE_ID_STATE, _StoreId):
         return stored.id
     known = None
-    if await database.read(outbox.has_raw_files):  # not a new store: the id was lost to damage
+    if await database.read(outbox.has_raw_files):  # not a new store: its id was lost to damage
         known = _holder(_find_raw_folder(database.path, None))
     new = _StoreId(known.id if known and known.name == database.path.name else secrets.token_hex(16))
     return (await database.write(worker_state.put_if_absent, _STORE_ID_STATE, new, iso(clock.now()))).id
 
 
 async def take_raw_folder(database: LocalDatabase, store_id: str) -> Path:
-    """Creates the store's raw folder and marks it with the store's name and id, so that no other store takes it.
+    """Creates the store's raw folder and labels it with the store's name and id, so that no other store uses it.
 
-    A folder that should hold pages and is missing or empty stays as it is: its volume may not be mounted yet.
+    A folder that should contain pages but is missing or empty is left alone: its volume may not be mounted yet.
     """
     store = database.path
     folder, me = _find_raw_folder(store, store_id), _Holder(store.name, store_id)
@@ -413,7 +412,7 @@ def is_empty_folder(folder: Path) -> bool:
 
 
 def _write_holder(folder: Path, holder: _Holder) -> None:
-    """If two stores race, the first wins. After a power cut the file is complete or missing."""
+    """If two stores compete, the first one wins. After a power cut the file is complete or missing."""
     partial = folder / f"{HOLDER_FILE}-{secrets.token_hex(4)}"
     try:
         durable_files.replace(partial, msgspec.json.encode(holder))

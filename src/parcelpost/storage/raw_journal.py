@@ -1,8 +1,8 @@
-"""A journal of raw pages: many pages, one fsync.
+"""The raw journal: makes many pages durable with one fsync.
 
-A page is written to its own file without an fsync, and appended to the journal; one fsync of the journal then makes a
-whole group of pages durable. When a segment is full, its files are synced all at once in the background and the
-segment is used again. After a power cut, the journal restores the files that did not reach the disk.
+A page is written to its own file without an fsync and appended to the journal; one fsync of the journal makes a whole
+group of pages durable. When a segment is full, its pages' files are synced together in the background, and the segment
+is reused. After a power cut, the files that did not reach the disk are restored from the journal.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ FAILED = "failed-"
 
 _MAX_SETTLING = 2
 
-_HEADER = struct.Struct("<4sQIHI")  # magic, generation of the segment, crc32 of it all, lengths of name and body
+_HEADER = struct.Struct("<4sQIHI")  # magic, generation of the segment, crc32, lengths of name and body
 _MAGIC = b"PPRJ"
 
 
 class PageRecord(NamedTuple):
     name: str
-    """The file's path under the raw folder."""
+    """The file's path below the raw folder."""
     body: bytes
     """The content of the file, compressed."""
 
 
 class RawJournal:
-    """Not thread-safe: used by the thread of RawFiles only."""
+    """Used only by the thread of RawFiles."""
 
     def __init__(self, folder: Path, owner_id: str, root: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._folder = folder
@@ -51,7 +51,7 @@ class RawJournal:
         self._settling: deque[Future[None]] = deque()
         self._numbers = count()
         self._free: deque[Path] = deque()
-        """Segments whose files are all durable. One whose files could not be synced stays for the next start."""
+        """Segments whose files are durable. A segment whose files could not be synced is kept for the next start."""
         self._path: Path | None = None
         self._handle = -1
         self._offset = 0
@@ -59,7 +59,7 @@ class RawJournal:
         self._names: list[str] = []
 
     def append(self, records: Sequence[PageRecord]) -> None:
-        """Returns when the records are durable. An error leaves earlier records as they were."""
+        """Returns when the records are durable. An error does not affect earlier records."""
         if self._path is None or self._offset >= self._segment_bytes:
             self._start_segment()
         data = b"".join(_encode(record, self._generation) for record in records)
@@ -67,20 +67,20 @@ class RawJournal:
             _write_all(self._handle, data, self._offset)
             durable_files.sync_handle(self._handle)
         except OSError:
-            self._offset = self._segment_bytes  # never trust a segment again whose fsync failed
+            self._offset = self._segment_bytes  # never use a segment again after a failed fsync
             raise
         self._offset += len(data)
         self._names += [record.name for record in records]
 
     def close(self) -> None:
-        """As `give_back`, and stops the thread."""
+        """Like `give_back`; also stops the thread."""
         try:
             self.give_back()
         finally:
             self._pool.shutdown()
 
     def give_back(self) -> None:
-        """Makes every file durable, then deletes the journal. On an error it stays for the next start."""
+        """Makes every file durable, then deletes the journal. After an error the journal is kept for the next start."""
         self._end_segment()
         self._wait_for_settling(0)
         while self._free:
@@ -117,7 +117,7 @@ class RawJournal:
                 records = [name.removesuffix(".html.gz") + ".json" for name in names]
                 durable_files.sync_many(self._root, [*names, *records])
         except OSError:
-            # The kernel may consider those pages clean though they are not on disk: they must be written again.
+            # The kernel may consider the data clean although it is not on disk: the files must be written again.
             path.rename(path.with_name(f"{self._owner_id}.{FAILED}{path.name.split('.')[-2]}.raw"))
             raise
         self._free.append(path)

@@ -30,7 +30,7 @@ def check_not_moved(store: Path) -> None:
     """Raises StoreGone if a live process has the store open and its file is missing."""
     store = store.resolve()
     live = live_folder(store)
-    alive, _ = locks.owners(live)  # first: whoever creates a store creates its file before its lock
+    alive, _ = locks.owners(live)  # first, because a new store's file is created before its lock
     if _has_content(store):
         return
     moved = locks.owners_of_moved(store)
@@ -38,14 +38,14 @@ def check_not_moved(store: Path) -> None:
         return
     infos = [*moved, *(info for owner_id in alive if (info := locks.owner_info(live, owner_id)))]
     pids = sorted({info.pid for info in infos})
-    who = f"process {', '.join(map(str, pids))}" if pids else "a process"
+    process = f"process {', '.join(map(str, pids))}" if pids else "a process"
     raise StoreGone(
-        f"{who} has {store} open, but its file was moved or deleted", hint="put it back, or stop that process"
+        f"{process} has {store} open, but its file was moved or deleted", hint="put it back, or stop that process"
     )
 
 
 def _check_no_orphaned_wal(store: Path) -> None:
-    """SQLite would delete a WAL beside a new file, and with it confirmed results that are only in the WAL."""
+    """SQLite would delete a WAL next to a new file, and with it confirmed results that are only in the WAL."""
     check_not_moved(store)
     wal = store.with_name(store.name + "-wal")
     if _has_content(wal) and not _has_content(store):
@@ -70,7 +70,7 @@ class OpenStore(NamedTuple):
     live: Path
 
     async def even_if_full(self, write: Callable[[], Awaitable[T]], emit: Emit) -> T:
-        """Runs a write that helps to free disk space. On a full disk, it gives up the reserve for it."""
+        """Runs a write that helps to free disk space. On a full disk it may use the reserve."""
         try:
             return await write()
         except StoreFull:
@@ -86,9 +86,9 @@ async def open_store(
     path: Path, options: StoreOptions, clock: Clock, emit: Emit, *, worker: str, create: bool, migrate: bool
 ) -> AsyncIterator[OpenStore]:
     """Opens or creates the store and recovers from crashed processes. Closes everything on exit."""
-    path = path.resolve()  # one set of locks per store, also if opened through a link
+    path = path.resolve()  # one set of locks per store, even if it is opened through a link
     if not path.exists():
-        check_not_moved(path)  # before the first folder: one at its place would hinder moving the store back
+        check_not_moved(path)  # before creating a folder, which would be in the way of moving the store back
         if not create:
             raise StoreNotFound(f"there is no store at {path}")
     if path.exists() and (problem := db.file_problem(path)):
@@ -188,7 +188,7 @@ async def _recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: 
 
 
 async def restore_pages(database: LocalDatabase, live: Path, owner_id: str, root: Path) -> tuple[int, int]:
-    """Restores files from the journal. Returns how many, and how many journalled pages no result names."""
+    """Restores files from the journal. Returns how many, and how many pages in it belong to no result."""
     segments = segment_paths(live, owner_id)
     records = ((record, FAILED in path.name) for path in segments for record in read_segment(path))
     restored, without_result = 0, 0

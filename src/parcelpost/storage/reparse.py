@@ -1,8 +1,8 @@
-"""Re-parsing stored pages: replaces the records of their results, which are then delivered again.
+"""Re-parsed pages: replaces the records of their results, which are then delivered again.
 
-A replaced result gets a new id and a new place at the end of the outbox, so that a late receipt for the old record does
-not count for the new one (I2). Later results of the same parcel move behind it: an upstream that keeps the last record
-keeps the newest scrape.
+A replaced result gets a new id and moves to the end of the outbox, so that a late receipt for the old record does not
+count for the new one (I2). Later results of the same parcel move behind it, so that an upstream that keeps the last
+record keeps the newest scrape.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class StoredRecord(Struct, frozen=True, kw_only=True, gc=False):
 
 class StoredPage(Struct, frozen=True, kw_only=True):
     seq: int
-    """Of the result that owns the page; pass it as `after` for the next pages."""
+    """The seq of the result that owns the page; pass it as `after` for the next pages."""
     task_seq: int
     task_id: str
     platform: str
@@ -93,17 +93,16 @@ class StoredPage(Struct, frozen=True, kw_only=True):
     content_type: str
     scraped_at: datetime
     records: tuple[StoredRecord, ...]
-    """The task's own record first, then the others in the order of the page."""
+    """The task's own record first, then the others in page order."""
 
 
 class NewRecord(Struct, frozen=True, kw_only=True):
     """A record that is new on a page, or differs from the stored one."""
 
     replaces: StoredRecord | None
-    """None: an additional record of the page."""
+    """None for an additional record of the page."""
     key: str
     parcel_id: str
-    """Of the result, as the county."""
     county: str
     data: bytes
 
@@ -120,7 +119,7 @@ class Reparse:
         self._clock = clock
 
     async def pages(self, filters: Filters, before: datetime, after: int, limit: int) -> list[StoredPage]:
-        """Returns pages of results stored before that time, in the order stored."""
+        """Returns pages of results stored before this time, in the order stored."""
         return await self._db.read(_pages, filters, iso(before), after, limit)
 
     def page(self, stored: StoredPage) -> Page | None:
@@ -134,12 +133,12 @@ class Reparse:
         return Page(body=body, content_type=stored.content_type)
 
     async def replace(self, changes: Sequence[Change]) -> list[bool]:
-        """Replaces records in one transaction. False for a page whose results have changed meanwhile."""
+        """Replaces records in one transaction. Returns False for pages whose results have changed in the meantime."""
         written = await asyncio.to_thread(self._write_records, changes)
         return await self._db.write(_replace, changes, written, self._clock.now())
 
     def _write_records(self, changes: Sequence[Change]) -> _Written:
-        """Writes new files beside the old ones, which they replace if the change is still valid."""
+        """Writes new files next to the old ones, which they replace if the change is still valid."""
         written: dict[int, tuple[Path, Path]] = {}
         for stored, new in changes:
             own = next((record for record in new if record.replaces is stored.records[0]), None)
@@ -210,8 +209,8 @@ def _replace(db: sqlite3.Connection, changes: Sequence[Change], written: _Writte
 
 
 def _put_in_place(beside: Path, path: Path, *, is_valid: bool) -> None:
-    """Runs before the commit: after a crash in between, file and row differ, and the next re-parse finds them."""
-    with contextlib.suppress(FileNotFoundError):  # the transaction may run twice
+    """Runs before the commit. After a crash in between, file and row differ until the next re-parse."""
+    with contextlib.suppress(FileNotFoundError):  # the change may run twice
         if is_valid:
             beside.replace(path)
         else:
@@ -219,7 +218,7 @@ def _put_in_place(beside: Path, path: Path, *, is_valid: bool) -> None:
 
 
 def _share(db: sqlite3.Connection, owner: StoredRecord, changed: dict[str, NewRecord]) -> None:
-    """Marks the page as shared: it is sent upstream again, under a name that fits all its records."""
+    """Marks the page as shared: it is sent again, under a name that fits all its records."""
     query = "SELECT page_shared FROM results WHERE result_id = ?"
     if not db.execute(query, (owner.result_id,)).fetchone()[0]:
         db.execute(_SHARE, (owner.result_id,))
@@ -237,7 +236,7 @@ def _is_unchanged(db: sqlite3.Connection, stored: StoredPage) -> bool:
 
 
 def _with_later(db: sqlite3.Connection, changed: Mapping[str, NewRecord]) -> list[str]:
-    """Returns these results and later ones of the same parcels, before and after the change, in the order stored."""
+    """Returns these results and later ones of their parcels, old and new, in the order stored."""
     query = "SELECT seq, result_id, platform, state, county, parcel_id FROM results WHERE result_id = ?"
     moved = [db.execute(query, (result_id,)).fetchone() for result_id in changed]
     first: dict[tuple[Any, ...], int] = {}

@@ -1,8 +1,8 @@
-"""Saving results: the page is on disk before the rows that name it (I6), and these complete the task (I3).
+"""Saves results: first the page (I6), then the rows that name it and complete the task, in one transaction (I3).
 
-A page with many records gives one result for each: the first belongs to the task itself, each further one to a child
-task, which is completed from the start and never claimed. A child's id is derived from the record, so that it stays the
-same when the page is parsed again.
+A page with many records gives one result per record: the first belongs to the task itself, each further one to a child
+task, which is completed from the start and never claimed. A child's id is derived from the record, so that it is the
+same whenever the page is parsed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ _MAX_PARENT_CHARS = 400
 
 
 def page_records(records: Sequence[Mapping[str, Json]]) -> list[PageRecord]:
-    """Returns the records of a page in its order. Liens of one parcel are merged into one record, because an upstream
-    keeps only the last record of a parcel. Raises InvalidInput for too many records.
+    """Returns the records of a page in its order. Raises InvalidInput if there are too many.
+
+    Liens of one parcel are merged into one record, because an upstream keeps only the last record of a parcel.
     """
     if len(records) > MAX_RECORDS:
         raise InvalidInput(f"the page has {len(records):,} records; at most {MAX_RECORDS:,} are allowed for a task")
@@ -53,12 +54,12 @@ def page_records(records: Sequence[Mapping[str, Json]]) -> list[PageRecord]:
 
 
 def number_of(record: Mapping[str, Json]) -> str:
-    """Returns the parcel id, or another number that identifies the record; '' if it has none."""
+    """Returns the parcel id or another number that identifies the record, '' if it has none."""
     return next((text for name in _NUMBERS if (text := _text(record.get(name)))), "")
 
 
 def child_id(parent_id: str, key: str) -> str:
-    """Returns the task id of a further record of the parent's page, the same at every parse."""
+    """Returns the task id of a further record of the parent's page, the same for every parse."""
     digest = sha256(f"{parent_id}\0{key}".encode(errors="backslashreplace")).hexdigest()
     return f"{parent_id[:_MAX_PARENT_CHARS]}~{digest[:20]}"
 
@@ -145,12 +146,12 @@ def result_row(task: Task, result: Result, result_id: str, data: bytes, now: str
     )
 
 
-def with_page(row: ResultRow, kept: StoredPageFile, content_type: str) -> ResultRow:
+def with_page(row: ResultRow, page_file: StoredPageFile, content_type: str) -> ResultRow:
     return row._replace(
-        json_path=kept.json_path,
-        html_path=kept.html_path,
-        raw_sha256=kept.sha256,
-        raw_bytes=kept.disk_bytes,
+        json_path=page_file.json_path,
+        html_path=page_file.html_path,
+        raw_sha256=page_file.sha256,
+        raw_bytes=page_file.disk_bytes,
         content_type=None if content_type == _PLAIN_PAGE else validation.message(content_type, max_chars=200),
     )
 
@@ -166,16 +167,16 @@ class SaveRequest(NamedTuple):
 
 
 def save_each(db: sqlite3.Connection, requests: list[SaveRequest]) -> list[list[str] | None]:
-    """Completes each request's task and stores its record, all or nothing (I3). Returns None for a stale claim (I4).
+    """Completes each request's task and stores its record, all or nothing (I3).
 
-    Else returns the files of an earlier, delivered result of the same task that this one replaces.
+    Returns None for a stale claim (I4), else the files of an earlier, delivered result of the task that this replaces.
     """
     now = requests[0].row.created_at
     if len(requests) == 1:
         (only,) = requests
         return [insert(db, only.row) if tasks.end(db, only.seq, only.token, "completed", now, None) else None]
     if not tasks.complete_each(db, {request.seq: request.token for request in requests}, now):
-        raise _NotAllCurrent  # the writer then runs them one by one
+        raise _NotAllCurrent  # the writer then runs the requests one by one
     _store(db, [request.row for request in requests])
     return [[] for _ in requests]
 
@@ -185,11 +186,11 @@ class _NotAllCurrent(Exception):
 
 
 class PathTaken(Exception):
-    """Another result names that file, though it is missing on disk: the page needs another name."""
+    """Another result names this file although it is missing on disk: the page needs another name."""
 
 
 def insert(db: sqlite3.Connection, row: ResultRow) -> list[str]:
-    """Returns the files of an earlier, delivered result of the task that this one replaces. Raises PathTaken."""
+    """Returns the files of an earlier, delivered result of the task, which this one replaces. Raises PathTaken."""
     replaced: list[str] = []
     try:
         _store(db, [row])
@@ -202,7 +203,7 @@ def insert(db: sqlite3.Connection, row: ResultRow) -> list[str]:
 
 
 def _store(db: sqlite3.Connection, saved: Sequence[ResultRow]) -> None:
-    # A row without files omits their columns: sqlite3 binds a NULL three times as slowly as a text, because it looks
+    # A row without files omits their columns: binding NULL takes sqlite3 three times as long as text, because it looks
     # for an adapter first.
     plain = [row[: -len(_NO_FILES)] for row in saved if row[-len(_NO_FILES) :] == _NO_FILES]
     rows.insert_many(db, _SAVE, plain)
@@ -219,11 +220,11 @@ _SAVE_MULTI = f"INSERT INTO results ({', '.join(ResultRow._fields)}, page_shared
 
 class MultiRecordRequest(NamedTuple):
     first: SaveRequest
-    more: Sequence[ResultRow]
+    child_rows: Sequence[ResultRow]
 
 
 def child_row(task: Task, first: ResultRow, record: PageRecord, result_id: str, data: Encoded) -> ResultRow:
-    """The row of a further record of the page. Raises InvalidInput."""
+    """Returns the row of a further record of the page. Raises InvalidInput."""
     task_id = child_id(task.task_id, record.key)
     return first._replace(
         result_id=result_id,
@@ -236,20 +237,20 @@ def child_row(task: Task, first: ResultRow, record: PageRecord, result_id: str, 
 
 
 def save_multi(db: sqlite3.Connection, request: MultiRecordRequest) -> list[str] | None:
-    """Returns what `save_each` returns for one request."""
+    """Saves all records of a page. Returns what `save_each` returns for one request."""
     seq, token, first = request.first
     if not tasks.end(db, seq, token, "completed", first.created_at, None):
         return None
     if first.html_path and outbox.named_by_a_result(db, [first.html_path]):
         raise PathTaken
     replaced = outbox.remove_earlier(db, first.task_id)
-    others = [
+    child_rows = [
         row._replace(html_path=first.html_path, json_path=None, raw_sha256=first.raw_sha256, raw_bytes=0)
-        for row in request.more
+        for row in request.child_rows
     ]
-    children = [Child(row.task_id, row.state, row.county, row.parcel_id) for row in others]
+    children = [Child(row.task_id, row.state, row.county, row.parcel_id) for row in child_rows]
     add_children(db, seq, children, first.created_at)
-    insert_multi(db, [first, *others])
+    insert_multi(db, [first, *child_rows])
     return replaced
 
 
@@ -269,7 +270,7 @@ Saved = list[str] | None
 """What `save_each` returns."""
 
 _Store = Callable[[ResultRow, Sequence[ResultRow]], Awaitable[Saved]]
-"""Stores the row and those of further records of its page."""
+"""Stores the first row and the child rows of a page."""
 
 
 class Saving:
@@ -279,25 +280,25 @@ class Saving:
         self._options = options
 
     async def save(self, claim: Claim, result: Result, now: datetime) -> str | None:
-        """Returns the result's id, None for a stale claim. Raises InvalidInput."""
+        """Returns the result's id, or None for a stale claim. Raises InvalidInput."""
 
-        def store(row: ResultRow, more: Sequence[ResultRow]) -> Awaitable[Saved]:
+        def store(row: ResultRow, child_rows: Sequence[ResultRow]) -> Awaitable[Saved]:
             request = SaveRequest(claim.seq, claim.token, row)
-            if more:
-                return self._db.write(save_multi, MultiRecordRequest(request, more))
+            if child_rows:
+                return self._db.write(save_multi, MultiRecordRequest(request, child_rows))
             return self._db.start_together(save_each, request)
 
         return await self._save(claim.task, result, now, store)
 
     async def add(self, task: Task, result: Result, now: datetime) -> str | None:
-        """Returns the result's id, None if the task is known: then nothing changed. Raises InvalidInput."""
+        """Returns the result's id, or None for a known task, which changes nothing. Raises InvalidInput."""
         if result.additional_records:
             raise InvalidInput("a record without a task cannot have further records: add each with a task of its own")
         task_row = rows.task_row(task, iso(now), self._options.max_target_bytes)
         if result.page is not None and await self._db.read(tasks.get, task.task_id) is not None:
-            return None  # before its page is written in vain
+            return None  # checked before the page is written
 
-        def store(row: ResultRow, _more: Sequence[ResultRow]) -> Awaitable[Saved]:
+        def store(row: ResultRow, _child_rows: Sequence[ResultRow]) -> Awaitable[Saved]:
             return self._db.write(_add_finished, task_row, row)
 
         return await self._save(task, result, now, store)
@@ -306,40 +307,40 @@ class Saving:
         result_id = new_id(now)
         data = encoded(result, self._options).json
         row = result_row(task, result, result_id, data, iso(now))
-        more = [
+        child_rows = [
             child_row(task, row, record, new_id(now), encoded(record, self._options))
             for record in result.additional_records
         ]
         if result.page is None:
-            saved = await store(row, more)
+            saved = await store(row, child_rows)
         else:
-            kept = new_page(task, result.page, row, self._options.max_page_bytes)
-            saved = await self._with_page(row, more, kept, result.page.content_type, store)
+            page = new_page(task, result.page, row, self._options.max_page_bytes)
+            saved = await self._with_page(row, child_rows, page, result.page.content_type, store)
         if saved:
             await self._raw.discard(saved)
         return None if saved is None else result_id
 
     async def _with_page(
-        self, row: ResultRow, more: Sequence[ResultRow], page: NewPage, content_type: str, store: _Store
+        self, row: ResultRow, child_rows: Sequence[ResultRow], page: NewPage, content_type: str, store: _Store
     ) -> Saved:
         """Retries once with another file name if another result has the name."""
         try:
-            return await self._with_name(row, more, page, content_type, store)
+            return await self._with_name(row, child_rows, page, content_type, store)
         except PathTaken:
-            return await self._with_name(row, more, page._replace(own_name=True), content_type, store)
+            return await self._with_name(row, child_rows, page._replace(own_name=True), content_type, store)
 
     async def _with_name(
-        self, row: ResultRow, more: Sequence[ResultRow], page: NewPage, content_type: str, store: _Store
+        self, row: ResultRow, child_rows: Sequence[ResultRow], page: NewPage, content_type: str, store: _Store
     ) -> Saved:
-        kept = await self._raw.keep(page)
-        named = with_page(row, kept, content_type)
+        page_file = await self._raw.keep(page)
+        named = with_page(row, page_file, content_type)
         try:
-            saved = await store(named, [child._replace(content_type=named.content_type) for child in more])
+            saved = await store(named, [child._replace(content_type=named.content_type) for child in child_rows])
         except PathTaken:
-            await self._raw.discard([kept.json_path, kept.html_path])
+            await self._raw.discard([page_file.json_path, page_file.html_path])
             raise
         if saved is None:
-            await self._raw.discard([kept.json_path, kept.html_path])
+            await self._raw.discard([page_file.json_path, page_file.html_path])
         return saved
 
 

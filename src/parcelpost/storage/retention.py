@@ -30,7 +30,7 @@ _ORPHAN_AGE = timedelta(days=1)
 async def clean(
     database: LocalDatabase, raw: RawFiles, artifacts: Artifacts, options: StoreOptions, clock: Clock
 ) -> StoreCleaned:
-    """Deletes what is past its retention period, and never what is not delivered (I2, I8)."""
+    """Deletes what is past its retention period, but no undelivered results (I2, I8)."""
     now = clock.now()
     results, files = await _remove_results(database, raw, iso(now - options.keep_results))
     removed = await _remove_tasks(database, iso(now - options.keep_tasks))
@@ -48,7 +48,7 @@ async def clean(
 
 
 async def relieve(database: LocalDatabase, raw: RawFiles, artifacts: Artifacts) -> StoreCleaned:
-    """Deletes all artifacts, delivered rows and cached pages, whatever their age (I8)."""
+    """Deletes all artifacts, delivered rows and cached pages, regardless of age (I8)."""
     removed_artifacts = await artifacts.remove(None)
     results, files = await _remove_results(database, raw, _ANY_TIME)
     removed = await _remove_tasks(database, _ANY_TIME)
@@ -93,7 +93,7 @@ async def _remove_tasks(database: LocalDatabase, before: str) -> int:
 
 
 def _delivered_results(db: sqlite3.Connection, before: str) -> list[tuple[str | None, str | None]]:
-    """Deletes a batch. The owner of a shared page goes last, because the page goes with it."""
+    """Deletes a batch. The owner of a shared page goes last, because its page is deleted with it."""
     change = """DELETE FROM results WHERE seq IN
                     (SELECT seq FROM results AS r WHERE synced = 1 AND synced_at < ?
                         AND (json_path IS NULL OR NOT EXISTS
@@ -104,9 +104,9 @@ def _delivered_results(db: sqlite3.Connection, before: str) -> list[tuple[str | 
 
 
 def _ended_tasks(db: sqlite3.Connection, before: str, position: tuple[str, int]) -> tuple[int, tuple[str, int] | None]:
-    """Deletes a batch of ended tasks from `position` on.
+    """Deletes a batch of ended tasks, starting at `position`.
 
-    A task goes only after its result, so never before its delivery, and not while its upstream waits for an answer.
+    A task is deleted only after its result, hence after its delivery, and not while another report is due.
     """
     query = """SELECT completed_at, seq, report_due_at IS NOT NULL
                    OR EXISTS (SELECT 1 FROM results WHERE results.task_id = tasks.task_id)
@@ -140,12 +140,12 @@ async def _remove_orphans(database: LocalDatabase, raw: RawFiles, now: datetime)
 
 
 def _replaced_stores(store: Path) -> list[Path]:
-    """Copies of this store from before a restore: their results may name pages, too."""
+    """Returns copies of this store made before a restore: their results may name pages, too."""
     return sorted((store.parent / "backups").glob(f"{glob.escape(copies(store))}_before_restore_*.db"))
 
 
 def _unnamed_in(store: Path, names: list[str]) -> list[str]:
-    """Returns the pages that the other store does not name; none if it cannot be read."""
+    """Returns the pages that no result in the other store names; none if it cannot be read."""
     try:
         with contextlib.closing(open_read_only(store)) as db:
             named = outbox.named_by_a_result(db, names)
@@ -162,7 +162,7 @@ def _old_pages(root: Path, before: float) -> Iterator[str]:
     for folder, _, files in os.walk(root):
         for file in files:
             path = Path(folder, file)
-            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+            with contextlib.suppress(FileNotFoundError):  # deleted in the meantime
                 if file.endswith(".html.gz") and path.stat().st_mtime < before:
                     yield path.relative_to(root).as_posix()
 
@@ -186,7 +186,7 @@ class Maintenance:
     async def backup(self, progress: backup.Progress | None = None) -> backup.Backup:
         """Makes a verified copy in `backups/` while the store is in use, and deletes the oldest beyond `keep_backups`.
 
-        Raises BackupFailed, and then deletes none.
+        Raises BackupFailed; then no backup is deleted.
         """
         keep = self._options.keep_backups
         try:
@@ -197,7 +197,7 @@ class Maintenance:
         return made
 
     async def clean(self, *, full: bool = False) -> StoreCleaned:
-        """Deletes what is past its retention period, refreshes the planner statistics, vacuums."""
+        """Deletes what is past its retention period, updates the planner's statistics, and vacuums."""
         cleaned = await self._store.even_if_full(
             lambda: clean(self._db, self._raw, self._artifacts, self._options, self._clock), self._emit
         )
@@ -214,7 +214,7 @@ class Maintenance:
             self._emit(ClockSetBack(seconds=note.seconds, tasks=note.tasks, platforms=note.platforms))
 
     async def relieve(self, *, full: bool = False) -> StoreCleaned:
-        """At the cap: deletes artifacts, delivered rows and the cache, of any age. Unsynced results stay (I8)."""
+        """Frees space: deletes artifacts, delivered rows and the cache, of any age. Keeps unsynced results (I8)."""
         cleaned = await self._store.even_if_full(lambda: relieve(self._db, self._raw, self._artifacts), self._emit)
         await self.vacuum(full=full)
         await self.give_back()
@@ -222,18 +222,18 @@ class Maintenance:
         return cleaned
 
     async def give_back(self) -> None:
-        """Frees space that this process holds for speed: its journal and, if there are no readers, the WAL."""
+        """Frees space that this process uses for speed: its journal and, if there are no readers, the WAL."""
         await self._raw.give_back()
         await self._db.exclusively(_truncate_wal)
 
     async def refill(self) -> None:
-        """Fills the reserve for a full disk again, if it was given up and there is space."""
+        """Refills the reserve for a full disk if there is space."""
         await asyncio.to_thread(self._reserve.fill)
 
     async def vacuum(self, *, full: bool = False) -> int:
-        """Returns free pages to the disk in small steps. Returns how many.
+        """Returns free pages of the file to the disk in small steps. Returns how many.
 
-        `full` rebuilds the whole file if more than a quarter of it is free; writers wait that long.
+        `full` rebuilds the file if more than a quarter of it is free; writers wait until that is done.
         """
         pages, free = await self._db.read(_pages)
         if full and free > pages * _FULL_VACUUM_SHARE:
@@ -246,7 +246,7 @@ class Maintenance:
         return free
 
     async def usage(self) -> health.Usage:
-        """Sizes against the caps. Cheap enough for every step of a loop."""
+        """Returns sizes and limits. Cheap enough for every step of a loop."""
         return await health.usage(self._db, self._live, self._options)
 
     async def health(self) -> health.Health:
@@ -260,7 +260,7 @@ def _optimize(db: sqlite3.Connection) -> None:
 
 def _truncate_wal(db: sqlite3.Connection) -> None:
     busy_timeout = db.execute("PRAGMA busy_timeout").fetchone()[0]
-    db.execute("PRAGMA busy_timeout = 0")  # writers queue behind this: do not wait for readers
+    db.execute("PRAGMA busy_timeout = 0")  # do not wait for readers, because writers wait for this
     try:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     finally:
@@ -272,5 +272,5 @@ def _pages(db: sqlite3.Connection) -> tuple[int, int]:
 
 
 def _vacuum_step(db: sqlite3.Connection) -> None:
-    # As a script: `execute` runs one step of the statement, which frees one page.
+    # As a script, because `execute` runs only one step of the statement, which frees one page.
     db.executescript(f"PRAGMA incremental_vacuum({_VACUUM_STEP_PAGES})")

@@ -1,4 +1,4 @@
-"""Conversion between rows and the model, new ids, and inserts of many rows in one statement."""
+"""Converts between rows and the model; new ids; inserts of many rows in one statement."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ ENTRY_SELECT = f"SELECT {', '.join(ENTRY_COLUMNS.values())}"
 
 
 def reason_text(decided_by: str, reason: str) -> str:
-    """SQL of two columns: `model.reason_text`, '' where there is no reason."""
+    """Returns `model.reason_text` as SQL over two columns, '' if there is no reason."""
     return f"iif({decided_by} IS NULL, '', 'by the ' || {decided_by} || ': ') || coalesce({reason}, '')"
 
 
 def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
-    """The row that tasks.add stores. Raises InvalidInput that names the wrong field."""
+    """Returns the row that `tasks.add` stores. Raises InvalidInput that names the bad field."""
     target = task.target
     if task.source not in _SOURCES:
         raise InvalidInput(f"source {task.source!r} is not one of {', '.join(_SOURCES)}")
@@ -94,7 +94,7 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
         validation.text("target.parcel_id", target.parcel_id, may_be_empty=True)
     return (
         task.task_id,
-        str(task.source),  # sqlite3 would look for an adapter for an enum
+        str(task.source),  # for an enum, sqlite3 would look for an adapter
         task.type,
         task.platform,
         target.state,
@@ -135,7 +135,7 @@ def info(row: Sequence[Any]) -> TaskInfo:
 
 
 def entry(row: Sequence[Any]) -> OutboxEntry:
-    """From the columns of ENTRY_SELECT. Raises UnicodeDecodeError for a damaged record."""
+    """Converts the columns of ENTRY_SELECT. Raises UnicodeDecodeError for a damaged record."""
     stored = msgspec.convert(row, OutboxEntry, strict=False)
     if stored.data is not None and not stored.data.isascii():
         stored.data.decode()

@@ -1,8 +1,8 @@
 """Salvage: copies the readable rows of a damaged store into a new file.
 
-Rows are read by ranges of rowid from both ends. A range between two unreadable places is halved until every row was
-tried by itself. A record whose own pages are damaged is taken from the file beside its raw page, unreadable tasks and
-results from the newest intact backup. The damaged store is only read; no lock or other file is created beside it.
+Reads ranges of rowids from both ends, and halves a range between two unreadable places until every row was tried alone.
+Takes a record whose own pages are damaged from the file next to its raw page, and unreadable tasks and results from the
+newest intact backup. The damaged store is only read; no lock or other file is created next to it.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class _Unread(NamedTuple):
 
     lost: LostRow
     task_id: str
-    """'' where no index names it: then the number of its row is known."""
+    """'' if no index names it; then only its rowid is known."""
     rowid: int
 
 
 class LostRow(Struct, frozen=True, kw_only=True):
     table: str
     row: str
-    """Its task if known, else its rowid."""
+    """Its task id if known, else its rowid."""
     reason: str
 
 
@@ -73,7 +73,7 @@ class Salvaged(Struct, frozen=True, kw_only=True):
     backup: str | None
     """The backup that unreadable rows were taken from."""
     from_backup: dict[str, int]
-    """Of `rows`: tasks and results from the backup."""
+    """How many of `rows` came from the backup: tasks and results."""
     records_from_files: int
     """Records damaged in the database and taken from the files beside their raw pages."""
     tasks_from_results: int
@@ -222,7 +222,7 @@ class _Copy:
         return [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
 
     def _around_damage(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Yields all readable rows, and notes the others as lost."""
+        """Yields all readable rows, and records the others as lost."""
         wanted = (
             f"SELECT rowid, {', '.join(columns)} FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
         )
@@ -252,7 +252,7 @@ class _Copy:
                 if reached == last:
                     lost.append((reached, reason))
                 continue
-            if reached == _FIRST or last == _LAST:  # that end is unreadable: search only where rows can be
+            if reached == _FIRST or last == _LAST:  # that end is unreadable: search only where rows may be
                 first, final = self._bounds(table)
                 reached, last = max(reached, first), min(last, final)
                 if reached > last:
@@ -286,7 +286,7 @@ class _Copy:
     def _parts_of(
         self, table: str, columns: Sequence[str], lost: Sequence[tuple[int, str]]
     ) -> Iterator[tuple[Any, ...]]:
-        """Yields results with a damaged record, the record taken from its file. Notes the others as lost."""
+        """Yields results with damaged records, taken from their files. Records the others as lost."""
         if not lost:
             return
         names = self._names_of_rows(table)
@@ -299,7 +299,7 @@ class _Copy:
                 self._lose(table, names.get(rowid, str(rowid)), reason, names.get(rowid, ""), rowid)
 
     def _names_of_rows(self, table: str) -> dict[int, str]:
-        """Returns rowid -> task id from the index: rows that exist or existed."""
+        """Returns rowid -> task id from the indexes."""
         if table not in ("tasks", "results"):
             known: set[int] = set()
             for rowids in self._rowids_of_indexes(table):
@@ -322,7 +322,7 @@ class _Copy:
         return None if row is None else self._with_record(columns, row)
 
     def _with_record(self, columns: Sequence[str], row: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """Returns the row with the record from its file, None if that is not the stored record."""
+        """Returns the row with the record from its file, None if the file has another record."""
         values = dict(zip(columns, row[1:], strict=True))
         if not values.get("json_path"):
             return None
@@ -343,7 +343,7 @@ class _Copy:
                     raise ValueError("its record is damaged")
                 self._new.execute(insert, values)
                 self._rows[table] += 1
-            except (sqlite3.Error, ValueError, OverflowError) as error:  # garbage that still looked like a row
+            except (sqlite3.Error, ValueError, OverflowError) as error:  # garbage that looked like a row
                 task_id = str(dict(zip(columns, row, strict=True)).get("task_id", ""))
                 self._lose(table, task_id or str(row[0]), str(error), task_id)
             self._done += 1
@@ -353,7 +353,7 @@ class _Copy:
                     raise Cancelled
 
     def _checked(self, columns: Sequence[str], row: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """Compares a record with its hash: a damaged page in a long record may still be valid text."""
+        """Checks a record against its hash, because a damaged page in a long record may still be valid text."""
         values = dict(zip(columns, row, strict=True))
         data = values["data"]
         if data is None or _fits(values["idempotency_key"], str(data).encode()):
@@ -373,7 +373,7 @@ class _Copy:
         return None
 
     def _fill(self, backup: sqlite3.Connection) -> None:
-        """Takes unreadable rows from a backup: first tasks, then the results of tasks that ended as in the backup."""
+        """Takes unreadable rows from a backup: first tasks, then results of tasks that have not run again since."""
         filled: list[_Unread] = []
         for unread in sorted(self._unread, key=lambda unread: unread.lost.table, reverse=True):
             row = self._in_backup(backup, unread)
@@ -398,7 +398,7 @@ class _Copy:
     def _is_the_lost_result(self, backup: sqlite3.Connection, row: Mapping[str, Any]) -> bool:
         """Whether its task has not run again since the backup, and its page can still be delivered.
 
-        It may have been delivered since: sending it again changes nothing upstream (I5).
+        If it was delivered since then, sending it again changes nothing upstream (I5).
         """
         end = "SELECT completed_at FROM tasks WHERE task_id = ?"
         task = (row["task_id"],)

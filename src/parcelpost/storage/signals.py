@@ -22,7 +22,7 @@ MAX_SIGNALS = 200_000
 _TYPES = ("css", "xpath", "label", "jsonpath")
 _MAX_CHARS = {"selector": 4_000}
 _NUMBER_DIGITS = 8
-"""Digits at the end of a signal's id: its number in the batch."""
+"""The last digits of a signal's id are its number in the batch."""
 _SIGNAL_FIELDS = (
     *("task_id", "platform", "field", "selector", "selector_type"),
     *("success", "context", "error_message", "execution_time_ms"),
@@ -42,16 +42,16 @@ class Signals:
         self._clock = clock
 
     async def append(self, signals: Iterable[Signal]) -> int:
-        """Stores them in one transaction. Raises InvalidInput and stores none if one is invalid."""
+        """Stores signals in one transaction. Raises InvalidInput and stores none if one is invalid."""
         signal_rows = _rows(signals, self._clock.now())
         return await self._db.write_lossy(_append, signal_rows) if signal_rows else 0
 
     async def recent(self, limit: int) -> list[StoredSignal]:
-        """Returns the newest `limit`, the oldest of them first."""
+        """Returns the newest signals, the oldest of them first."""
         return await self._db.read(_recent, limit)
 
     async def unsynced(self, limit: int = 500) -> list[StoredSignal]:
-        """The oldest first."""
+        """Returns undelivered signals, the oldest first."""
         return await self._db.read(_unsynced, limit)
 
     async def mark_synced(self, signal_ids: Sequence[str]) -> int:
@@ -59,7 +59,7 @@ class Signals:
 
 
 def _rows(signals: Iterable[Signal], now: datetime) -> list[tuple[Any, ...]]:
-    """Validates each text once: a batch has few selectors, each many times."""
+    """Validates each text once, because a batch has few selectors, each many times."""
     batch_id, at = new_id(now)[:-_NUMBER_DIGITS], iso(now)
     texts = _Texts()
     return [

@@ -31,12 +31,12 @@ def snapshot(source: Path, destination: Path, progress: Callable[[int, int], Non
 
 
 def copies(store: Path) -> str:
-    """The prefix of the names of a store's copies in `backups/`, unique among the stores of a folder."""
+    """Returns the name prefix of a store's copies in `backups/`, unique among the stores of a folder."""
     return store.stem if store.suffix == ".db" else store.name
 
 
 def file_problems(path: Path) -> list[str]:
-    """Returns what the deep integrity check finds; empty for an intact file."""
+    """Returns what the deep integrity check finds, an empty list for an intact file."""
     try:
         with contextlib.closing(open_read_only(path)) as db:
             return integrity_problems(db, deep=True) or []
@@ -50,7 +50,7 @@ def _copy(source: Path, partial: Path, progress: Callable[[int, int], None] | No
             progress(total - remaining, total)
 
     with contextlib.closing(open_read_only(source)) as old, contextlib.closing(sqlite3.connect(partial)) as new:
-        # One read transaction: all steps see the same state, and a busy writer cannot restart them.
+        # One read transaction, so that all steps see the same state and a busy writer cannot restart them.
         old.execute("BEGIN")
         old.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         old.backup(new, pages=_STEP_PAGES, progress=report)
@@ -68,7 +68,7 @@ _STEPS_BETWEEN_CHECKS = 100_000
 
 
 class DamageNote(Struct, frozen=True, kw_only=True):
-    """A worker has found a damaged page of the file, and skips it."""
+    """When a worker found a damaged page of the file, which it skips."""
 
     at: datetime
 
@@ -80,7 +80,7 @@ def never() -> bool:
 def integrity_problems(
     db: sqlite3.Connection, *, deep: bool = False, is_over: Callable[[], bool] = never
 ) -> list[str] | None:
-    """Returns what is wrong with the file and its references: empty if nothing, None if `is_over` interrupted it.
+    """Returns what is wrong with the file and its references; None if `is_over` interrupted the check.
 
     `deep` also compares every index with its table.
     """

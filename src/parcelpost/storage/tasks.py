@@ -1,4 +1,4 @@
-"""Every change of a task's status, each a function that runs inside the caller's transaction.
+"""Every change of a task's status, as functions that run in the caller's transaction.
 
     from        by                                    to
     (none)      add, add_leased, add_children         pending, or completed for a child
@@ -19,7 +19,7 @@ A salvaged store (salvage.py) has lost some rows:
     pending     end_like_result                       completed, failed   its result came from a backup
     completed   repeat_lost                           pending     its result is lost
 
-Only the token of the current claim ends it: with another token nothing changes (I4).
+Only the token of the current claim can end it: any other token changes nothing (I4).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SET status = 'processing', claim_token = :token, claimed_by = :owner, started_at
 WHERE seq IN (SELECT value FROM json_each(:seqs))
 """
 
-# One row for all claims: each row would take and release the GIL.
+# One row for all claims, because sqlite3 releases and takes the GIL for every row.
 _CLAIMED = f"""
 SELECT json_group_array(json_array({rows.CLAIM_COLUMNS})) FROM tasks
 WHERE seq IN (SELECT value FROM json_each(:seqs))
@@ -80,10 +80,10 @@ WHERE seq = ? AND claim_token = ?
 
 
 def add(db: sqlite3.Connection, task_rows: Sequence[tuple[Any, ...]]) -> int:
-    """Returns how many were new. A known task stays exactly as it is."""
+    """Returns how many were new. A known task is not changed."""
     if any(row[-2] for row in task_rows):
         return rows.insert_many(db, _ADD_LEASED, task_rows, _ONCE)
-    return rows.insert_many(db, _ADD, [row[:-2] for row in task_rows], _ONCE)  # binding a NULL takes longer than a text
+    return rows.insert_many(db, _ADD, [row[:-2] for row in task_rows], _ONCE)  # binding NULL is slower than text
 
 
 def add_each(db: sqlite3.Connection, task_rows: list[tuple[Any, ...]]) -> list[bool]:
@@ -96,7 +96,7 @@ def add_each(db: sqlite3.Connection, task_rows: list[tuple[Any, ...]]) -> list[b
     were_new = []
     for row in task_rows:
         were_new.append(row[0] in new)
-        new.discard(row[0])  # of two with the same id, the first is new
+        new.discard(row[0])  # of two with the same id, only the first is new
     return were_new
 
 
@@ -105,13 +105,13 @@ class ClaimRequest(NamedTuple):
     token: str
     now: str
     limit: int
-    wanted: TaskFilter
+    task_filter: TaskFilter
 
 
 def claim_each(db: sqlite3.Connection, requests: list[ClaimRequest]) -> list[list[Claim]]:
-    """Returns the next tasks for each caller in turn, `processing` by this.
+    """Claims the next tasks for each caller in turn.
 
-    Callers that want the same are served by one statement, and share its claim token.
+    Callers with the same filter are served by one statement, and share its claim token.
     """
     now = requests[0].now
     if claims.promote_due(db, now):
@@ -119,19 +119,19 @@ def claim_each(db: sqlite3.Connection, requests: list[ClaimRequest]) -> list[lis
     platforms = claims.unpaused_platforms(db, now)
     limits: dict[TaskFilter, int] = {}
     for request in requests:
-        limits[request.wanted] = limits.get(request.wanted, 0) + request.limit
+        limits[request.task_filter] = limits.get(request.task_filter, 0) + request.limit
     claimed: dict[TaskFilter, Iterator[Claim]] = {}
     answers = []
     for request in requests:
-        wanted = request.wanted
-        if wanted not in claimed:
-            claimed[wanted] = iter(_claim(db, request._replace(limit=limits[wanted]), platforms))
-        answers.append(list(islice(claimed[wanted], request.limit)))
+        task_filter = request.task_filter
+        if task_filter not in claimed:
+            claimed[task_filter] = iter(_claim(db, request._replace(limit=limits[task_filter]), platforms))
+        answers.append(list(islice(claimed[task_filter], request.limit)))
     return answers
 
 
 def _claim(db: sqlite3.Connection, request: ClaimRequest, platforms: list[str]) -> list[Claim]:
-    seqs = claims.next_tasks(db, platforms, request.wanted, request.now, request.limit)
+    seqs = claims.next_tasks(db, platforms, request.task_filter, request.now, request.limit)
     db.execute(_CLAIM, {"token": request.token, "owner": request.owner, "now": request.now, "seqs": seqs})
     claimed: list[list[Any]] = decode(db.execute(_CLAIMED, {"seqs": seqs}).fetchone()[0])
     claimed.sort(key=itemgetter(4, 8))  # priority, seq
@@ -139,12 +139,12 @@ def _claim(db: sqlite3.Connection, request: ClaimRequest, platforms: list[str]) 
 
 
 def end(db: sqlite3.Connection, seq: int, token: str, status: str, now: str, error: str | None) -> bool:
-    """Returns False for a stale claim: then nothing changed (I4)."""
+    """Returns False for a stale claim, which changes nothing (I4)."""
     return db.execute(_END, (status, now, now, error, seq, token)).rowcount == 1
 
 
 def end_with_report(db: sqlite3.Connection, seq: int, token: str, status: str, now: str, error: str | None) -> bool:
-    """Ends a task without a record, and puts the report into the outbox in the same transaction (I1, I3)."""
+    """Ends a task without a record, and adds its report to the outbox in the same transaction (I1, I3)."""
     if not end(db, seq, token, status, now, error):
         return False
     outbox.report(db, [seq])
@@ -170,9 +170,9 @@ def release(
 
 
 def release_owned(db: sqlite3.Connection, owner: str | None, now: str) -> int:
-    """Releases all claims of a process that closes the store; of all processes if None."""
-    held = "SELECT seq, claim_token FROM tasks WHERE status = 'processing' AND claimed_by = coalesce(?, claimed_by)"
-    return release(db, db.execute(held, (owner,)).fetchall(), now, None)
+    """Releases all claims of a process that closes the store; of all processes if `owner` is None."""
+    query = "SELECT seq, claim_token FROM tasks WHERE status = 'processing' AND claimed_by = coalesce(?, claimed_by)"
+    return release(db, db.execute(query, (owner,)).fetchall(), now, None)
 
 
 def expire_leases(db: sqlite3.Connection, now: str, limit: int = 500) -> int:
@@ -183,28 +183,28 @@ def expire_leases(db: sqlite3.Connection, now: str, limit: int = 500) -> int:
 
 
 def stored_before(db: sqlite3.Connection, moment: str, limit: int = 500) -> list[int]:
-    """Returns older pending tasks. A read: it may scan all of them, because times do not follow the seq."""
+    """Returns pending tasks stored before that time. May scan them all, because times do not follow the seq."""
     query = "SELECT seq FROM tasks WHERE status = 'pending' AND {} AND created_at < ? LIMIT ?"
     parts = (query.format("available_at IS NULL"), query.format("available_at IS NOT NULL"))
     return [row[0] for part in parts for row in db.execute(part, (moment, limit))]
 
 
 def expire_stored_before(db: sqlite3.Connection, seqs: Sequence[int], moment: str, now: str) -> int:
-    """Expires those of these tasks that are still pending."""
+    """Expires these tasks if they are still pending."""
     check = "SELECT 1 FROM tasks WHERE seq = ? AND status = 'pending' AND created_at < ?"
     pending = [seq for seq in seqs if db.execute(check, (seq, moment)).fetchone()]
     return _expire(db, pending, now, "it became too old before it was started")
 
 
-def _expire(db: sqlite3.Connection, seqs: list[int], now: str, why: str) -> int:
+def _expire(db: sqlite3.Connection, seqs: list[int], now: str, reason: str) -> int:
     change = "UPDATE tasks SET status = 'expired', completed_at = ?, updated_at = ?, error = ? WHERE seq = ?"
-    db.executemany(change, [(now, now, why, seq) for seq in seqs])
+    db.executemany(change, [(now, now, reason, seq) for seq in seqs])
     outbox.report(db, seqs)
     return len(seqs)
 
 
 def owners(db: sqlite3.Connection) -> list[str]:
-    """Returns the owners of claims."""
+    """Returns the owner ids of all claims."""
     return [row[0] for row in db.execute("SELECT DISTINCT claimed_by FROM tasks WHERE status = 'processing'")]
 
 
@@ -219,7 +219,7 @@ _MAX_REFUSALS = 100
 
 
 class Added(Struct, frozen=True, kw_only=True):
-    """How many tasks were added, known or refused."""
+    """How many tasks were new, known or refused."""
 
     new: int = 0
     known: int = 0
@@ -281,8 +281,8 @@ _ROW_NAMES = (
     *("created_at", "now", "lease", "lease_id"),
 )
 _IS_NEW_LEASE = "(lease_expires_at < :lease OR lease_id IS NOT :lease_id)"
-"""A lease with another id is new, whatever our clock says about its end."""
-# The delay of a task starts at its `updated_at` (clock_changes.py): a lease must not move it.
+"""A lease with another id is new, regardless of its end."""
+# A task's delay starts at its `updated_at` (clock_changes.py), which a lease must not change.
 _EXTEND = f"""
 UPDATE tasks SET lease_expires_at = :lease, lease_id = :lease_id,
     updated_at = iif(available_at IS NULL, :now, updated_at)
@@ -293,14 +293,14 @@ DELETE FROM results WHERE task_id = :task_id AND success = 0 AND synced = 0
     AND EXISTS (SELECT 1 FROM tasks WHERE task_id = :task_id AND status = 'expired' AND {_IS_NEW_LEASE})
 """
 _IS_NEW_REQUEST = "(status IN ('completed', 'not_found') AND :lease_id IS NOT NULL AND lease_id IS NOT :lease_id)"
-"""With lease ids, an accepted result has ended its task upstream: if it is leased again, it is wanted again."""
+"""With lease ids, an accepted result ends its task upstream, so a new lease means that the task is wanted again."""
 _NO_RESULT = """
     NOT EXISTS (SELECT 1 FROM results AS r WHERE r.task_id = tasks.task_id AND {0})
     AND NOT EXISTS (SELECT 1 FROM tasks AS child CROSS JOIN results AS r ON r.task_id = child.task_id
         WHERE child.parent_id = tasks.task_id AND {0})
 """
 _IS_DELIVERED = _NO_RESULT.format("r.synced = 0 AND (r.rejected_at IS NULL OR r.data IS NOT NULL)")
-"""Another run must not replace a rejected record, which is kept for the operator. It may replace a rejected report."""
+"""A rejected record is kept for the operator, so another run must not replace it. It may replace a rejected report."""
 _IS_SETTLED = _NO_RESULT.format("r.synced = 0 AND r.rejected_at IS NULL")
 _REJECTION = f"""coalesce(
     (SELECT {rows.reason_text("r.rejected_by", "r.last_error")} FROM results AS r
@@ -325,13 +325,13 @@ WHERE task_id = :task_id AND status IN ('completed', 'not_found') AND {_IS_SETTL
 
 
 def add_leased(db: sqlite3.Connection, task_rows: Sequence[tuple[Any, ...]]) -> int:
-    """Adds tasks that an upstream has just leased. Returns how many are to do: new ones, and known ones to repeat.
+    """Adds tasks that an upstream has just leased. Returns how many will run: new ones, and known ones that run again.
 
-    - A task that is open here gets the new lease.
-    - One that expired, or failed and was reported, is pending again: nobody else has its lease.
-    - A completed one stays. If its result was delivered, it is reported to the upstream again as done; if it was
-      rejected, as failed (`to_report_again`).
-    - A completed one with a new lease id, and without a rejected record, runs again, perhaps with another target.
+    - An open task gets the new lease.
+    - A task that expired, or failed and was reported, becomes pending again: nobody else has its lease.
+    - A completed task stays completed, and its end is reported again: as done if its result was delivered, as failed
+      if it was rejected (`to_report_again`).
+    - A completed task with a new lease id and without a rejected record runs again, with the new target.
     """
     new = add(db, task_rows)
     return new if new == len(task_rows) else new + sum(_lease_again(db, row) for row in task_rows)
@@ -351,7 +351,7 @@ def _lease_again(db: sqlite3.Connection, row: tuple[Any, ...]) -> int:
 def to_report_again(db: sqlite3.Connection, limit: int) -> list[tuple[TaskInfo, str | None]]:
     """Returns completed and not found tasks that were leased again after their end was delivered or rejected.
 
-    With each the reason of the rejection, None if none was rejected.
+    Each with the reason of the rejection, None if its result was not rejected.
     """
     due = f"""SELECT {rows.INFO_COLUMNS}, {_REJECTION} FROM tasks INDEXED BY tasks_to_report_again
               WHERE report_due_at IS NOT NULL AND status IN ('completed', 'not_found') AND {_IS_SETTLED}
@@ -365,7 +365,7 @@ def mark_reported_again(db: sqlite3.Connection, seqs: Sequence[int]) -> int:
 
 
 async def expire(database: LocalDatabase, now: datetime, max_age: timedelta | None) -> int:
-    """Expires tasks in batches, so that other writes run in between. Returns how many."""
+    """Expires tasks in batches, so that other writes can run in between. Returns how many."""
     total = 0
     while expired := await database.write(expire_leases, iso(now)):
         total += expired
@@ -402,7 +402,7 @@ def add_children(db: sqlite3.Connection, parent_seq: int, children: Sequence[Chi
         )
         for child in children
     ]
-    # A child may still be here after its result was delivered and deleted.
+    # A child may exist without a result if that was delivered and deleted.
     again = "ON CONFLICT (task_id) DO UPDATE SET completed_at = excluded.completed_at, updated_at = excluded.updated_at"
     rows.insert_many(db, _ADD_CHILDREN, added, again)
 
@@ -419,34 +419,34 @@ WHERE seq = ? AND status <> 'pending'
 """
 _COMPLETE_EACH = f"""
 UPDATE tasks SET status = 'completed', completed_at = ?, updated_at = ?, error = NULL, {_LEAVE}
-FROM json_each(?) AS held
-WHERE seq = CAST(held.key AS INTEGER) AND claim_token = held.value
+FROM json_each(?) AS claim
+WHERE seq = CAST(claim.key AS INTEGER) AND claim_token = claim.value
 """
 
 
 def complete_each(db: sqlite3.Connection, tokens: Mapping[int, str], now: str) -> bool:
-    """Completes tasks by `seq` in one statement. Returns False if a claim is stale (I4): then roll back."""
-    held = encode({str(seq): token for seq, token in tokens.items()}).decode()
-    return db.execute(_COMPLETE_EACH, (now, now, held)).rowcount == len(tokens)
+    """Completes tasks (seq -> token) in one statement. If it returns False, a claim is stale (I4): roll back."""
+    claims_json = encode({str(seq): token for seq, token in tokens.items()}).decode()
+    return db.execute(_COMPLETE_EACH, (now, now, claims_json)).rowcount == len(tokens)
 
 
 def complete_new(db: sqlite3.Connection, task_id: str, now: str) -> None:
-    """A task that was added together with its record."""
+    """Completes a task that was added together with its record."""
     change = "UPDATE tasks SET status = 'completed', started_at = ?1, completed_at = ?1 WHERE task_id = ?2"
     db.execute(change, (now, task_id))
 
 
 def restart(db: sqlite3.Connection, seqs: Sequence[int], now: str) -> None:
-    """By an operator: pending as if new, due now, and the site is asked whatever the page cache has."""
-    now_due = """UPDATE tasks SET available_at = NULL, skip_cache = 1, updated_at = ?
+    """By an operator: pending as if new, due now, without the page cache."""
+    make_due = """UPDATE tasks SET available_at = NULL, skip_cache = 1, updated_at = ?
                  WHERE seq = ? AND status = 'pending'"""
     changes = [(now, seq) for seq in seqs]
-    db.executemany(now_due, changes)
+    db.executemany(make_due, changes)
     db.executemany(_RESTART, changes)
 
 
 def fail(db: sqlite3.Connection, seqs: Sequence[int], now: str, error: str) -> None:
-    """By an operator, in any status. The caller adds the reports."""
+    """By an operator, in any status but processing. The caller adds the reports."""
     change = """UPDATE tasks SET status = 'failed', completed_at = ?, updated_at = ?, error = ?, ended_by = 'operator'
                 WHERE seq = ?"""
     db.executemany(change, [(now, now, error, seq) for seq in seqs])
@@ -489,19 +489,19 @@ _FIRST_DELAY_SECONDS = 60
 def recover(db: sqlite3.Connection, crashed: list[str], now: datetime, max_recoveries: int) -> tuple[int, int]:
     """Recovers the tasks of crashed processes (I9). Returns how many are pending again, and how many failed.
 
-    A task that is claimed at every crash probably causes it: it waits longer each time, apart from its neighbours, and
-    fails after `max_recoveries`.
+    A task that is claimed at every crash probably causes it. After ten crashes its delay doubles each time, with a
+    spread that separates it from its neighbours; it fails after `max_recoveries`.
     """
     back = f"""UPDATE tasks SET status = 'pending', recoveries = recoveries + 1, available_at = ?, updated_at = ?,
                    started_at = NULL, {_LEAVE}
                WHERE seq = ?"""
     recovered = given_up = 0
     for owner in crashed:
-        held = "SELECT seq, claim_token, recoveries FROM tasks WHERE status = 'processing' AND claimed_by = ?"
-        for seq, token, recoveries in db.execute(held, (owner,)).fetchall():
+        query = "SELECT seq, claim_token, recoveries FROM tasks WHERE status = 'processing' AND claimed_by = ?"
+        for seq, token, recoveries in db.execute(query, (owner,)).fetchall():
             if recoveries >= max_recoveries:
-                why = f"its worker crashed {recoveries + 1} times while working on this task"
-                given_up += end_with_report(db, seq, token, TaskStatus.FAILED, iso(now), why)
+                reason = f"its worker crashed {recoveries + 1} times while working on this task"
+                given_up += end_with_report(db, seq, token, TaskStatus.FAILED, iso(now), reason)
             else:
                 db.execute(back, (_delay_until(seq, recoveries, now), iso(now), seq))
                 recovered += 1
@@ -512,5 +512,5 @@ def _delay_until(seq: int, recoveries: int, now: datetime) -> str | None:
     excess = recoveries - _FREE_RECOVERIES
     if excess < 0:
         return None
-    spread = 0.5 + (seq * 0x9E3779B97F4A7C15 % 2**64) / 2**64  # constant for a task, different from its neighbours
+    spread = 0.5 + (seq * 0x9E3779B97F4A7C15 % 2**64) / 2**64  # constant for a task, different for its neighbours
     return iso(now + timedelta(seconds=min(_FIRST_DELAY_SECONDS * 2**excess, 3600) * spread))

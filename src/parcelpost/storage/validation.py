@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 def text(field: str, value: object, *, max_chars: int = MAX_NAME_CHARS, may_be_empty: bool = False) -> str:
     """Returns the value if it is text that SQLite and file systems can hold. Raises InvalidInput."""
     if type(value) is str and 0 < len(value) <= max_chars and value.isascii() and "\0" not in value:
-        return value  # nearly always
+        return value  # the fast path
     if not isinstance(value, str):
         raise InvalidInput(f"{field} must be text, not {type(value).__name__}")
     if len(value) > max_chars:
@@ -38,12 +38,12 @@ def text(field: str, value: object, *, max_chars: int = MAX_NAME_CHARS, may_be_e
 
 
 def are_plain(*values: object) -> bool:
-    """Whether all are short, non-empty ASCII text, which `text` would accept. One check for many values."""
+    """Whether `text` would accept all values as short, non-empty ASCII. One check for many values."""
     try:
-        together = "".join(values)  # type: ignore[arg-type] # the except handles what is not text
+        joined = "".join(values)  # type: ignore[arg-type] # raises TypeError if one is not text
     except TypeError:
         return False
-    return all(values) and len(together) <= MAX_NAME_CHARS and together.isascii() and "\0" not in together
+    return all(values) and len(joined) <= MAX_NAME_CHARS and joined.isascii() and "\0" not in joined
 
 
 def whole(field: str, value: object, *, maximum: int = 2**53) -> int:
@@ -54,7 +54,7 @@ def whole(field: str, value: object, *, maximum: int = 2**53) -> int:
 
 
 def message(value: str, max_chars: int = 4_000) -> str:
-    """Returns an error message that can be stored: cut and repaired, never refused."""
+    """Returns an error message that can be stored: shortened, with unusable characters replaced."""
     return value[:max_chars].encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
@@ -64,7 +64,7 @@ def json_bytes(field: str, value: Mapping[str, Any], *, max_bytes: int) -> bytes
         encoded = _encode(value)
         if len(encoded) > max_bytes:
             raise InvalidInput(f"{field} takes {len(encoded):,} bytes as JSON; at most {max_bytes:,} are allowed")
-        # The encoder writes NaN as null, and few values have so many brackets: most need no second check.
+        # The encoder writes NaN as null. Without null and with few brackets, no second check is needed.
         may_be_deep = encoded.count(b"[") + encoded.count(b"{") > _MAX_DEPTH
         if b"null" in encoded or may_be_deep:
             _check_json(field, msgspec.to_builtins(value), _MAX_DEPTH)  # objects of classes, too

@@ -1,4 +1,4 @@
-"""Named values that survive a restart: the sync backoff, the last maintenance runs, the worker id."""
+"""Named values that survive a restart: worker status, last maintenance runs, worker id, site histories."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class WorkerState:
         self._clock = clock
 
     async def get(self, name: str, kind: type[T]) -> T | None:
-        """Returns None for a value that was never put, or was put by a version that used another type."""
+        """Returns None for a value that was never put, or that does not fit the type."""
         return await self._db.read(get, name, kind)
 
     async def put(self, name: str, value: msgspec.Struct) -> None:
-        """Survives a kill. A power cut may bring back the previous value."""
+        """Stores a value, which survives a kill. A power cut may bring back the previous one."""
         await self._db.write_lossy(put, name, value, iso(self._clock.now()))
 
     async def put_if_absent(self, name: str, value: S) -> S:
-        """Returns the stored value: all processes that race for a name get the one that was put first."""
+        """Returns the stored value: all processes that compete get the one that was put first."""
         return await self._db.write(put_if_absent, name, value, iso(self._clock.now()))
 
     async def delete(self, name: str) -> None:

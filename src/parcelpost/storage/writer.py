@@ -1,4 +1,4 @@
-"""Group commit: every change of the store is a function that the one writer runs, many to a transaction."""
+"""Group commit: every change of the store is a function; one thread runs all waiting ones in one transaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parcelpost.errors import StoreClosed, StoreFailed, StoreGone
 from parcelpost.storage.errors import primary_code, translate
 
 Change = Callable[..., Any]
-"""`def finish(db: sqlite3.Connection, ...)`: touches nothing but the database, since it may run twice."""
+"""`def finish(db: sqlite3.Connection, ...)`: changes only the database, because it may run twice."""
 
 
 class Job(NamedTuple):
@@ -21,26 +21,26 @@ class Job(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     durable: bool = True
-    """False: may be lost to a power cut (never to a kill). A group of only such jobs needs no fsync."""
+    """False: may be lost in a power cut, never in a kill. A group of only such jobs needs no fsync."""
     alone: bool = False
-    """Runs between transactions, by itself: for VACUUM and its like."""
+    """Runs between transactions, for example VACUUM."""
     together: bool = False
-    """The change takes the requests of all its callers in the group as one list, and answers with a list."""
+    """The change gets the requests of all its callers in the group as one list, and returns a list of answers."""
 
 
 class GroupWriter:
-    """Runs groups of jobs on the writing connection's thread. One commit a group; a guilty job fails alone."""
+    """Runs groups of jobs on the writer's thread, one commit per group. If a job fails, only its caller sees it."""
 
     def __init__(self, path: Path, synchronous: str, missing: Callable[[], str] = str) -> None:
-        """`missing` says what is wrong when the open file is no longer the one at the path, '' while it is."""
+        """`missing` returns what is wrong if the open file is no longer the one at the path, else ''."""
         self._path = path
         self._missing = missing
         self._durable_level = synchronous
         self._level = synchronous
         self.broken = False
-        """The disk failed under this connection: it must be opened anew, never retried into silence."""
+        """The disk failed: the connection must be reopened, because a retried fsync may report success wrongly."""
         self.changes = 0
-        """Rows changed by this connection, for deciding when to checkpoint."""
+        """Rows changed by this connection: decides when to checkpoint."""
 
     def run(self, db: sqlite3.Connection, jobs: Sequence[Job]) -> list[Any]:
         if not any(job.alone for job in jobs):
@@ -51,7 +51,7 @@ class GroupWriter:
     def _run_alone(self, db: sqlite3.Connection, job: Job) -> Any:
         try:
             return job.change(db, *job.args, **job.kwargs)
-        except Exception as error:  # noqa: BLE001 - answered to its caller; the others of the group are committed
+        except Exception as error:  # noqa: BLE001 - raised at its caller; the rest of the group is committed
             return self._failure(error)
 
     def _run_group(self, db: sqlite3.Connection, jobs: Sequence[Job]) -> list[Any]:
@@ -69,14 +69,14 @@ class GroupWriter:
         try:
             answers = _run_all(db, jobs)
             db.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001 - answered to the caller whose job it was
+        except Exception as error:  # noqa: BLE001 - raised at the caller of the failed job
             failures = [self._failure(error) for _ in jobs]
             self._roll_back(db)
             if len(jobs) == 1 or self.broken:
                 return failures
             return [self._run_group(db, [job])[0] for job in jobs]
         self.changes = db.total_changes
-        if problem := self._missing():  # it may have gone meanwhile: nobody is told that it is safe
+        if problem := self._missing():  # the file may be gone by now: do not confirm the writes
             return [StoreGone(problem) if job.durable else answer for job, answer in zip(jobs, answers, strict=True)]
         return answers
 
@@ -92,7 +92,7 @@ class GroupWriter:
         return translate(error, self._path)
 
     def _roll_back(self, db: sqlite3.Connection) -> None:
-        # After an I/O error SQLite may have rolled back by itself; a second ROLLBACK would hide the real error.
+        # After an I/O error SQLite may have rolled back already; another ROLLBACK would hide the real error.
         if db.in_transaction:
             try:
                 db.execute("ROLLBACK")
@@ -117,22 +117,22 @@ def _run_all(db: sqlite3.Connection, jobs: Sequence[Job]) -> list[Any]:
 
 Answers = Sequence[Any]
 Process = Callable[[list[Any]], Answers]
-"""Runs on the worker thread: answers each item with a value, or with an exception to raise at its caller."""
+"""Runs on the thread: returns for each item an answer, or an exception to raise at its caller."""
 RunOnThread = Callable[[Callable[[], None]], Awaitable[None]]
-"""Runs a function on the worker thread and waits for it."""
+"""Runs a function on the thread and waits for it."""
 
 _Entry = tuple[Any, asyncio.Future[Any]]
 
 
 class Batcher:
-    """Collects what callers submit and hands what waits to `process`, in order, on another thread.
+    """Collects items from callers and passes groups of them to `process`, in order, on another thread.
 
-    There is no timer: what comes in one turn of the event loop goes to the thread together, and while the thread is
-    busy the next group gathers. (Handing over each item by itself would wake the thread for the first one, to fight
-    with the loop for Python's lock while the others are still being made.) A cancelled caller's item is either skipped
-    whole or processed whole.
+    There is no timer: items submitted in one iteration of the event loop go to the thread together, and the next group
+    gathers while the thread is busy. (Passing each item on at once would wake the thread for the first one, which then
+    competes with the event loop for the GIL while the others are still being created.) The item of a cancelled caller
+    is either skipped or processed completely.
 
-    The thread stays inside one call until `is_broken` says that it cannot go on; the next call may repair it.
+    The thread stays in one call until `is_broken` returns True; the next call may repair it.
     """
 
     def __init__(
@@ -149,8 +149,8 @@ class Batcher:
         self._process = process
         self._max_group = max_group
         self._is_broken = is_broken
-        self._abandoned = abandoned  # told when nobody is left to close this
-        self._dropped = dropped  # told of each item whose caller was cancelled while it was processed, and its answer
+        self._abandoned = abandoned  # called if nobody is left to close this
+        self._dropped = dropped  # called with each item and answer whose caller was cancelled during processing
         self._waiting: SimpleQueue[list[_Entry] | None] = SimpleQueue()
         self._gathering: list[_Entry] = []
         self._unanswered = 0
@@ -172,19 +172,19 @@ class Batcher:
             self._submitted.set()
         self._unanswered += 1
         if not self._gathering:
-            self._loop.call_soon(self._hand_over)
+            self._loop.call_soon(self._pass_group)
         self._gathering.append((item, future))
         if len(self._gathering) == self._max_group:
-            self._hand_over()
+            self._pass_group()
         return future
 
-    def _hand_over(self) -> None:
+    def _pass_group(self) -> None:
         if self._gathering:
             entries, self._gathering = self._gathering, []
             self._waiting.put(entries)
 
     async def close(self) -> None:
-        """Finishes what waits, then stops. Nothing can be submitted after."""
+        """Finishes waiting items, then stops. Nothing can be submitted afterwards."""
         self.closed = True
         try:
             await self._all_answered.wait()
@@ -193,7 +193,7 @@ class Batcher:
         await asyncio.wait([self._runner])
 
     def halt(self) -> None:
-        """Lets the thread end now, whatever still waits: closing was cancelled."""
+        """Makes the thread end now, even if items are waiting, because closing was cancelled."""
         self.closed = self._halted = True
         self._waiting.put(None)
         self._submitted.set()
@@ -203,8 +203,8 @@ class Batcher:
             try:
                 await self._serve_once()
             except asyncio.CancelledError:
-                # asyncio.run cancels every task at its end, this one too, before the task that opened the store has
-                # closed it: until then it has to go on. If that task is gone, nobody will close it any more.
+                # At its end, asyncio.run cancels every task, including this one, before the task that opened the store
+                # has closed it: continue until then. If that task is gone, nobody will close the store.
                 if self._opener is None or self._opener.done():
                     self.halt()
                     self._abandoned()
@@ -218,7 +218,7 @@ class Batcher:
             return
         try:
             await self._run_on_thread(self._serve)
-        except Exception as error:  # noqa: BLE001 - the thread itself failed: every waiting caller is told
+        except Exception as error:  # noqa: BLE001 - the thread itself failed: raised at every waiting caller
             self._deliver_failure(error)
 
     def _serve(self) -> None:
@@ -232,7 +232,7 @@ class Batcher:
 
     def _gather(self, first: list[_Entry]) -> list[_Entry]:
         group = first
-        while len(group) < self._max_group and not self._waiting.empty():  # nobody else takes from it
+        while len(group) < self._max_group and not self._waiting.empty():  # this is the only consumer
             more = self._waiting.get_nowait()
             if more is None:
                 self._waiting.put(None)
@@ -246,7 +246,7 @@ class Batcher:
     def _answers(self, items: list[Any]) -> Answers:
         try:
             return self._process(items)
-        except Exception as error:  # noqa: BLE001 - nobody may be left waiting for an answer
+        except Exception as error:  # noqa: BLE001 - every caller must get an answer
             return [error] * len(items)
 
     def _deliver(self, group: list[_Entry], answers: Answers) -> None:
@@ -260,7 +260,7 @@ class Batcher:
         self._answered(len(group))
 
     def _deliver_failure(self, error: Exception) -> None:
-        self._hand_over()
+        self._pass_group()
         group: list[_Entry] = []
         while not self._waiting.empty():
             entries = self._waiting.get_nowait()

@@ -1,7 +1,7 @@
-"""The Upstream protocol: where tasks come from and results go. GatewayClient, FirestoreClient and NullUpstream keep it.
+"""The Upstream protocol: where tasks come from and results go.
 
-The types that it passes are the gateway's payloads. Every call may raise Unavailable and Unauthorized; what else it may
-raise stands in its docstring. No call retries by itself.
+GatewayClient, FirestoreClient and NullUpstream implement it, with the gateway's payloads as its types. Every call may
+raise Unavailable and Unauthorized; further errors are in its docstring. No call retries on its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 MAX_TASKS = 100
-"""No upstream gives more in one call."""
+"""No upstream returns more in one call."""
 
 
 class Receiver(Protocol):
@@ -54,22 +54,22 @@ class Receiver(Protocol):
     async def report_end(self, entry: OutboxEntry) -> None:
         """Reports the end of a task without a record: failed, expired, not found, or completed with nothing to send.
 
-        Raises Refused. A task that the upstream does not know is no error.
+        Raises Refused. A task that the upstream does not know is not an error.
         """
 
 
 class Upstream(Receiver, Protocol):
     async def get_work(self, capacity: int, platforms: Sequence[str]) -> Work:
-        """Takes up to `capacity` tasks (1 to 100) of these platforms from the upstream's queue."""
+        """Leases up to `capacity` tasks (1 to 100) of these platforms from the upstream's queue."""
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
-        """Returns the upstream's commands. An upstream whose leases have no ids extends all of them."""
+        """Returns the upstream's commands. An upstream whose leases have no ids extends all of them here."""
 
     async def extend_leases(self, leases: Sequence[Lease]) -> Sequence[Lease]:
-        """Extends leases, if the upstream gives them ids. Returns the extended ones with their new ends."""
+        """Extends leases that have ids. Returns the extended ones with their new ends."""
 
     async def submit_signals(self, signals: Sequence[Signal], first_id: str) -> None:
-        """Sends them in the order stored. `first_id` is the first one's id; a batch sent again has the same one.
+        """Sends signals in the order stored. `first_id` is the id of the first one, and identifies the batch.
 
         Raises NotOffered, and Refused or TooLarge for the whole batch.
         """

@@ -1,4 +1,4 @@
-"""GatewayClient: the Upstream over a gateway's HTTP API; and a probe of what answers at an address."""
+"""GatewayClient: the Upstream over a gateway's HTTP API; and a probe that checks what answers at an address."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from parcelpost.upstream.http import Answer, Exchange, ExpectedLedger, PlainClie
 T = TypeVar("T")
 
 _UNUSED_PLATFORM = "parcelpost-doctor"
-"""A platform without tasks: asking for it changes nothing."""
+"""A platform without tasks: requesting its tasks changes nothing."""
 _ASK_SELECTORS = f"/selectors?{urlencode({'platform': _UNUSED_PLATFORM})}"
 _SAFE_IN_A_SEGMENT = ":@!$&'()*+,;="  # RFC 3986; the public Go gateway does not find them escaped
 _MAX_VERSION_CHARS = 40
 
 
 class GatewayClient:
-    """The Upstream protocol over HTTP. Created by `open`; many tasks of one event loop may share it."""
+    """Created by `open`. Any number of coroutines of one event loop may share it."""
 
     def __init__(self, exchange: Exchange, now: Callable[[], datetime], ledger: ExpectedLedger | None = None) -> None:
         self._exchange = exchange
@@ -58,7 +58,7 @@ class GatewayClient:
         now: Callable[[], datetime],
         ledger: ExpectedLedger | None = None,
     ) -> AsyncIterator[GatewayClient]:
-        """Connects on the first call. Raises InvalidSettings for an unusable address, token or id.
+        """Connects on the first call. Raises InvalidSettings for an invalid address, token or id.
 
         With `ledger`, every call may raise AnotherGateway.
         """
@@ -79,7 +79,7 @@ class GatewayClient:
         return await self._read(answer, partial(client.read_results, task_ids=task_ids, hide=hide))
 
     async def upload_raw_file(self, entry: OutboxEntry, path: Path) -> None:
-        """Sends the file as it is on disk. Raises Refused for a missing file: no later try can send it."""
+        """Sends the file as it is on disk. Raises Refused for a missing file, because retrying does not help."""
         name, metadata = payloads.raw_file_name(entry), payloads.raw_file_metadata(entry)
         with await asyncio.to_thread(_open_page, path) as file:
             upload = Upload(metadata, name, file)
@@ -90,7 +90,7 @@ class GatewayClient:
         await self._read(answer, client.read_raw_file)
 
     async def report_end(self, entry: OutboxEntry) -> None:
-        """Raises Refused for an id that no path can hold, or that this gateway does not find in one."""
+        """Raises Refused for an id that cannot be part of a path, or that this gateway does not find there."""
         task_id = quote(entry.task_id, safe=_SAFE_IN_A_SEGMENT)
         if not task_id.strip("."):
             raise Refused(f"the task ID {entry.task_id!r} cannot be used in a URL")
@@ -108,7 +108,7 @@ class GatewayClient:
         return await self._read(answer, client.read_heartbeat_reply)
 
     async def extend_leases(self, leases: Sequence[Lease]) -> Sequence[Lease]:
-        """A gateway's leases have no ids: the heartbeat extends them."""
+        """Does nothing: a gateway's leases have no ids and are extended by heartbeats."""
         return ()
 
     async def submit_signals(self, signals: Sequence[Signal], first_id: str) -> None:
@@ -136,7 +136,7 @@ class GatewayClient:
         may: Collection[type[UpstreamError]] = (),
         absent: type[UpstreamError] = Unauthorized,
     ) -> Answer:
-        """Makes a call that may change something. If another gateway may have taken its place, checks that first."""
+        """Makes a call. If another gateway may be at the address by now, checks that first."""
         try:
             if self._ledger is not None and self._ledger.in_doubt and await self._ledger.expected():
                 await self._check_ledger()
@@ -147,13 +147,13 @@ class GatewayClient:
             raise
 
     async def _read(self, answer: Answer, reader: Callable[[bytes], T]) -> T:
-        """Returns what the answer says. Raises AnotherGateway: what another one took is not delivered."""
+        """Returns the content of the answer. Raises AnotherGateway if a different gateway sent it."""
         content = await self._exchange.read(answer, reader)
         await self._check_answer(answer)
         return content
 
     async def _check_ledger(self) -> None:
-        """Makes a call that every gateway with a ledger id has, and that changes nothing."""
+        """Makes a harmless call that every gateway with a ledger id supports."""
         answer = await self._exchange.send("GET", _ASK_SELECTORS)
         if not answer.is_good and answer.status not in {404, 405}:
             raise self._exchange.error(answer)
@@ -175,19 +175,19 @@ def _open_page(path: Path) -> IO[bytes]:
 
 class ProbeResult(Struct, frozen=True, kw_only=True):
     error: UpstreamError | None = None
-    """Why it cannot be used. None: it accepts our token and speaks the contract."""
+    """Why it cannot be used; None if it accepts our token and follows the contract."""
     extended: bool = False
-    """It has the optional parts of the contract, as our own gateway does."""
+    """Whether it has the optional parts of the contract, like our own gateway."""
     version: str = ""
-    """Of our own gateway; '' for others."""
+    """The version of our own gateway; '' for others."""
     date: datetime | None = None
-    """Its clock, if its answer has a Date."""
+    """The time by its clock, if its answer has a Date."""
     ledger_id: str | None = None
-    """'' if it gives none; None if it could not be asked."""
+    """'' if it gives none; None if it could not be requested."""
 
 
 async def probe(settings: GatewaySettings, token: str, worker_id: str, now: Callable[[], datetime]) -> ProbeResult:
-    """Checks what answers at the address. `worker_id` may be ''. Raises InvalidSettings as `open` does."""
+    """Checks what answers at the address. `worker_id` may be ''. Raises InvalidSettings, like `open`."""
     async with open_client(token, worker_id) as http:
         (version, date), contract = await asyncio.gather(
             _probe_health(http, settings, token, now), _probe_contract(Exchange(http, settings, token, now))
@@ -201,7 +201,7 @@ async def probe(settings: GatewaySettings, token: str, worker_id: str, now: Call
 async def _probe_health(
     http: PlainClient, settings: GatewaySettings, token: str, now: Callable[[], datetime]
 ) -> tuple[str, datetime | None]:
-    """Returns its version, if it is our own gateway, and its clock."""
+    """Returns its version if it is our own gateway, and the time by its clock."""
     try:
         answer = await Exchange(http, replace(settings, base_path=""), token, now).send("GET", "/health")
     except (Unavailable, Unauthorized):

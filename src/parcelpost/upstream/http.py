@@ -1,4 +1,4 @@
-"""One HTTP exchange with a gateway: its address, headers, limits and errors."""
+"""HTTP calls to a gateway: address, headers, time and size limits, and errors."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _FORM = "gateway.url must look like https://gateway.example.com"
 
 
 def base_url(settings: GatewaySettings) -> str:
-    """Returns the address that paths of the contract are appended to, without a slash at the end.
+    """Returns the address that paths are appended to, without a trailing slash.
 
-    Raises InvalidSettings, which never quotes the address: it may hold a password.
+    Raises InvalidSettings, which never quotes the address, because it may contain a password.
     """
     try:
         url = httpx2.URL(settings.url)
@@ -58,7 +58,7 @@ def base_url(settings: GatewaySettings) -> str:
 
 
 def header_value(setting: str, value: str) -> str:
-    """Returns the value if it can stand in a header. Raises InvalidSettings, which does not quote it."""
+    """Returns the value if it is valid in a header. Raises InvalidSettings, which does not quote it."""
     if not value:
         raise InvalidSettings(f"{setting} is not set")
     if len(value) > _MAX_HEADER_CHARS or not all("!" <= char <= "~" for char in value):
@@ -78,7 +78,7 @@ _MAX_MESSAGE_CHARS = 300
 _SLOWEST_BYTES_PER_SECOND = 32 * 1024
 _READ_INLINE_BYTES = 128 * 1024
 _TIMED_OUT = frozenset({408, 504, 524})  # 524 is Cloudflare's
-_CACHED_URLS = 32  # parsing one takes longer than a small call should
+_CACHED_URLS = 32  # parsing is slow compared with a small call
 _CERTIFICATE_HINT = (
     "check gateway.url; for your own certificate authority, set SSL_CERT_FILE to its certificate "
     "(PEM) in the worker's environment and restart it; everything is stored locally until then"
@@ -87,7 +87,7 @@ _KEEP_ALIVE_SECONDS = 4.0  # common servers close idle connections after five
 
 
 class Upload(NamedTuple):
-    """A file, and a JSON field that goes before it."""
+    """A file, and a JSON field that is sent before it."""
 
     metadata: bytes
     name: str
@@ -95,12 +95,12 @@ class Upload(NamedTuple):
 
 
 class Answer(Struct, kw_only=True):
-    """What was received, even if it was cut off."""
+    """A response, which may be incomplete."""
 
     call: str
     """Method and path, for messages."""
     status: int = 0
-    """0: nothing was received."""
+    """0 if nothing was received."""
     headers: Mapping[str, str] = {}
     received: bytearray = field(default_factory=bytearray)
     whole: bool = False
@@ -115,7 +115,7 @@ class Answer(Struct, kw_only=True):
 
 
 class ExpectedLedger(Protocol):
-    """The ledger that the gateway had at first contact. Another gateway at its address gets nothing."""
+    """The ledger of the gateway at first contact. A different gateway at its address gets nothing."""
 
     async def expected(self) -> str | None:
         """Returns its id, '' if the gateway gave none, or None before the first contact."""
@@ -124,7 +124,7 @@ class ExpectedLedger(Protocol):
         """Compares the ledger id of an answer. Raises AnotherGateway."""
 
     def doubt(self) -> None:
-        """The gateway was offline or refused the token: another one may answer next."""
+        """Call it when the gateway was offline or rejected the token: a different one may answer next."""
 
     @property
     def in_doubt(self) -> bool: ...
@@ -136,15 +136,15 @@ def another_gateway(address: str, ledger_id: str, known: str) -> str:
 
 
 class PlainClient(httpx2.AsyncClient):
-    """Sends a request and returns the answer, without redirects, cookies and authentication."""
+    """An HTTP client without redirects, cookies and authentication."""
 
     async def send_once(self, request: httpx2.Request) -> httpx2.Response:
-        """Returns a response with its status, headers and stream only. The caller closes the stream."""
+        """Returns a response of which only status, headers and stream are usable. The caller closes the stream."""
         return await self._transport_for_url(request.url).handle_async_request(request)
 
 
 def open_client(token: str, worker_id: str) -> PlainClient:
-    """Takes proxies from the environment. `worker_id` may be ''. Raises InvalidSettings."""
+    """Returns a client that uses proxies from the environment. `worker_id` may be ''. Raises InvalidSettings."""
     headers = {
         "Accept": "application/json",
         "Accept-Encoding": "identity",
@@ -164,10 +164,10 @@ def open_client(token: str, worker_id: str) -> PlainClient:
 
 
 class Exchange:
-    """Makes calls and turns failures into an UpstreamError.
+    """Makes calls and raises failures as an UpstreamError.
 
-    A call ends within `timeout_seconds`, or the time that its body takes at 32 KiB a second if that is longer. At most
-    `max_answer_bytes` of an answer are read, counted after decompression.
+    A call may take `timeout_seconds`, or as long as sending its body at 32 KiB a second, whichever is longer. Reads at
+    most `max_answer_bytes` of an answer, counted after decompression.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class Exchange:
         now: Callable[[], datetime],
         ledger: ExpectedLedger | None = None,
     ) -> None:
-        """`ledger`: the one that the gateway must have; None: any."""
+        """`ledger`: the one that the gateway must have; None for any."""
         self._client = client
         self._ledger = ledger
         self._headers = client.headers.raw
@@ -200,10 +200,10 @@ class Exchange:
         may: Collection[type[UpstreamError]] = (),
         absent: type[UpstreamError] = Unauthorized,
     ) -> Answer:
-        """Returns the answer to a call that the gateway accepted.
+        """Returns a successful answer.
 
-        Raises Refused and TooLarge only where listed in `may`; elsewhere those answers are Unauthorized, because an
-        operator must act. `absent` is what 404 and 405 mean.
+        Raises Refused and TooLarge only if they are listed in `may`; otherwise Unauthorized, because an operator must
+        act. `absent` is raised for 404 and 405.
         """
         answer = await self.send(method, path, json, upload)
         if answer.is_good:
@@ -211,7 +211,7 @@ class Exchange:
         raise self.error(answer, may, absent)
 
     async def read(self, answer: Answer, reader: Callable[[bytes], T]) -> T:
-        """Returns what `reader` makes of the body. Raises Unavailable for a body that breaks the contract."""
+        """Returns the body as parsed by `reader`. Raises Unavailable for a body that breaks the contract."""
         try:
             if len(answer.received) <= _READ_INLINE_BYTES:
                 return reader(answer.body)
@@ -221,11 +221,11 @@ class Exchange:
             raise Unavailable(self._message(answer, problem), retry_after=self.wait(answer)) from None
 
     def wait(self, answer: Answer) -> float:
-        """Returns the seconds that the gateway asks to wait."""
+        """Returns how many seconds the gateway asks us to wait."""
         return payloads.wait_seconds(answer.headers, answer.body, self._now())
 
     async def send(self, method: str, path: str, json: bytes = b"", upload: Upload | None = None) -> Answer:
-        """Returns the answer to a call, whatever its status. Raises Unavailable or Unauthorized if there is none."""
+        """Returns the answer, whatever its status. Raises Unavailable or Unauthorized if there is none."""
         ledger = await self._ledger_header()
         if self._gzip_offered and not self._gzip_refused and len(json) > _COMPRESS_FROM_BYTES:
             packed = await asyncio.to_thread(gzip.compress, json, 1)
@@ -276,7 +276,7 @@ class Exchange:
             problem = await self._size_problem(answer)
         if problem and (answer.is_good or answer.status == 0):
             raise Unavailable(self._message(answer, problem), timed_out=limit.expired())
-        return answer  # an error status is enough, even if its body was cut off
+        return answer  # an error status is enough, even with a truncated body
 
     async def _receive(self, response: httpx2.Response, stream: httpx2.AsyncByteStream, answer: Answer) -> None:
         answer.status, answer.headers = response.status_code, response.headers
@@ -289,7 +289,7 @@ class Exchange:
             room = limit + 1 - len(answer.received)
             if unpacker is None:
                 answer.received += chunk
-            elif not unpacker.eof:  # what follows the end would pile up in it
+            elif not unpacker.eof:  # data after the end would accumulate in it
                 answer.received += unpacker.decompress(chunk, room)
             if received > limit or len(answer.received) > limit:
                 del answer.received[limit:]
@@ -298,7 +298,7 @@ class Exchange:
         self._gzip_offered |= answer.is_good and _names_gzip(response.headers.get("accept-encoding", ""))
 
     async def _size_problem(self, answer: Answer) -> str:
-        """Returns why the answer is too large to read, or ''."""
+        """Returns why the answer is too large to read, '' if it is not."""
         limit = self._settings.max_answer_bytes
         if not answer.whole:
             return f"a response longer than {limit:,} bytes"
@@ -313,7 +313,7 @@ class Exchange:
         may: Collection[type[UpstreamError]] = (),
         absent: type[UpstreamError] = Unauthorized,
     ) -> UpstreamError:
-        """Returns the error that a status other than 2xx means."""
+        """Returns the error for a status other than 2xx."""
         status = answer.status
         if status in {408, 425, 429} or status >= 500 or status < 200:
             return Unavailable(self._message(answer), retry_after=self.wait(answer), timed_out=status in _TIMED_OUT)
@@ -331,7 +331,7 @@ class Exchange:
         return Unauthorized(self._message(answer))
 
     def _message(self, answer: Answer, problem: str = "") -> str:
-        """Returns one short line, with the token hidden."""
+        """Returns one short line without the token."""
         parts = [f"returned {answer.status}" if answer.status else "failed"]
         parts += [payloads.one_line(problem), payloads.error_text(answer.body)]
         line = self.without_token(": ".join(part for part in parts if part))
@@ -342,7 +342,7 @@ class Exchange:
 
 
 def _certificate_problem(error: BaseException) -> str:
-    """Returns why the gateway's certificate is not trusted, or '' for another error. Retrying does not help."""
+    """Returns why the gateway's certificate is not trusted, '' for another error. Retrying does not help."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -352,6 +352,6 @@ def _certificate_problem(error: BaseException) -> str:
 
 
 def _names_gzip(header: str) -> bool:
-    """Whether an Accept-Encoding names gzip, with any weight but 0."""
+    """Whether an Accept-Encoding header accepts gzip."""
     named = (part.replace(" ", "").lower().partition(";") for part in header.split(","))
     return any(name == "gzip" and weight.rstrip("0.") != "q=" for name, _, weight in named)

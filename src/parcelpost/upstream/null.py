@@ -1,4 +1,4 @@
-"""NullUpstream: what a standalone worker has until it is given an upstream."""
+"""NullUpstream: the upstream of a standalone worker that has none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HINT = "set gateway.url (or PARCELPOST_GATEWAY_URL) to deliver results; everyth
 
 
 class NullUpstream:
-    """Offers no tasks and takes no results."""
+    """Returns no tasks and accepts no results."""
 
     async def get_work(self, capacity: int, platforms: Sequence[str]) -> Work:
         return Work(tasks=())

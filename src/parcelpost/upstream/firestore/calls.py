@@ -1,4 +1,4 @@
-"""Calls of Firestore's API: with our own time limit, without retries, and with its errors translated."""
+"""Calls of Firestore's API with our own time limit, without retries, with translated errors."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _Work = Callable[[bytes], Awaitable[tuple[T, Sequence[Message]]]]
 """Runs in a transaction; returns a result and the writes to commit."""
 
 MAX_WRITES = 500
-"""In one commit."""
+"""Writes in one commit."""
 MAX_COMMIT_BYTES = 8 * 1024 * 1024
-"""Firestore takes 10 MiB; the rest is for what surrounds our documents."""
+"""Firestore accepts 10 MiB; the rest is for the envelope of our documents."""
 
 _MAX_TRIES = 4
 _RETRY_SECONDS = 0.05
@@ -50,7 +50,7 @@ class Document(Struct, frozen=True):
 
 
 class Time(Protocol):
-    """The part of a Clock that is needed here."""
+    """The part of a Clock that this package uses."""
 
     def now(self) -> datetime: ...
 
@@ -73,13 +73,13 @@ class Calls:
         self._database = database
         self._time = time
         self._place = place
-        """As messages name it."""
+        """Its name in messages."""
         self._fixed: dict[str, Any] = {"retry": None, "timeout": timeout_seconds, "metadata": tuple(metadata)}
         self._learned: tuple[datetime, float] | None = None
-        """Firestore's time in its last answer, and our monotonic clock at that moment."""
+        """Firestore's time in its last answer, and our monotonic time then."""
 
     def now(self) -> datetime:
-        """Returns the time by Firestore's clock, the same for all workers. Never ahead: no lease ends early."""
+        """Returns the time by Firestore's clock, the same for all workers. It is never ahead: no lease ends early."""
         if self._learned is None:
             return self._time.now()
         learned, at = self._learned
@@ -90,14 +90,14 @@ class Calls:
         return self._time.now() + (moment - self.now())
 
     async def learn_time(self, path: str) -> None:
-        """Reads a document for its time, unless an earlier answer gave the time."""
+        """Reads a document to learn Firestore's time, unless that is known already."""
         if self._learned is None:
             await self.get([path], ["last_seen_at"])
 
     async def get(
         self, paths: Sequence[str], fields: Sequence[str] = (), transaction: bytes = b""
     ) -> Mapping[str, Document]:
-        """Returns the documents that exist, by path, with these fields or all."""
+        """Returns the existing documents by path, with these fields or all."""
         request = types.BatchGetDocumentsRequest(database=self._database, documents=list(paths))
         if fields:
             request.mask = types.DocumentMask(field_paths=list(fields))
@@ -113,7 +113,7 @@ class Calls:
         return documents
 
     async def query(self, parent: str, query: types.StructuredQuery) -> list[Document]:
-        """Runs outside of transactions, where it would block everybody who reads the same documents."""
+        """Runs outside of transactions, because in one it would block all readers of the same documents."""
         request = types.RunQueryRequest(parent=parent, structured_query=query)
         documents: list[Document] = []
         with self._translating(f"querying {query.from_[0].collection_id}", needs_index=True):
@@ -132,9 +132,9 @@ class Calls:
         self._learn_time(types.CommitResponse.pb(answer).commit_time)
 
     async def transact(self, work: _Work[T], *, may_refuse: bool = False) -> T:
-        """Returns the result of `work` once its writes are committed. It may run again after a conflict.
+        """Returns the result of `work` once its writes are committed. After a conflict `work` runs again.
 
-        Raises Conflict, which is Unavailable, after a few conflicts.
+        Raises Conflict (an Unavailable) after a few conflicts.
         """
         before, tries = b"", 1
         while True:
@@ -155,7 +155,7 @@ class Calls:
             else:
                 await self._roll_back(transaction, self._fixed["timeout"])
         except BaseException:
-            with suppress(UpstreamError):  # Firestore ends it by itself some time later
+            with suppress(UpstreamError):  # Firestore ends the transaction after a while
                 await self._roll_back(transaction, min(self._fixed["timeout"], _MAX_ROLLBACK_SECONDS))
             raise
         return result
@@ -170,7 +170,7 @@ class Calls:
             return (await self._api.begin_transaction(request, **self._fixed)).transaction
 
     async def _roll_back(self, transaction: bytes, seconds: float) -> None:
-        """Ends a transaction without writes, so that nobody waits for its locks."""
+        """Ends a transaction without writes, so that others need not wait for its locks."""
         request = types.RollbackRequest(database=self._database, transaction=transaction)
         with self._translating("ending a transaction"):
             await self._api.rollback(request, **{**self._fixed, "timeout": seconds})
@@ -227,7 +227,7 @@ def put(path: str, fields: Mapping[str, Plain]) -> Message:
 
 
 def change(path: str, fields: Mapping[str, Plain]) -> Message:
-    """Sets these fields of an existing document; its others stay."""
+    """Sets these fields of an existing document and keeps the others."""
     write = put(path, fields)
     write.update_mask.field_paths.extend(fields)
     write.current_document.exists = True
@@ -235,7 +235,7 @@ def change(path: str, fields: Mapping[str, Plain]) -> Message:
 
 
 def increment(path: str, fields: Mapping[str, Plain], added: Mapping[str, int]) -> Message:
-    """Sets fields and increments others of a document, which may be new."""
+    """Sets some fields and increments others of a document, which may be new."""
     write = put(path, fields)
     write.update_mask.field_paths.extend(fields)
     for name, number in added.items():

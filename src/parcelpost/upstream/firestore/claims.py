@@ -48,7 +48,7 @@ class Tasks:
         self._settings = settings
 
     async def claim(self, capacity: int, platforms: Sequence[str]) -> Work:
-        """Claims the most urgent tasks, then the oldest. Tasks that others take meanwhile are left to them."""
+        """Claims the most urgent tasks, the oldest first. Leaves tasks to other workers that are faster."""
         await self._calls.learn_time(self._layout.worker)
         await self._leases.requeue_expired()
         wanted = min(max(capacity, 1), MAX_TASKS)
@@ -62,7 +62,7 @@ class Tasks:
         raise Unavailable("Firestore has tasks, but other workers claimed all those that this worker requested")
 
     async def end(self, entry: OutboxEntry) -> None:
-        """Ends a task that the entry's lease still holds (I4). One that is unknown, ended or leased anew stays."""
+        """Ends a task if the entry's lease is still open (I4). Ignores one that is unknown, ended or leased again."""
         path = self._layout.task(entry.task_id)
 
         async def end(transaction: bytes) -> tuple[None, Sequence[Message]]:
@@ -74,7 +74,7 @@ class Tasks:
         await self._calls.transact(end)
 
     async def _find(self, platforms: Sequence[str], wanted: int, is_crowded: bool) -> list[str]:
-        """Returns the next ones. Where workers compete, it picks at random among those of the same priority."""
+        """Returns the paths of the next tasks. If workers compete, picks at random among those of equal priority."""
         queued: list[Document] = []
         for start in range(0, len(platforms), _PLATFORMS_A_QUERY):
             conditions = (("status", "==", QUEUED), ("platform", "in", list(platforms[start:][:_PLATFORMS_A_QUERY])))
@@ -89,15 +89,15 @@ class Tasks:
         return [document.path for document in queued[:wanted]]
 
     async def _lease(self, paths: Sequence[str]) -> list[Task | BadTask]:
-        """Leases those that are still queued, in one transaction: no other worker gets one of them.
+        """Leases those that are still queued, in one transaction, so that no other worker gets them.
 
-        If the answer is lost, no store knows the lease: a heartbeat gives the tasks back, or the lease ends.
+        If the answer is lost, no store knows the lease: a heartbeat gives the tasks back, or the lease expires.
         """
         lease_id = secrets.token_hex(16)
 
         async def lease(transaction: bytes) -> tuple[list[Task | BadTask], list[Message]]:
             by_path = await self._calls.get(paths, transaction=transaction)
-            now = self._calls.now()  # as this answer says: it may have taken long
+            now = self._calls.now()  # by this answer, which may have taken long
             until = self._calls.here(now + self._leases.length)
             documents = [by_path[path] for path in paths if path in by_path]
             queued = [document for document in documents if document.fields.get("status") == QUEUED]
@@ -114,7 +114,7 @@ class Tasks:
             raise
 
     def _claimed(self, document: Document, task: Task | BadTask, now: datetime) -> Fields:
-        """An unreadable task fails, or it would be handed out for ever; without a reason if there is no room."""
+        """Fails an unreadable task, which would be handed out for ever; without a reason if there is no room for it."""
         if not _has_room(document):
             return {"status": FAILED}
         if isinstance(task, BadTask):
@@ -145,11 +145,11 @@ def _read(document: Document, lease_id: str, lease_expires_at: datetime) -> Task
 
 
 def _has_room(document: Document) -> bool:
-    """Whether the fields that are written until the task ends fit into the document."""
+    """Whether the document has room for the fields that are written until the task ends."""
     return size(document.fields) <= MAX_DOCUMENT_BYTES
 
 
 def _claim_order(document: Document) -> tuple[float, datetime, str]:
-    """The most urgent first, then the oldest."""
+    """Sort key: the most urgent first, then the oldest."""
     priority = document.fields.get("priority")
     return priority if isinstance(priority, int | float) else 0.0, time_of(document, "created_at"), document.name

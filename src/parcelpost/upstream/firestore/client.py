@@ -1,4 +1,4 @@
-"""FirestoreClient: the Upstream on Firestore; opening it, and its credentials."""
+"""FirestoreClient: the Upstream on Firestore; how it is opened, and its credentials."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _SCOPES = FirestoreGrpcAsyncIOTransport.AUTH_SCOPES
 _SETTING = "firestore.credentials_file"
 _OF_ACCOUNT = "service_account"
 FAULTS = (GoogleAuthError, UnsupportedAlgorithm, ValueError, TypeError, AttributeError, LookupError, OSError)
-"""What the library raises for an invalid file or answer. Its messages may hold secrets: never log them."""
+"""Errors of the library for an invalid file or answer. Their messages may contain secrets: never log them."""
 _CREDENTIALS_HINT = (
     f"set {_SETTING} or {KEY_VARIABLE} to a service account's key file, or run 'gcloud auth application-default login'"
 )
 
 
 def find_credentials(key_file: str, environment: Mapping[str, str]) -> tuple[Any, str]:
-    """Returns credentials and their project, '' if they do not name one. Raises InvalidSettings."""
+    """Returns credentials and their project, '' if they name none. Raises InvalidSettings."""
     credentials = read_named(key_file, environment)
     if credentials is not None:
         return credentials, credentials.project_id or ""
@@ -60,9 +60,9 @@ def find_credentials(key_file: str, environment: Mapping[str, str]) -> tuple[Any
 
 
 def read_named(key_file: str, environment: Mapping[str, str]) -> Any:
-    """Returns the credentials of the service account key that is configured; None if there is none.
+    """Returns the credentials of the configured service account key, None if none is configured.
 
-    Raises InvalidSettings for an unusable file.
+    Raises InvalidSettings for an invalid file.
     """
     if key_file:
         return _account(f"{_SETTING} {key_file}", _content(_SETTING, key_file))
@@ -96,7 +96,7 @@ _of_google: Any = AuthMetadataPlugin
 
 
 class Tokens(grpc.AuthMetadataPlugin):  # type: ignore[misc] # grpc has no types
-    """Gives gRPC tokens, and errors without secrets: gRPC logs what is raised here and adds it to the call's error."""
+    """Passes tokens to gRPC, and errors without secrets, because gRPC logs errors and adds them to the call's."""
 
     def __init__(self, credentials: Any, host: str) -> None:
         self._plugin = _of_google(credentials, Request(), default_host=host)
@@ -114,7 +114,7 @@ class NoToken(Exception):
 
 
 class FirestoreClient:
-    """The Upstream protocol on Firestore. Created by `open_firestore`; many tasks of one event loop may share it."""
+    """Created by `open_firestore`. Any number of coroutines of one event loop may share it."""
 
     def __init__(self, calls: Calls, layout: Layout, raw_store: RawStore, settings: FirestoreSettings) -> None:
         self._leases = Leases(calls, layout, settings)
@@ -161,7 +161,7 @@ _CHANNEL = [
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
-    # The worker decides when to call again: a channel must not delay it for two minutes more.
+    # The worker decides when to call again; by default a channel would delay it by up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
@@ -202,8 +202,8 @@ def _emulator(host: str, settings: FirestoreSettings, environment: Mapping[str, 
 
 
 async def _google(settings: FirestoreSettings, environment: Mapping[str, str]) -> _Access:
-    credentials, of_credentials = await asyncio.to_thread(find_credentials, settings.credentials_file, environment)
-    project = settings.project or environment.get(PROJECT_VARIABLE) or of_credentials
+    credentials, their_project = await asyncio.to_thread(find_credentials, settings.credentials_file, environment)
+    project = settings.project or environment.get(PROJECT_VARIABLE) or their_project
     if not project:
         raise InvalidSettings("no Firestore project is set", hint=f"set firestore.project or {PROJECT_VARIABLE}")
     tokens = grpc.metadata_call_credentials(Tokens(credentials, _HOST))

@@ -1,4 +1,4 @@
-"""Firestore's values and document names: encoding, decoding, sizes and paths."""
+"""Firestore's values and document names: encoding, decoding, sizes, and paths of documents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 from parcelpost.model import Json, OutboxEntry
 
 Message = Any
-"""A protobuf message. The library's wrappers are many times slower."""
+"""A plain protobuf message, because the library's wrappers are many times slower."""
 Plain = Json | datetime | bytes
 
 new_value: Any = types.Value.pb()
@@ -81,7 +81,7 @@ def moment(timestamp: Message) -> datetime:
 
 
 def checked_size(plain: Json, depth: int = 0) -> int:
-    """Returns an upper bound of its bytes, stored or sent. Raises NotStorable if no document can hold it."""
+    """Returns an upper bound of its bytes, stored or sent. Raises NotStorable if no document can contain it."""
     if depth > _MAX_DEPTH:
         raise NotStorable(f"it is nested more than {_MAX_DEPTH} deep")
     match plain:
@@ -145,7 +145,7 @@ class Layout(Struct, frozen=True):
     database: str
     """projects/P/databases/D"""
     root: str
-    """The document that holds all collections; '': the database itself."""
+    """The path of the document that contains all collections; '' for the database itself."""
     worker_id: str
 
     @property
@@ -157,11 +157,11 @@ class Layout(Struct, frozen=True):
         return self._path(WORKERS, self.worker_id)
 
     def task(self, task_id: str) -> str:
-        """Keeps a numeric id as it is."""
+        """Does not change a numeric id."""
         return f"{self.parent}/{TASKS}/{task_id}" if _NUMBER.fullmatch(task_id) else self._path(TASKS, task_id)
 
     def result(self, task_id: str) -> str:
-        """A task has one result; further records of its page have task ids of their own."""
+        """A task has one result; further records of its page have their own task ids."""
         return self._path(RESULTS, task_id)
 
     def parcel(self, entry: OutboxEntry) -> str:
@@ -171,7 +171,7 @@ class Layout(Struct, frozen=True):
         return self._path(SELECTORS, *parts)
 
     def signal_batch(self, first_id: str) -> str:
-        """Hashed: rising ids, as signals have, would all be written to one place."""
+        """Hashed, because ascending ids would all be written to the same server."""
         return self._path(SIGNAL_BATCHES, hashlib.sha256(first_id.encode()).hexdigest()[:32])
 
     def sample(self, timestamp: str) -> str:
@@ -182,7 +182,7 @@ class Layout(Struct, frozen=True):
 
 
 def document_id(parts: Sequence[str]) -> str:
-    """Joins the parts with `~`. An id that Firestore refuses, or that is ambiguous, gets a hash as well."""
+    """Joins the parts with `~`. Adds a hash if Firestore would refuse the id or if it is ambiguous."""
     name = "~".join(parts)
     is_plain = len(parts) == 1 or not any("~" in part for part in parts)
     try:

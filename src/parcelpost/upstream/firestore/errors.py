@@ -1,4 +1,4 @@
-"""Firestore's errors as ours: the same meanings as the HTTP statuses have."""
+"""Translates Firestore's errors into ours, with the same meanings as HTTP statuses."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from parcelpost.errors import Refused, TooLarge, Unauthorized, Unavailable, Upst
 from parcelpost.protocol import payloads
 
 QUOTA_REST_SECONDS = 300.0
-"""Wait after a used-up quota."""
+"""Wait after an exhausted quota."""
 
 _MAX_MESSAGE_CHARS = 300
 _MAX_LINK_CHARS = 4_000
-"""The message about a missing index ends with a link that creates it, which must be whole."""
+"""The message about a missing index ends with a link that creates it, which must not be truncated."""
 _TOO_LARGE = re.compile(r"too (large|big)|exceeds the (maximum|limit)|maximum .{0,40}size", re.IGNORECASE)
 _LARGE_MESSAGE = re.compile(r"message larger than max", re.IGNORECASE)
 """gRPC's own RESOURCE_EXHAUSTED; Firestore's always means a quota."""
@@ -53,10 +53,10 @@ class Conflict(Unavailable):
 
 @contextmanager
 def translated_errors(call: str, *, may_refuse: bool = False, needs_index: bool = False) -> Iterator[None]:
-    """Raises Firestore's errors as ours. `call` begins their messages.
+    """Raises Firestore's errors as ours, with messages that start with `call`.
 
-    Only a call that `may_refuse` raises Refused and TooLarge; elsewhere an operator must act. A failed precondition
-    of a call that `needs_index` means that the index is missing.
+    Only a call with `may_refuse` raises Refused and TooLarge; otherwise an operator must act. A failed precondition of
+    a call with `needs_index` means that the index is missing.
     """
     try:
         yield
@@ -98,6 +98,6 @@ _OPERATOR_MUST_ACT = {
 
 
 def _asked_wait(error: GoogleAPICallError) -> float:
-    """Returns the seconds that Firestore asks to wait."""
+    """Returns how many seconds Firestore asks us to wait."""
     waits = (detail.retry_delay.ToTimedelta() for detail in error.details if isinstance(detail, RetryInfo))
     return max((min(wait.total_seconds(), payloads.LONGEST_WAIT_SECONDS) for wait in waits), default=0.0)

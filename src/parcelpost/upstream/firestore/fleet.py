@@ -27,7 +27,7 @@ from parcelpost.upstream.firestore.leases import Leases, time_of
 
 _MAX_COMMANDS = 32
 _COMMAND_LIFETIME = timedelta(seconds=300)
-"""An older command was not meant for this start of the worker."""
+"""An older command was meant for an earlier start of the worker."""
 
 
 class Fleet:
@@ -36,10 +36,10 @@ class Fleet:
         self._layout = layout
         self._leases = leases
         self._unreturned: dict[str, Document] = {}
-        """Commands that may be deleted from Firestore although the worker never received them: an answer was lost."""
+        """Commands that were perhaps deleted from Firestore before the worker received them: the answer was lost."""
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
-        """Returns each command once; none that is too old, and none to a worker that is leaving."""
+        """Returns each command once, except old ones, and none to a worker that is leaving."""
         await self._calls.learn_time(self._layout.worker)
         await self._leases.give_back_lost()
         by_age = query(COMMANDS, order=("ordered_at",), limit=_MAX_COMMANDS)
@@ -72,7 +72,7 @@ def _is_fresh(command: Document, now: datetime) -> bool:
 
 SHARDS = 16
 
-_COUNTERS_A_COMMIT = MAX_WRITES // 3 - 1  # each is a write and two increments; the batch is a write, too
+_COUNTERS_A_COMMIT = MAX_WRITES // 3 - 1  # each counts as a write and two increments; the batch is a write, too
 _BATCH_LIFETIME = timedelta(days=60)
 """A batch may be sent again until then."""
 _MAX_DOCUMENTS = 20_000
@@ -96,7 +96,7 @@ class SelectorStats:
             pass
 
     async def selectors(self, platform: str) -> list[RankedSelector]:
-        """Returns those of this month and the last; by field, the best first."""
+        """Returns the selectors of this month and the last one, by field, the best first."""
         await self._calls.learn_time(self._layout.worker)
         now = self._calls.now()
         months: list[Plain] = [_month(now), _month(now.replace(day=1) - timedelta(days=1))]
@@ -107,7 +107,7 @@ class SelectorStats:
     async def _count_some(
         self, signals: Sequence[Signal], batch: str, transaction: bytes
     ) -> tuple[bool, list[Message]]:
-        """Counts what fits into one commit, after the last counted signal. Returns whether some are left."""
+        """Counts as many signals as fit into one commit, after the last counted one. Returns whether some are left."""
         known = (await self._calls.get([batch], ["counted"], transaction)).get(batch)
         counted = _number(known, "counted") if known else 0
         samples: Counter[_Key] = Counter()
@@ -153,7 +153,7 @@ def _is_countable(signal: Signal) -> bool:
 
 
 def _ranked(platform: str, counters: Sequence[Document]) -> list[RankedSelector]:
-    """Sums up all shards."""
+    """Adds up all shards."""
     samples: Counter[tuple[str, str, str]] = Counter()
     successes: Counter[tuple[str, str, str]] = Counter()
     for counter in counters:

@@ -1,6 +1,6 @@
-"""A task's status and lease in Firestore: fields of its document that say which worker has it, and until when.
+"""Leases in Firestore: fields of a task's document that say which worker has it, and until when.
 
-Times are by Firestore's clock. Here: what a lease, its extension and its end write into the document.
+Writes the fields when a lease starts, is extended and ends. All times are by Firestore's clock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DOCUMENTS_A_COMMIT = 400  # below the 500 writes of a commit
 _MAX_ROUNDS = 50
 _LONGEST_LEASE = timedelta(hours=24)
 _MAX_LOST = 100
-"""Lost claims that are remembered; the leases of older ones end by themselves."""
+"""Lost claims that are remembered; the leases of older ones expire."""
 _MAX_ERROR_CHARS = 4_000
 _BY_END = ("lease_expires_at",)
 _ENDED_SILENTLY = "its lease expired without a report"
@@ -39,13 +39,13 @@ Fields = Mapping[str, Plain]
 
 
 def time_of(document: Document, name: str, default: datetime = _NEVER) -> datetime:
-    """Returns the field's time, or `default` where it holds none."""
+    """Returns the field's time, or `default` if it has none."""
     moment = document.fields.get(name)
     return moment if isinstance(moment, datetime) else default
 
 
 def is_held(document: Document, lease_id: str | None) -> bool:
-    """Whether that very lease is open. The same worker may have lost the task and got it again under another."""
+    """Whether this lease is open. The same worker may have lost the task and leased it again under another id."""
     return document.fields.get("status") == LEASED and bool(lease_id) and document.fields.get("lease_id") == lease_id
 
 
@@ -71,7 +71,7 @@ def ended(status: str, now: datetime, error: str | None = None) -> Fields:
 
 
 def queued_again(document: Document, max_attempts: int, now: datetime, reason: str) -> Fields:
-    """Queued; or failed, if it was handed out `max_attempts` times."""
+    """Returns the fields of a queued task, or of a failed one if it was handed out `max_attempts` times."""
     attempts = _attempts(document)
     if attempts >= max_attempts:
         return ended(FAILED, now, f"{reason}; it was handed out {attempts} times, which is the limit")
@@ -92,8 +92,8 @@ def _attempts(document: Document) -> int:
 class Leases:
     """The leases of one worker.
 
-    Each claim gives its leases a new id, and only those that the worker's store knows are extended. A claim whose
-    answer was lost is given back by the client that made it; if that one crashed, its leases end by themselves.
+    Each claim gives its leases a new id, and only those in the worker's store are extended. A claim whose answer was
+    lost is given back by the client that made it; if that client crashed, its leases expire.
     """
 
     def __init__(self, calls: Calls, layout: Layout, settings: FirestoreSettings) -> None:
@@ -104,7 +104,7 @@ class Leases:
         self._lost: dict[str, Sequence[str]] = {}
 
     def never_arrived(self, lease_id: str, paths: Sequence[str]) -> None:
-        """Remembers that these tasks may be leased under that id, and that nobody knows: their claim has no answer."""
+        """Remembers a claim whose answer was lost: these tasks may be leased under that id."""
         self._lost[lease_id] = paths
         if len(self._lost) > _MAX_LOST:
             del self._lost[next(iter(self._lost))]
@@ -112,7 +112,7 @@ class Leases:
     async def requeue_expired(self) -> None:
         """Queues the tasks of crashed workers again, or fails those that were handed out too often.
 
-        Where others do the same at this moment, it is left to them.
+        Does nothing if another worker is doing the same.
         """
         now = self._calls.now()
         conditions = (("status", "==", LEASED), ("lease_expires_at", "<=", now))
@@ -126,9 +126,9 @@ class Leases:
             await self._change_all(expired, requeued)
 
     async def extend(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Extends those that are half over. Returns them with their new ends by our clock.
+        """Extends leases that are half over. Returns them with their new ends by our clock.
 
-        One that ends later than any can was stored before our clock was set back: that counts as half over.
+        A lease that ends later than any can was stored before our clock was set back, and counts as half over.
         """
         if not leases:
             return []
@@ -146,16 +146,16 @@ class Leases:
 
         async def extend(transaction: bytes) -> tuple[list[Lease], list[Message]]:
             documents = await self._calls.get(list(by_path), LEASE_FIELDS, transaction)
-            now = self._calls.now()  # as this answer says: the machine may have slept since the one before
+            now = self._calls.now()  # by this answer: the machine may have slept since the previous one
             until = self._calls.here(now + self.length)
-            held = [path for path, document in documents.items() if _is_extensible(document, by_path[path], now)]
-            writes = [change(path, {"lease_expires_at": now + self.length}) for path in held]
-            return [replace(by_path[path], expires_at=until) for path in held], writes
+            paths = [path for path, document in documents.items() if _is_extensible(document, by_path[path], now)]
+            writes = [change(path, {"lease_expires_at": now + self.length}) for path in paths]
+            return [replace(by_path[path], expires_at=until) for path in paths], writes
 
         return await self._calls.transact(extend)
 
     async def give_back_lost(self) -> None:
-        """Queues what this client claimed and never received: no store can hold it."""
+        """Queues tasks again that this client claimed and never received, so that they are in no store."""
         for lease_id, paths in list(self._lost.items()):
             with suppress(Conflict):
                 await self._change(paths, partial(self._given_back, lease_id))
@@ -166,10 +166,10 @@ class Leases:
             return None
         return queued_again(document, self._max_attempts, self._calls.now(), _NEVER_ARRIVED)
 
-    async def _change_all(self, found_by: StructuredQuery, changed: Callable[[Document], Fields | None]) -> None:
-        """Changes all matches. They are read again in a transaction, as others may change them, too."""
+    async def _change_all(self, matching: StructuredQuery, changed: Callable[[Document], Fields | None]) -> None:
+        """Changes all matches. Reads them again in a transaction, because others may change them, too."""
         for _ in range(_MAX_ROUNDS):
-            paths = [document.path for document in await self._calls.query(self._layout.parent, found_by)]
+            paths = [document.path for document in await self._calls.query(self._layout.parent, matching)]
             if not paths or not await self._change(paths, changed) or len(paths) < _DOCUMENTS_A_COMMIT:
                 return
 

@@ -42,7 +42,7 @@ class RawFiles:
         self._store = store
 
     async def upload(self, entry: OutboxEntry, path: Path) -> None:
-        """Sends the file after checking its hash. Raises Refused for a file that is damaged or missing."""
+        """Sends the file after checking its hash. Raises Refused if it is damaged or missing."""
         try:
             await asyncio.to_thread(_check_page, path, entry.raw_sha256 or "")
             with path.open("rb") as file, _translated_errors():
@@ -70,7 +70,7 @@ class RawFiles:
 
 
 def _check_page(path: Path, sha256: str) -> None:
-    """A gateway checks this itself; a bucket does not."""
+    """Checks the page's hash: a gateway would do that itself, a bucket does not."""
     try:
         with gzip.open(path) as page:
             digest = hashlib.file_digest(page, "sha256").hexdigest()
@@ -112,7 +112,7 @@ class Results:
         self._raw_files = raw_files
 
     async def submit(self, entries: Sequence[OutboxEntry]) -> Submitted:
-        """Writes all changes of an entry in one transaction. An entry that was stored before changes nothing (I5)."""
+        """Writes all changes of an entry in one transaction. Submitting an entry again changes nothing (I5)."""
         receipts: dict[str, Receipt] = {}
         prepared: list[_Prepared] = []
         for entry in entries:
@@ -204,7 +204,7 @@ def _place(entry: OutboxEntry) -> dict[str, Plain]:
 def _is_new(entry: OutboxEntry, now: datetime, known: Document | None) -> bool:
     """Whether it is neither stored already nor an older scrape of the same task.
 
-    Of two at the same moment, the one with the greater key counts as newer, so that resending changes nothing.
+    Of two with the same time, the one with the greater key counts as newer, so that resending changes nothing.
     """
     if known is None:
         return True
@@ -214,7 +214,7 @@ def _is_new(entry: OutboxEntry, now: datetime, known: Document | None) -> bool:
 
 
 def _is_newest(entry: OutboxEntry, now: datetime, known: Document | None) -> bool:
-    """Of two tasks that scraped a parcel at the same moment, the one with the greater id counts as newer."""
+    """Whether it is the parcel's newest result. Of two with the same time, the greater task id counts as newer."""
     if known is None:
         return True
     before = (_scraped(known), str(known.fields.get("task_id")))
@@ -222,7 +222,7 @@ def _is_newest(entry: OutboxEntry, now: datetime, known: Document | None) -> boo
 
 
 def _scraped(known: Document) -> datetime:
-    """Returns when it was scraped, at most when it arrived: a clock in the future must not hide later results.
+    """Returns when it was scraped or, if that is earlier, received: a wrong clock must not hide later results.
 
     A document without a time, which no worker wrote, is older than any scrape.
     """
@@ -253,10 +253,10 @@ class _Reference(Struct, frozen=True):
 
 
 async def open_record(result: Mapping[str, object], store: RawStore) -> dict[str, Json]:
-    """Returns the record of a document in `results`; from `store`, where the document only refers to it.
+    """Returns the record of a document in `results`; from `store` if the document only refers to it.
 
-    A record from the store has the hash and size that the document gives. Raises InvalidInput for a document that is
-    not a result or refers to another store; RawFileDamaged for a record that is missing or damaged.
+    Checks hash and size of a record from the store. Raises InvalidInput for a document that is not a result or refers
+    to another store, RawFileDamaged for a record that is missing or damaged.
     """
     try:
         if "data" in result:
