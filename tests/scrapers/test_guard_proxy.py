@@ -178,11 +178,15 @@ async def test_after_an_announced_response_the_browser_does_not_use_the_connecti
 
 
 async def test_requests_go_on_to_the_operators_proxy_with_its_login(site: Website) -> None:
+    async def inside(_host: str, _port: int) -> Sequence[str]:
+        return ["10.0.0.1"]
+
     site.pages["/parcel"] = lambda _: Reply(b"through both")
-    async with proxied((), proxy=site.url, login="me:secret") as one:
+    async with proxied((), proxy=site.url, login="me:secret", look_up=inside) as one:
         assert (await one.ask("GET http://93.184.215.14/parcel HTTP/1.1")).endswith(b"through both")
-        await one.ask("GET http://10.0.0.1/parcel HTTP/1.1")
-        assert isinstance(one.lease.refused["10.0.0.1:80"], CannotFetch)
+        for host in ("10.0.0.1", "inside.example.org"):
+            await one.ask(f"GET http://{host}/parcel HTTP/1.1")
+            assert isinstance(one.lease.refused[f"{host}:80"], CannotFetch)
     (asked,) = site.asked
     assert asked.target == "http://93.184.215.14/parcel"
     assert base64.b64decode(asked.headers["proxy-authorization"].split()[1]) == b"me:secret"
