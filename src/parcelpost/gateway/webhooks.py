@@ -124,9 +124,10 @@ def default_name(url: str) -> str:
         return ""
 
 
-def shown_url(url: str) -> str:
-    """Without the query, which may hold a secret."""
-    return url.partition("?")[0] + ("?..." if "?" in url else "")
+def receiver_of(url: str) -> str:
+    """Scheme and host: the rest may be secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 class Attempt(Struct, frozen=True):
