@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "units": set(),
     "places": {"model", "errors"},
     "search_fields": {"model"},
-    "changes": {"model", "search_fields"},
+    "changes": {"errors", "model", "search_fields"},
     "guard": {"errors"},
     "settings": _GROUND,
     "events": _GROUND,

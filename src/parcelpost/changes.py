@@ -18,6 +18,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct, structs
 
+from parcelpost.errors import InvalidInput
 from parcelpost.model import Json
 from parcelpost.search_fields import Lien, SearchFields, cents, liens_of, search_fields, subsequent_taxes_of
 
@@ -53,6 +54,16 @@ class Kind(StrEnum):
     LIEN_REDEEMED = "lien.redeemed"
     LIEN_GONE = "lien.gone"
     """No longer shown by any source that used to show it."""
+
+
+def checked_kinds(names: Iterable[str]) -> tuple[str, ...]:
+    """Of kinds such as `lien.new`, or `lien` for all that begin so. Raises InvalidInput."""
+    known = {*Kind, *(kind.partition(".")[0] for kind in Kind)}
+    kinds = tuple(names)
+    for name in kinds:
+        if name not in known:
+            raise InvalidInput(f"unknown kind of change: {name!r:.100}", hint=f"the kinds are {', '.join(Kind)}")
+    return kinds
 
 
 class SaleFacts(Struct, frozen=True, omit_defaults=True, gc=False):

@@ -101,6 +101,8 @@ CHECKS: Mapping[str, Check] = {
     "fleet.worker_lost": Check(_NOTE, "A worker is offline with leased tasks; they return when the leases expire."),
     "queue.dead": Check(_WARNING, "All leases of some tasks expired."),
     "queue.failed": Check(_WARNING, "Workers gave up on some tasks."),
+    "webhook.failing": Check(_WARNING, "A receiver of changes does not take them."),
+    "webhook.gave_up": Check(_WARNING, "A receiver did not take some changes for a day."),
     "queue.unclaimed": Check(_WARNING, "No online worker handles a platform that has queued tasks."),
 }
 

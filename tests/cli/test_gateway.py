@@ -19,8 +19,10 @@ from parcelpost.clock import SystemClock
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.models import WorkerHeartbeat
-from tests.cli.support import COMMAND, Run, run_process, task
+from parcelpost.gateway.webhooks import read_secrets
+from tests.cli.support import COMMAND, Ran, Run, run_process, task
 from tests.gateway.factories import arrival
+from tests.gateway.receiver import SECRET, receiving
 
 T = TypeVar("T")
 CSV = "PIN,County\n1-1,Hartford\n,Hartford\n1-2,Hartford\n"
@@ -284,6 +286,51 @@ def test_changes_are_shown_since_a_number_or_a_time_and_followed(ledger: str, ru
             pass
         process.send_signal(signal.SIGINT)
         assert (process.communicate()[1], process.returncode) == ("", 0)
+
+
+def test_webhooks_are_managed_and_their_secrets_shown_nowhere(
+    ledger: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fill(opened: Ledger) -> None:
+        now = SystemClock().now()
+        await opened.store([arrival("a", "P-1", now, owner_names=["ANN"])], "w1", now)
+        await opened.find_changes(now, 10)
+
+    def webhook(*arguments: str) -> Ran:
+        allowed = ("--set", "server.allow_private=127.0.0.1")
+        return run("gateway", "webhook", *arguments, "--database", ledger, *allowed)
+
+    at(ledger, fill)
+    assert "There is no webhook." in webhook("list").out
+    with receiving() as receiver:
+        url = f"{receiver.url}?key=hidden"
+        private = run("gateway", "webhook", "add", url, "--database", ledger)
+        assert "private address; add it to server.allow_private" in private.err
+        assert "unknown kind of change: 'lein'" in webhook("add", url, "--kind", "lein").err
+        assert "changes after 0 go to http://127.0.0.1" in webhook("add", url, "--name", "crm", "--since", "0").out
+        assert "there is a webhook 'crm' already" in webhook("add", url, "--name", "crm").err
+        listed = webhook("list", "--json")
+        assert (listed.document["webhooks"][0]["behind"], "hidden" in listed.out) == (1, False)
+        assert "PARCELPOST_WEBHOOK_SECRET is not set" in webhook("test", "crm").err
+        monkeypatch.setenv("PARCELPOST_WEBHOOK_SECRET", SECRET)
+        tested = webhook("test", "crm")
+        assert (tested.code, tested.err) == (0, ""), "its variable is known"
+        assert "returned 200" in tested.out
+        assert [event["type"] for event in receiver.events] == ["webhook.test"]
+        receiver.status = 500
+        failed = webhook("test", "crm", "--json")
+        assert (failed.code, failed.document["status"]) == (1, 500)
+        shown = webhook("show", "crm").out
+        assert "change 0, 1 behind" in shown
+        assert SECRET not in shown + tested.out + failed.out + failed.err
+    assert webhook("pause", "crm", "--json").document["status"] == "paused"
+    assert webhook("resume", "crm").out == "Resumed crm: 1 change to send.\n"
+    assert webhook("replay", "crm", "--since", "1").out == "Replaying crm: 0 changes to send.\n"
+    assert "the last change is 1" in webhook("replay", "crm", "--since", "2").err
+    assert webhook("delete", "crm", "--yes").out == "Deleted crm.\n"
+    assert "there is no webhook 'crm'" in webhook("show", "crm").err
+    new = run("gateway", "webhook", "secret").out.strip()
+    assert read_secrets("X", {"X": new})[0].reveal() == new
 
 
 def test_known_parcels_are_queued_again(ledger: str, run: Run) -> None:

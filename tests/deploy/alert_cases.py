@@ -173,6 +173,9 @@ CASES: Mapping[str, Case] = {
         'platform="vgsi"',
     ),
     "ParcelpostResultsLeft": Case({f"parcelpost_gateway_unsynced_left{G}}}": "0x9 12x60"}, "30m", "41m", ""),
+    "ParcelpostWebhookFailing": Case(
+        {f'parcelpost_gateway_webhook_failing_seconds{G},webhook="crm"}}': "0+60x120"}, "59m", "62m", 'webhook="crm"'
+    ),
 }
 
 

@@ -104,6 +104,7 @@ async def page_of_a_gateway(folder: Path) -> str:
         await client.get("/internal/work?platforms=echo")
         await client.post("/internal/heartbeat", json={})
         await client.get("/nowhere")
+        await client.post("/v1/webhooks", json={"url": "https://example.org/hook"})
         return (await metrics_page(context)).decode()
 
 

@@ -147,6 +147,37 @@ async def test_changes_are_read_on_from_where_one_stopped(context: Context, clie
     assert (await client.get(change["address"])).json()["parcel"]["lien_count"] == 1
 
 
+async def test_a_webhook_is_added_shown_paused_replayed_and_deleted(
+    context: Context, client: httpx2.AsyncClient
+) -> None:
+    async def ask(method: str, path: str = "", **sent: Any) -> Any:
+        reply = await client.request(method, f"/v1/webhooks{path}", json=sent or None)
+        return reply.json() if reply.status_code == 200 else reply.status_code
+
+    await store(context, {"parcel_id": "1"}, {"parcel_id": "2"})
+    await Maintenance(context).step()
+    url = "https://crm.example.org/hooks/hidden?key=hidden"
+    added = await ask("POST", url=url, kinds=["lien", "tax.paid"], county="Hartford County", state="ct")
+    assert (added["name"], added["receiver"]) == ("crm.example.org", "https://crm.example.org")
+    assert (added["since"], added["behind"], added["county"], added["state"]) == (2, 0, "hartford", "CT")
+    assert await ask("POST", url=url) == await ask("POST", url="http://127.0.0.1/") == 422
+    assert await ask("POST", url=url, name="b", kinds=["lein"]) == await ask("POST", url=url, name="b", since=3) == 422
+    assert (await ask("POST", "/crm.example.org/pause"))["status"] == "paused"
+    assert (await ask("POST", "/crm.example.org/resume"))["status"] == "active"
+    assert (await ask("POST", "/crm.example.org/replay", since=0))["behind"] == 2
+    assert await ask("POST", "/crm.example.org/replay", since=9) == 422
+    assert (await ask("GET", "/crm.example.org"))["retries"] == []
+    assert "hidden" not in (await client.get("/v1/webhooks")).text
+    page = (await client.get("/metrics")).text
+    assert 'parcelpost_gateway_webhook_changes{state="behind",webhook="crm.example.org"} 2.0' in page
+    for method, path in (("GET", "/x"), ("DELETE", "/x"), ("POST", "/x/pause"), ("POST", "/x/resume")):
+        assert await ask(method, path) == 404
+    assert (await ask("DELETE", "/crm.example.org"))["name"] == "crm.example.org"
+    assert await ask("GET") == {"webhooks": []}
+    wrong = await client.put("/v1/webhooks/x")
+    assert (wrong.status_code, wrong.headers["Allow"]) == (405, "GET, DELETE")
+
+
 async def test_a_known_parcel_is_scraped_again_by_the_target_of_its_task(
     context: Context, client: httpx2.AsyncClient
 ) -> None:
@@ -574,7 +605,7 @@ async def test_a_task_that_can_be_added_can_be_delivered(context: Context, clien
 async def test_a_path_that_is_asked_in_the_wrong_way_says_how_it_can_be_asked(client: httpx2.AsyncClient) -> None:
     document = (await client.get("/openapi.json")).json()
     for path, methods in document["paths"].items():
-        answer = await client.delete(path.replace("{", "").replace("}", ""))
+        answer = await client.put(path.replace("{", "").replace("}", ""))
         assert answer.status_code == 405
         also = {"GET"} if path == "/v1/tasks/requeue" else set()  # of a task with that id
         assert set(answer.headers["allow"].split(", ")) == {method.upper() for method in methods} | also, path
@@ -605,7 +636,7 @@ async def test_the_document_says_which_token_each_route_takes(client: httpx2.Asy
     for route, names in taken.items():
         if "/internal/" in route:
             assert names == {"workerToken"}, route
-        elif route.startswith("post /v1"):
+        elif route.startswith(("post /v1", "delete /v1")):
             assert names == {"adminToken"}, route
         else:
             assert names == (set() if route == "get /health" else {"readToken", "adminToken"}), route

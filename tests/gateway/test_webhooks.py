@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import datetime, tzinfo
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -14,10 +19,12 @@ from typing import Any
 import pytest
 import standardwebhooks.webhooks
 
-from parcelpost.clock import ManualClock
+from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.errors import InvalidInput
 from parcelpost.events import Event
 from parcelpost.gateway.context import Context
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.models import ChangeFilter, Webhook
 from parcelpost.gateway.webhooks import Sender, Webhooks, check_webhook, new_secret, read_secrets, send_test
 from parcelpost.guard import Guard
@@ -310,3 +317,58 @@ def test_a_webhook_is_checked_before_it_is_stored() -> None:
         with pytest.raises(InvalidInput) as caught:
             read_secrets("PARCELPOST_WEBHOOK_SECRET", {"PARCELPOST_WEBHOOK_SECRET": text})
         assert len(text) < 7 or text not in str(caught.value)
+
+
+async def test_a_gateway_that_is_killed_loses_no_change_and_one_that_is_stopped_ends_at_once(tmp_path: Path) -> None:
+    """Real processes: killed between two deliveries, and stopped while a receiver does not answer."""
+    database, clock = str(tmp_path / "gateway.db"), SystemClock()
+    hangs = threading.Event()
+
+    def slowly(_: BaseHTTPRequestHandler, event: dict[str, Any]) -> int:
+        time.sleep(30 if hangs.is_set() else 0.02)
+        return 200
+
+    @contextmanager
+    def gateway() -> Iterator[subprocess.Popen[bytes]]:
+        options = {"database": database, "raw": tmp_path / "raw", "port": 0, "allow_private": "127.0.0.1"}
+        given = [part for name, value in options.items() for part in ("--set", f"server.{name}={value}")]
+        with subprocess.Popen(
+            [sys.executable, "-m", "parcelpost", "gateway", "serve", *given],
+            env={**os.environ, **ENVIRONMENT},
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    async def store(ledger: Ledger, name: str) -> None:
+        now = clock.now()
+        await ledger.store([arrival(f"{name}{n}", f"P-{n}", now, owner_names=[name]) for n in range(60)], "w1", now)
+
+    with receiving(slowly) as receiver:
+        async with open_ledger(database, 3, clock) as ledger:
+            args = ("crm", receiver.url, WEBHOOK_SECRET_VARIABLE, ChangeFilter(), 0, clock.now())
+            assert await ledger.add_webhook(*args)
+            await store(ledger, "ANN")
+            with gateway():
+                while len(receiver.events) < 10:
+                    await asyncio.sleep(0.01)
+            webhook = await ledger.webhook("crm")
+            assert webhook is not None and webhook.held_by is not None, "it was killed while it delivered"
+            await ledger.release_webhook(webhook.webhook_no, webhook.held_by)  # another would wait for a minute
+            with gateway() as process:
+                while len({event["id"] for event in receiver.events}) < 60:
+                    await asyncio.sleep(0.01)
+                hangs.set()
+                requests = receiver.requests
+                await store(ledger, "BO")
+                while receiver.requests == requests:
+                    await asyncio.sleep(0.01)
+                process.send_signal(signal.SIGTERM)
+                stopped = time.monotonic()
+                assert await asyncio.to_thread(process.wait, 60) == 0
+                assert time.monotonic() - stopped < 15
+            webhook = await ledger.webhook("crm")
+            assert webhook is not None
+            assert (webhook.held_by, webhook.cursor, webhook.last) == (None, 60, 120), "what hung is sent again"

@@ -19,6 +19,7 @@ from parcelpost.gateway import dashboard
 from parcelpost.gateway.api.fleet import FleetApi
 from parcelpost.gateway.api.health import HealthApi
 from parcelpost.gateway.api.parcels import ParcelsApi
+from parcelpost.gateway.api.webhooks import WebhooksApi
 from parcelpost.gateway.api.worker import WorkerApi
 from parcelpost.gateway.auth import Access
 from parcelpost.gateway.context import Context
@@ -49,6 +50,7 @@ def make_app(context: Context) -> Starlette:
         *workers.routes(),
         *ParcelsApi(context).routes(),
         *FleetApi(context).routes(),
+        *WebhooksApi(context).routes(),
         *HealthApi(context).routes(),
     ]
 
@@ -153,7 +155,7 @@ class ErrorHandlers:
 
     def _methods(self, request: Request) -> list[str]:
         """The methods that the path allows. Starlette names those of the first route only."""
-        scopes = ({**request.scope, "method": method} for method in ("GET", "POST"))
+        scopes = ({**request.scope, "method": method} for method in ("GET", "POST", "DELETE"))
         return [
             scope["method"] for scope in scopes if any(route.matches(scope)[0] is Match.FULL for route in self._routes)
         ]

@@ -13,7 +13,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from parcelpost.gateway.ledger.base import Ledger
-from parcelpost.gateway.models import ActivityRow, QueueRow, TaskState, WorkerRow, WorkerState
+from parcelpost.gateway.models import ActivityRow, QueueRow, TaskState, Webhook, WorkerRow, WorkerState
 from parcelpost.health import Finding, is_failing, is_ok, sort_findings
 from parcelpost.model import Broken
 from parcelpost.units import age, count
@@ -160,7 +160,8 @@ async def gather_overview(ledger: Ledger, now: datetime, hours: int, outcomes: O
     """
     rows = [row for row in await ledger.workers() if now - row.last_seen_at <= _HIDDEN_AFTER]
     queue = await ledger.queue()
-    findings = fleet_findings(queue, rows, now)
+    webhooks = webhook_findings(await ledger.webhooks(), now)
+    findings = sort_findings([*fleet_findings(queue, rows, now), *webhooks])
     return Overview(
         now=now,
         version=version,
@@ -333,6 +334,24 @@ def fleet_findings(queue: Sequence[QueueRow], workers: Sequence[WorkerRow], now:
             *_unclaimed_findings(_unclaimed_platforms(queue, workers, now)),
         )
     )
+
+
+def webhook_findings(webhooks: Sequence[Webhook], now: datetime) -> Iterator[Finding]:
+    for webhook in webhooks:
+        name, show = webhook.name, f"parcelpost gateway webhook show {webhook.name}"
+        if webhook.is_paused and webhook.error:
+            fix = f"check the receiver, then run 'parcelpost gateway webhook resume {name}', or delete it"
+            yield Finding.of("webhook.failing", f"webhook {name} was paused: {webhook.error}", fix)
+        elif webhook.failing_since and not webhook.is_paused:
+            since = age((now - webhook.failing_since).total_seconds())
+            message = f"webhook {name} has taken no change for {since}: {webhook.error}"
+            yield Finding.of(
+                "webhook.failing", message, f"check the receiver and its secret; '{show}' shows what waits"
+            )
+        if webhook.dead:
+            message = f"webhook {name}: gave up on {count(webhook.dead, 'change')} after a day"
+            replay = f"parcelpost gateway webhook replay {name} --since NUMBER"
+            yield Finding.of("webhook.gave_up", message, f"'{show}' lists them; send them again with '{replay}'")
 
 
 def _worker_findings(queued: int, workers: Sequence[WorkerRow], now: datetime) -> Iterator[Finding]:

@@ -46,7 +46,7 @@ STEP_SECONDS = 1.0
 _ATTEMPT_SECONDS = 15.0
 _BATCH = 100
 _BATCH_SECONDS = 30.0
-_HOLD = timedelta(seconds=120)  # longer than a batch and an attempt
+_HOLD = timedelta(seconds=60)  # longer than a batch and an attempt: after a crash, another gateway goes on
 _LAST_SECONDS = 3.0  # for an attempt that is under way when the gateway stops
 _FIRST_REST, _LONGEST_REST = 5.0, 600.0
 _LONGEST_RETRY_AFTER = 3_600.0
@@ -124,9 +124,10 @@ def default_name(url: str) -> str:
         return ""
 
 
-def shown_url(url: str) -> str:
-    """Without the query, which may hold a secret."""
-    return url.partition("?")[0] + ("?..." if "?" in url else "")
+def receiver_of(url: str) -> str:
+    """Scheme and host: the rest may be secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 class Attempt(Struct, frozen=True):

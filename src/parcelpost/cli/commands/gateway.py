@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcelpost import __version__
-from parcelpost.cli.commands import gateway_serve
+from parcelpost.cli.commands import gateway_serve, gateway_webhook
 from parcelpost.cli.importer.options import (
     AllowBad,
     CountyOfAll,
@@ -543,13 +543,14 @@ def changes(
     """
     import asyncio
 
+    from parcelpost.changes import checked_kinds
     from parcelpost.cli.context import CLOCK
     from parcelpost.gateway.models import ChangeFilter
     from parcelpost.places import county_slug, state_code
 
     number = int(since) if since.isascii() and since.isdecimal() and len(since) < _MOST_DIGITS else None
     wanted = ChangeFilter(
-        kinds=tuple(kinds or ()),
+        kinds=checked_kinds(kinds or ()),
         platform=platform or "",
         state=state_code(state),
         county=county_slug(county),
@@ -642,4 +643,5 @@ app.command("command", epilog=COMMAND_EXAMPLES)(send_command)
 app.command("requeue", epilog=REQUEUE_EXAMPLES)(requeue)
 app.command("refresh", epilog=REFRESH_EXAMPLES)(refresh)
 app.command("changes", epilog=CHANGES_EXAMPLES)(changes)
+app.add_typer(gateway_webhook.app, name="webhook")
 app.command("token", epilog=TOKEN_EXAMPLES)(token)

@@ -12,12 +12,14 @@ from parcelpost.gateway import overview
 from parcelpost.gateway.api import responses
 from parcelpost.gateway.api.fleet import CommandRequest, RefreshRequest, ReleaseRequest, RequeueRequest
 from parcelpost.gateway.api.health import Health
+from parcelpost.gateway.api.webhooks import NewWebhook, ReplayRequest, WebhookDetail, WebhookList, WebhookState
 from parcelpost.gateway.api.worker import RawFileForm
 from parcelpost.gateway.history import Change, Scrape
-from parcelpost.gateway.models import Lease, LeaseEnd, LienSource, WorkerState
+from parcelpost.gateway.models import Lease, LeaseEnd, LienSource, WebhookRetry, WorkerState
 from parcelpost.health import Finding
 from parcelpost.model import Signal
 from parcelpost.protocol import payloads, server
+from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE
 
 _AT = datetime(2026, 11, 17, 9, 30, tzinfo=UTC)
 _UNTIL = _AT + timedelta(minutes=15)
@@ -49,6 +51,27 @@ _PARCEL = responses.Parcel(
     received_at=_AT,
     address=_PATH,
     sources=[responses.Source(**_SOURCE)],
+)
+_WEBHOOK = WebhookState(
+    name="crm",
+    receiver="https://crm.example.org",
+    secret_variable=WEBHOOK_SECRET_VARIABLE,
+    kinds=["lien", "tax.delinquent"],
+    platform="",
+    state="FL",
+    county="",
+    field="",
+    status="failing",
+    since=42,
+    behind=0,
+    waiting=1,
+    gave_up=0,
+    delivered=17,
+    delivered_at=_AT,
+    failing_since=_AT,
+    error="the receiver returned 500",
+    next_at=_UNTIL,
+    created_at=_AT,
 )
 _LIEN = responses.Lien(
     lien_no=17,
@@ -237,6 +260,16 @@ _EXAMPLES: list[Struct] = [
     responses.RequeueReply(17),
     RefreshRequest(platform="grizzly_gis", state="FL", county="harlow", older_than_hours=168),
     responses.RefreshReply(250),
+    NewWebhook(
+        url="https://crm.example.org/hooks/parcelpost", name="crm", kinds=["lien", "tax.delinquent"], state="FL"
+    ),
+    ReplayRequest(since=1041),
+    WebhookList([_WEBHOOK]),
+    WebhookDetail(
+        _WEBHOOK,
+        [WebhookRetry(change_no=41, attempts=3, first_at=_AT, next_at=_UNTIL, error="the receiver returned 500")],
+    ),
+    _WEBHOOK,
     Health("ok", "0.1.0"),
 ]
 EXAMPLES: dict[type[Struct], Struct] = {type(example): example for example in _EXAMPLES}

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from parcelpost.clock import Clock
 from parcelpost.errors import LedgerError, RawStoreUnavailable
 from parcelpost.gateway.context import Context
-from parcelpost.gateway.models import QueueRow, WorkerRow
+from parcelpost.gateway.models import QueueRow, Webhook, WorkerRow
 from parcelpost.gateway.routes import JSON, Role, Route, encode
 
 _LEDGER_SECONDS = 1.0
@@ -94,6 +94,18 @@ METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "Responses of this process, by status class: 2xx, 3xx, 4xx, 5xx.",
         ("status",),
     ),
+    "parcelpost_gateway_webhook_attempts_total": (
+        "Attempts of this process to deliver a change, by outcome: delivered, failed, dead.",
+        ("webhook", "outcome"),
+    ),
+    "parcelpost_gateway_webhook_failing_seconds": (
+        "For how long a webhook has taken no change; 0 if it takes them.",
+        ("webhook",),
+    ),
+    "parcelpost_gateway_webhook_changes": (
+        "Changes of a webhook: behind (not looked at yet), waiting (to be tried again), gave_up.",
+        ("webhook", "state"),
+    ),
     "parcelpost_gateway_rows": ("Approximate number of rows in the ledger: parcels, liens, results.", ("what",)),
 }
 """Every metric, with its help text and labels."""
@@ -144,7 +156,7 @@ async def metrics_page(context: Context) -> bytes:
 
 async def _metric_families(context: Context) -> list[Metric]:
     queue, workers, counts = await context.ledger.queue(), await context.ledger.workers(), await context.ledger.counts()
-    now, counters = context.clock.now(), context.counters
+    now, counters, webhooks = context.clock.now(), context.counters, await context.ledger.webhooks()
     return [
         *_queue_metrics(queue, now),
         *_fleet_metrics(workers, now),
@@ -154,6 +166,8 @@ async def _metric_families(context: Context) -> list[Metric]:
             "answers_total",
             {(status,): number for status, number in sorted(counters.responses.items())},
         ),
+        *_webhook_metrics(webhooks, now),
+        _family(CounterMetricFamily, "webhook_attempts_total", dict(sorted(counters.webhooks.items()))),
         _gauge("rows", {(name,): number for name, number in counts.items()}),
     ]
 
@@ -181,6 +195,19 @@ def _queue_metrics(queue: Sequence[QueueRow], now: datetime) -> list[Metric]:
             age = (now - row.oldest_at).total_seconds()
             ages[row.platform,] = max(age, ages.get((row.platform,), 0.0))
     return [_gauge("tasks", dict(sorted(totals.items()))), _gauge("oldest_queued_seconds", dict(sorted(ages.items())))]
+
+
+def _webhook_metrics(webhooks: Sequence[Webhook], now: datetime) -> list[Metric]:
+    failing: dict[tuple[str, ...], float] = {
+        (one.name,): (now - one.failing_since).total_seconds() if one.failing_since and not one.is_paused else 0.0
+        for one in webhooks
+    }
+    changes: dict[tuple[str, ...], float] = {
+        (one.name, state): number
+        for one in webhooks
+        for state, number in (("behind", one.last - one.cursor), ("waiting", one.retries), ("gave_up", one.dead))
+    }
+    return [_gauge("webhook_failing_seconds", failing), _gauge("webhook_changes", changes)]
 
 
 def _fleet_metrics(workers: Sequence[WorkerRow], now: datetime) -> list[Metric]:

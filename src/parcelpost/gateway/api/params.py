@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote_to_bytes
 import msgspec
 from msgspec import Meta, Struct
 
+from parcelpost.changes import checked_kinds
 from parcelpost.gateway.errors import ApiError
 from parcelpost.gateway.models import ChangeFilter, ParcelFilter, ParcelKey
 from parcelpost.places import county_slug, parcel_norm, state_or_text
@@ -147,7 +148,7 @@ class ChangesParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def filter(self) -> ChangeFilter:
         return ChangeFilter(
-            kinds=tuple(filter(None, self.kind.replace(" ", "").split(","))),
+            kinds=checked_kinds(filter(None, self.kind.replace(" ", "").split(","))),
             platform=self.platform,
             state=state_or_text(self.state),
             county=county_slug(self.county) or self.county,

@@ -1,0 +1,372 @@
+"""The `parcelpost gateway webhook` commands: who is told of changes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from parcelpost.cli.options import AsJson, ConfigOption, Database, Platform, SetOption, Yes, load_settings
+from parcelpost.cli.output import (
+    Cell,
+    confirm,
+    count,
+    examples,
+    fields,
+    moment,
+    print_json,
+    print_lines,
+    printable,
+    table,
+)
+from parcelpost.errors import ParcelpostError
+from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from parcelpost.gateway.api.webhooks import WebhookDetail, WebhookState
+    from parcelpost.gateway.ledger.base import Ledger
+    from parcelpost.settings import Settings
+
+T = TypeVar("T")
+
+_MAX_SHOWN_RETRIES = 100
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The webhook's name.")]
+Since = Annotated[int, typer.Option("--since", metavar="NUMBER", min=0, help="Number of the last change not to send.")]
+
+ADD_EXAMPLES = examples(
+    "parcelpost gateway webhook add https://crm.example.org/hooks/parcelpost --name crm --kind lien --state FL",
+    "parcelpost gateway webhook add https://example.org/hook --kind tax.delinquent --county columbia --since 0",
+    "parcelpost gateway webhook add https://example.org/hook --secret-variable PARCELPOST_WEBHOOK_SECRET_EXAMPLE",
+)
+
+
+def add(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where changes are posted to.")],
+    name: Annotated[str, typer.Option("--name", help="Name of the webhook. [default: the host]")] = "",
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option("--kind", metavar="KIND", help="A kind such as lien.new, or lien for all of liens. Repeatable."),
+    ] = None,
+    platform: Platform = None,
+    state: Annotated[str, typer.Option("--state", help="Only parcels in this state.")] = "",
+    county: Annotated[str, typer.Option("--county", help="Only parcels in this county.")] = "",
+    field: Annotated[str, typer.Option("--field", help="Only changes of this field, such as market_value.")] = "",
+    since: Annotated[
+        int | None,
+        typer.Option(
+            "--since", metavar="NUMBER", min=0, help="Send changes after this number. [default: only those that come]"
+        ),
+    ] = None,
+    secret_variable: Annotated[
+        str,
+        typer.Option(
+            "--secret-variable", metavar="NAME", help="Variable in the gateway's environment that holds the secret."
+        ),
+    ] = WEBHOOK_SECRET_VARIABLE,
+    database: Database = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send changes to a URL. A running gateway posts each within seconds, signed as the Standard Webhooks say.
+
+    The secret is in the gateway's environment; only the variable's name is stored. Private addresses are refused unless
+    server.allow_private names them.
+    """
+    from parcelpost.cli.context import CLOCK
+    from parcelpost.gateway.api.webhooks import NewWebhook, add_webhook, webhook_state
+    from parcelpost.guard import Guard
+
+    settings = _settings(database, config, set_)
+    new = NewWebhook(
+        url=url,
+        name=name,
+        secret_variable=secret_variable,
+        kinds=kinds or [],
+        platform=platform or "",
+        state=state,
+        county=county,
+        field=field,
+        since=since,
+    )
+    guard = Guard(settings.server.allow_private)
+    added = webhook_state(_with_ledger(settings, lambda ledger: add_webhook(ledger, new, guard, CLOCK.now())))
+    if as_json:
+        print_json(added)
+        return
+    print(printable(f"Added {added.name}: changes after {added.since:,} go to {added.receiver}."))
+    note = f"The gateway reads its secret from {secret_variable}; 'parcelpost gateway webhook secret' prints a new one."
+    print(printable(note), file=sys.stderr)
+
+
+LIST_EXAMPLES = examples(
+    "parcelpost gateway webhook list",
+    "parcelpost gateway webhook list --json | jq '.webhooks[] | select(.status == \"failing\").name'",
+)
+
+
+def list_(
+    database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
+) -> None:
+    """List the webhooks."""
+    from parcelpost.gateway.api.webhooks import WebhookList, webhook_state
+
+    webhooks = _with_ledger(_settings(database, config, set_), lambda ledger: ledger.webhooks())
+    states = [webhook_state(one) for one in webhooks]
+    if as_json:
+        print_json(WebhookList(states))
+    elif states:
+        headers = ("webhook", "receiver", "status", "sent up to", "behind", "waiting", "gave up", "error")
+        print_lines(table(headers, map(_cells, states)))
+    else:
+        print("There is no webhook. Add one with 'parcelpost gateway webhook add URL'.")
+
+
+def _cells(state: WebhookState) -> tuple[Cell, ...]:
+    counts = (state.since, state.behind, state.waiting, state.gave_up)
+    return (state.name, state.receiver, state.status, *counts, state.error)
+
+
+SHOW_EXAMPLES = examples("parcelpost gateway webhook show crm", "parcelpost gateway webhook show crm --json")
+
+
+def show(
+    name: Name,
+    database: Database = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a webhook, and the changes that wait or were given up."""
+    from parcelpost.gateway.api.webhooks import WebhookDetail, find_webhook, webhook_state
+
+    async def detail(ledger: Ledger) -> WebhookDetail:
+        webhook = await find_webhook(ledger, name)
+        retries = await ledger.webhook_retries(webhook.webhook_no, 0, _MAX_SHOWN_RETRIES)
+        return WebhookDetail(webhook_state(webhook), retries)
+
+    found = _with_ledger(_settings(database, config, set_), detail)
+    print_json(found) if as_json else print_lines(_detail_lines(found))
+
+
+def _detail_lines(found: WebhookDetail) -> Iterator[str]:
+    state = found.webhook
+    wanted = (*state.kinds, state.platform, state.state, state.county, state.field)
+    delivered = f"{count(state.delivered, 'change')}" + (
+        f", last {moment(state.delivered_at)}" if state.delivered_at else ""
+    )
+    yield from fields(
+        [
+            ("webhook", state.name),
+            ("receiver", state.receiver),
+            ("secret", state.secret_variable),
+            ("sends", ", ".join(filter(None, wanted)) or "all changes"),
+            ("status", state.status + (f": {state.error}" if state.error else "")),
+            ("delivered", delivered),
+            ("sent up to", f"change {state.since:,}, {state.behind:,} behind"),
+        ]
+    )
+    if found.retries:
+        yield ""
+        rows = (
+            (one.change_no, one.attempts, "gave up" if one.dead_at else f"next {moment(one.next_at)}", one.error)
+            for one in found.retries
+        )
+        yield from table(("change", "attempts", "state", "error"), rows)
+
+
+PAUSE_EXAMPLES = examples("parcelpost gateway webhook pause crm")
+
+
+def pause(
+    name: Name,
+    database: Database = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send nothing until the webhook is resumed. Changes wait meanwhile."""
+    from parcelpost.gateway.api.webhooks import find_webhook
+
+    async def change(ledger: Ledger) -> None:
+        await ledger.pause_webhook((await find_webhook(ledger, name)).webhook_no, "")
+
+    _with_ledger(settings := _settings(database, config, set_), change)
+    _report(name, settings, "Paused", as_json=as_json)
+
+
+RESUME_EXAMPLES = examples("parcelpost gateway webhook resume crm")
+
+
+def resume(
+    name: Name,
+    database: Database = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send again, at once, also to a receiver that fails."""
+    from parcelpost.cli.context import CLOCK
+    from parcelpost.gateway.api.webhooks import find_webhook
+
+    async def change(ledger: Ledger) -> None:
+        await ledger.resume_webhook((await find_webhook(ledger, name)).webhook_no, CLOCK.now())
+
+    _with_ledger(settings := _settings(database, config, set_), change)
+    _report(name, settings, "Resumed", as_json=as_json)
+
+
+DELETE_EXAMPLES = examples("parcelpost gateway webhook delete crm")
+
+
+def delete(
+    name: Name,
+    yes: Yes = False,
+    database: Database = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a webhook and what waits for it. Asks for confirmation."""
+    from parcelpost.gateway.api.webhooks import find_webhook
+
+    settings = _settings(database, config, set_)
+    webhook = _with_ledger(settings, lambda ledger: find_webhook(ledger, name))
+    if not yes:
+        confirm(f"Delete webhook {webhook.name}?")
+    _with_ledger(settings, lambda ledger: ledger.delete_webhook(webhook.webhook_no))
+    print_json({"deleted": name}) if as_json else print(printable(f"Deleted {name}."))
+
+
+REPLAY_EXAMPLES = examples(
+    "parcelpost gateway webhook replay crm --since 1041", "parcelpost gateway webhook replay crm --since 0"
+)
+
+
+def replay(
+    name: Name,
+    since: Since,
+    database: Database = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send all changes after a number again, also those that were given up. Their ids are the same as before."""
+    from parcelpost.cli.context import CLOCK
+    from parcelpost.gateway.api.webhooks import find_webhook
+    from parcelpost.gateway.api.webhooks import replay as replay_webhook
+
+    async def change(ledger: Ledger) -> None:
+        await replay_webhook(ledger, await find_webhook(ledger, name), since, CLOCK.now())
+
+    _with_ledger(settings := _settings(database, config, set_), change)
+    _report(name, settings, "Replaying", as_json=as_json)
+
+
+TEST_EXAMPLES = examples("parcelpost gateway webhook test crm")
+
+
+def test(
+    name: Name,
+    database: Database = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send a test event from here, and show what the receiver says. Needs the secret in this command's environment."""
+    import asyncio
+    import os
+
+    from parcelpost import __version__
+    from parcelpost.cli.context import CLOCK
+    from parcelpost.gateway.api.webhooks import find_webhook
+    from parcelpost.gateway.webhooks import Attempt, Sender, read_secrets, receiver_of, send_test
+    from parcelpost.guard import Guard
+
+    settings = _settings(database, config, set_)
+    webhook = _with_ledger(settings, lambda ledger: find_webhook(ledger, name))
+    keys = read_secrets(webhook.secret_variable, os.environ)
+
+    async def send() -> Attempt:
+        sender = Sender(Guard(settings.server.allow_private), __version__)
+        try:
+            return await send_test(sender, webhook, keys, CLOCK.now())
+        finally:
+            await sender.close()
+
+    attempt = asyncio.run(send())
+    if as_json:
+        print_json({"webhook": name, "delivered": not attempt.error, "status": attempt.status, "error": attempt.error})
+    if attempt.error:
+        raise ParcelpostError(f"{receiver_of(webhook.url)}: {attempt.error}", hint="nothing else was sent")
+    if not as_json:
+        print(printable(f"{receiver_of(webhook.url)} returned {attempt.status}."))
+
+
+SECRET_EXAMPLES = examples(
+    "parcelpost gateway webhook secret",
+    'export PARCELPOST_WEBHOOK_SECRET="$(parcelpost gateway webhook secret)"',
+)
+
+
+def secret() -> None:
+    """Print a new random secret. Nothing is stored: put it into the gateway's environment, and give it to the receiver.
+
+    A variable may hold two, separated by a space, while one is replaced: each message is signed with both.
+    """
+    from parcelpost.gateway.webhooks import new_secret
+
+    print(new_secret())
+
+
+def _settings(database: str | None, config: Path | None, set_: list[str] | None) -> Settings:
+    return load_settings(config, set_, {"--database": ("server.database", database)})
+
+
+def _with_ledger(settings: Settings, run: Callable[[Ledger], Awaitable[T]]) -> T:
+    import asyncio
+
+    async def call() -> T:
+        from parcelpost.cli.context import connect_ledger
+
+        async with connect_ledger(settings.server) as opened:
+            return await run(opened)
+
+    return asyncio.run(call())
+
+
+def _report(name: str, settings: Settings, done: str, *, as_json: bool) -> None:
+    from parcelpost.gateway.api.webhooks import find_webhook, webhook_state
+
+    state = webhook_state(_with_ledger(settings, lambda ledger: find_webhook(ledger, name)))
+    if as_json:
+        print_json(state)
+    else:
+        print(printable(f"{done} {name}: {count(state.behind + state.waiting, 'change')} to send."))
+
+
+app = typer.Typer(
+    help="Send changes to receivers, signed as the Standard Webhooks specification says.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog=examples(
+        "parcelpost gateway webhook add https://crm.example.org/hooks/parcelpost --name crm --kind lien",
+        "parcelpost gateway webhook list",
+        "parcelpost gateway webhook test crm",
+    ),
+)
+app.command("add", epilog=ADD_EXAMPLES)(add)
+app.command("list", epilog=LIST_EXAMPLES)(list_)
+app.command("show", epilog=SHOW_EXAMPLES)(show)
+app.command("pause", epilog=PAUSE_EXAMPLES)(pause)
+app.command("resume", epilog=RESUME_EXAMPLES)(resume)
+app.command("delete", epilog=DELETE_EXAMPLES)(delete)
+app.command("replay", epilog=REPLAY_EXAMPLES)(replay)
+app.command("test", epilog=TEST_EXAMPLES)(test)
+app.command("secret", epilog=SECRET_EXAMPLES)(secret)

@@ -1,0 +1,204 @@
+"""Routes for webhooks. A receiver's URL may be secret: only its host is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from parcelpost.changes import checked_kinds
+from parcelpost.errors import InvalidInput
+from parcelpost.gateway.api.params import Text
+from parcelpost.gateway.context import Context
+from parcelpost.gateway.errors import ApiError
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.models import ChangeFilter, Webhook, WebhookRetry
+from parcelpost.gateway.routes import Role, Route
+from parcelpost.gateway.webhooks import check_webhook, default_name, receiver_of
+from parcelpost.guard import Guard
+from parcelpost.places import county_slug, state_code
+from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE
+
+_MAX_LISTED_RETRIES = 100
+
+
+class NewWebhook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All conditions must match; without any, all changes are sent."""
+
+    url: str
+    name: str = ""
+    """The host of the URL if left out."""
+    secret_variable: str = WEBHOOK_SECRET_VARIABLE
+    """The variable in the gateway's environment that holds the secret."""
+    kinds: list[Text] = []
+    """Such as `lien.new`, or `lien` for all of liens."""
+    platform: Text = ""
+    state: Text = ""
+    county: Text = ""
+    field: Text = ""
+    since: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
+    """Send changes after this number; null: only those that come."""
+
+
+class ReplayRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    since: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    """All changes after this number are sent again."""
+
+
+class WebhookState(Struct, frozen=True, kw_only=True):
+    name: str
+    receiver: str
+    """Scheme and host of its URL."""
+    secret_variable: str
+    kinds: Sequence[str]
+    platform: str
+    county: str
+    state: str
+    field: str
+    status: Literal["active", "paused", "failing"]
+    since: int
+    """Changes up to this number were delivered, or wait to be tried again."""
+    behind: int
+    """Changes that were not looked at yet."""
+    waiting: int
+    """Changes that will be tried again."""
+    gave_up: int
+    """Changes that were tried for a day: only a replay delivers them."""
+    delivered: int
+    delivered_at: datetime | None
+    failing_since: datetime | None
+    error: str
+    next_at: datetime
+    """It rests until then."""
+    created_at: datetime
+
+
+class WebhookList(Struct, frozen=True):
+    webhooks: Sequence[WebhookState]
+
+
+class WebhookDetail(Struct, frozen=True):
+    webhook: WebhookState
+    retries: Sequence[WebhookRetry]
+    """The first 100 changes that wait or were given up."""
+
+
+def webhook_state(webhook: Webhook) -> WebhookState:
+    wanted = webhook.wanted
+    return WebhookState(
+        name=webhook.name,
+        receiver=receiver_of(webhook.url),
+        secret_variable=webhook.secret_variable,
+        kinds=wanted.kinds,
+        platform=wanted.platform,
+        state=wanted.state,
+        county=wanted.county,
+        field=wanted.field,
+        status="paused" if webhook.is_paused else "failing" if webhook.failing_since else "active",
+        since=webhook.cursor,
+        behind=max(0, webhook.last - webhook.cursor),
+        waiting=webhook.retries,
+        gave_up=webhook.dead,
+        delivered=webhook.delivered,
+        delivered_at=webhook.delivered_at,
+        failing_since=webhook.failing_since,
+        error=webhook.error,
+        next_at=webhook.next_at,
+        created_at=webhook.created_at,
+    )
+
+
+async def add_webhook(ledger: Ledger, new: NewWebhook, guard: Guard, now: datetime) -> Webhook:
+    """Raises InvalidInput."""
+    name = new.name or default_name(new.url)
+    check_webhook(name, new.url, new.secret_variable, guard)
+    wanted = ChangeFilter(
+        kinds=checked_kinds(new.kinds),
+        platform=new.platform,
+        state=state_code(new.state),
+        county=county_slug(new.county),
+        field=new.field,
+    )
+    last = await ledger.last_change()
+    if new.since is not None and new.since > last:
+        raise InvalidInput(f"the last change is {last:,}", hint="leave 'since' out to send only changes to come")
+    cursor = last if new.since is None else new.since
+    if not await ledger.add_webhook(name, new.url, new.secret_variable, wanted, cursor, now):
+        raise InvalidInput(f"there is a webhook {name!r} already", hint="choose another name")
+    return await find_webhook(ledger, name)
+
+
+async def find_webhook(ledger: Ledger, name: str) -> Webhook:
+    """Raises InvalidInput."""
+    webhook = await ledger.webhook(name)
+    if webhook is None:
+        raise InvalidInput(f"there is no webhook {name!r:.100}", hint="see 'parcelpost gateway webhook list'")
+    return webhook
+
+
+async def replay(ledger: Ledger, webhook: Webhook, since: int, now: datetime) -> None:
+    """Raises InvalidInput."""
+    if not await ledger.replay_webhook(webhook.webhook_no, since, now):
+        raise InvalidInput(f"the last change is {webhook.last:,}", hint="see 'parcelpost gateway changes'")
+
+
+class WebhooksApi:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._ledger = context.ledger
+
+    def routes(self) -> list[Route]:
+        one = "/v1/webhooks/{name}"
+        return [
+            Route("GET", "/v1/webhooks", self.list_webhooks, Role.READER),
+            Route("POST", "/v1/webhooks", self.new_webhook, Role.ADMIN),
+            Route("GET", one, self.webhook, Role.READER, errors=(404,)),
+            Route("DELETE", one, self.delete_webhook, Role.ADMIN, errors=(404,)),
+            Route("POST", f"{one}/pause", self.pause_webhook, Role.ADMIN, errors=(404,)),
+            Route("POST", f"{one}/resume", self.resume_webhook, Role.ADMIN, errors=(404,)),
+            Route("POST", f"{one}/replay", self.replay_webhook, Role.ADMIN, errors=(404,)),
+        ]
+
+    async def list_webhooks(self) -> WebhookList:
+        """List the receivers of changes."""
+        return WebhookList([webhook_state(one) for one in await self._ledger.webhooks()])
+
+    async def new_webhook(self, body: NewWebhook) -> WebhookState:
+        """Send changes to a URL, signed as the Standard Webhooks specification says."""
+        guard = Guard(self._context.settings.allow_private)
+        return webhook_state(await add_webhook(self._ledger, body, guard, self._context.clock.now()))
+
+    async def webhook(self, name: str) -> WebhookDetail:
+        """Return a receiver, and what waits for it."""
+        found = await self._find(name)
+        retries = await self._ledger.webhook_retries(found.webhook_no, 0, _MAX_LISTED_RETRIES)
+        return WebhookDetail(webhook_state(found), retries)
+
+    async def delete_webhook(self, name: str) -> WebhookState:
+        """Send nothing more, and forget what waits."""
+        found = await self._find(name)
+        await self._ledger.delete_webhook(found.webhook_no)
+        return webhook_state(found)
+
+    async def pause_webhook(self, name: str) -> WebhookState:
+        """Send nothing until it is resumed. Changes wait meanwhile."""
+        await self._ledger.pause_webhook((await self._find(name)).webhook_no, "")
+        return webhook_state(await self._find(name))
+
+    async def resume_webhook(self, name: str) -> WebhookState:
+        """Send again, at once, also to a receiver that fails."""
+        await self._ledger.resume_webhook((await self._find(name)).webhook_no, self._context.clock.now())
+        return webhook_state(await self._find(name))
+
+    async def replay_webhook(self, name: str, body: ReplayRequest) -> WebhookState:
+        """Send all changes after a number again, also those that were given up."""
+        await replay(self._ledger, await self._find(name), body.since, self._context.clock.now())
+        return webhook_state(await self._find(name))
+
+    async def _find(self, name: str) -> Webhook:
+        webhook = await self._ledger.webhook(name)
+        if webhook is None:
+            raise ApiError(404, "no such webhook")
+        return webhook
