@@ -101,6 +101,9 @@ CHECKS: Mapping[str, Check] = {
     "fleet.worker_lost": Check(_NOTE, "A worker is offline with leased tasks; they return when the leases expire."),
     "queue.dead": Check(_WARNING, "All leases of some tasks expired."),
     "queue.failed": Check(_WARNING, "Workers gave up on some tasks."),
+    "schedule.stale": Check(_WARNING, "Parcels of a county are older than its schedule asks for."),
+    "schedule.resting": Check(_WARNING, "A run of a schedule rests, because the site blocks every worker."),
+    "schedule.skipped": Check(_NOTE, "A run of a schedule was left out, because the one before takes longer."),
     "queue.unclaimed": Check(_WARNING, "No online worker handles a platform that has queued tasks."),
 }
 

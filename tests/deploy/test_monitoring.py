@@ -104,6 +104,8 @@ async def page_of_a_gateway(folder: Path) -> str:
         await client.get("/internal/work?platforms=echo")
         await client.post("/internal/heartbeat", json={})
         await client.get("/nowhere")
+        schedule = {"name": "weekly", "platform": "echo", "state": "CT", "county": "hartford", "every": "7d"}
+        await client.post("/v1/schedules", json=schedule | {"scope": "file", "parcels": ["1"]})
         return (await metrics_page(context)).decode()
 
 
