@@ -267,13 +267,13 @@ async def test_schedules_are_added_shown_and_ordered_over_http(context: Context)
     clock, maintenance = context.clock, Maintenance(context)
     assert isinstance(clock, ManualClock)
     await store(context.ledger, range(4), START - 30 * 24 * HOUR)
-    new = {"name": "union", "platform": "echo", "state": "Florida", "county": "Union County", "every": "7d"}
+    new: dict[str, Any] = {"name": "union", "platform": "echo", "state": "Florida", "county": "Union", "every": "7d"}
     async with a_client(context) as client:
 
         async def act(action: str, name: str = "union") -> httpx2.Response:
             return await client.post(f"/v1/schedules/{name}", json={"action": action})
 
-        wrong = [
+        wrong: list[dict[str, Any]] = [
             {"name": "Union!"},
             {"every": ""},
             {"county": ""},
