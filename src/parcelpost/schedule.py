@@ -48,7 +48,7 @@ class Timing(Struct, frozen=True, kw_only=True):
         if self.cron:
             return f"{self.cron} {self.timezone}"
         at = f" at {self.at} {self.timezone}" if self.at else ""
-        return f"every {duration_text(self.every_seconds)}{at}"
+        return f"every {duration_text(self.every_seconds).removeprefix('1 ')}{at}"
 
 
 def make_timing(every: str, at: str, timezone: str, cron: str) -> Timing:

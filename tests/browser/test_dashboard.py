@@ -401,3 +401,32 @@ CONTRASTS = """() => {
   return found;
 }"""
 """Every text below WCAG AA's 4.5."""
+
+
+async def test_a_schedule_is_added_paused_and_deleted(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        await filled(gateway)
+        async with a_page(browser, f"{gateway.address}/#/schedules") as watched:
+            page = watched.page
+            await is_live(page)
+            await expect(page.get_by_text("No schedules yet")).to_be_visible()
+            await page.get_by_role("button", name="Add schedule").click()
+            for label, text in {"Name": "weekly", "Platform": "qpublic", "State": "FL", "County": "harlow"}.items():
+                await page.get_by_label(label, exact=True).fill(text)
+            await page.get_by_label("Parcels", exact=True).select_option("list")
+            await page.get_by_role("button", name="Add", exact=True).click()
+            row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="weekly"))
+            await expect(row).to_contain_text("every 7 days")
+            await expect(row).to_contain_text("Running")
+            for action, shown in {"Pause": "Paused", "Resume": "Running"}.items():
+                await row.get_by_role("button", name="Change weekly").click()
+                await page.get_by_label(action).check()
+                await page.get_by_role("button", name="Continue").click()
+                await expect(row).to_contain_text(shown)
+            await page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
+            assert await overflow(page) == 0
+            await row.get_by_role("button", name="Change weekly").click()
+            await page.get_by_label("Delete").check()
+            await page.get_by_role("button", name="Continue").click()
+            await expect(page.get_by_text("No schedules yet")).to_be_visible()
+            assert watched.errors == []

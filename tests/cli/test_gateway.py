@@ -353,3 +353,40 @@ def test_a_token_is_random_and_alone_on_stdout(run: Run) -> None:
     assert len(one.out.strip()) >= 40
     assert one.out != other.out
     assert "PARCELPOST_WORKER_TOKENS" in one.err
+
+
+def test_schedules_are_added_listed_and_changed(run: Run, ledger: str, tmp_path: Path) -> None:
+    schedule, where = ("gateway", "schedule"), ("--database", ledger)
+    site = ("--platform", "grizzly_gis", "--state", "FL", "--county", "columbia")
+
+    def refused(*arguments: object) -> str:
+        ran = run(*arguments)
+        assert ran.code != 0
+        return ran.err
+
+    assert "no ledger" in refused(*schedule, "list", *where)
+    timing = ("--every", "7d", "--at", "02:00", "--timezone", "America/New_York")
+    added = run(*schedule, "add", "weekly", *site, *timing, *where).out
+    assert "every 7 days at 02:00 America/New_York, known parcels in columbia, FL" in added
+    assert "already" in refused(*schedule, "add", "weekly", *site, *timing, *where)
+    rows = file(tmp_path, "parcel\n00-00-00-01234-000\n00-00-00-01235-000\n")
+    run(*schedule, "add", "few", *site, "--cron", "0 6 * * 1-5", "--file", str(rows), *where)
+    bad = file(tmp_path, "parcel,county\n00-00-00-01234-000,columbia\n,columbia\n")
+    problem = refused(*schedule, "add", "bad", *site, "--every", "1d", "--file", str(bad), *where)
+    assert "nothing was added" in problem
+    for wrong in (("--every", "soon"), ("--every", "1d", "--filter", "rich"), ("--every", "1d", "--pace", "0.01")):
+        refused(*schedule, "add", "wrong", *site, *wrong, *where)
+    assert "no known site" in refused(*schedule, "add", "x", *site[:4], "--county", "loving", *timing)
+    listed = json.loads(run(*schedule, "list", *where, "--json").out)["schedules"]
+    assert [(one["name"], one["parcels"], one["scope"]) for one in listed] == [
+        ("few", 2, "file"),
+        ("weekly", 0, "known"),
+    ]
+    run(*schedule, "pause", "few", *where)
+    assert "paused" in run(*schedule, "show", "few", *where).out
+    assert "resume it first" in refused(*schedule, "run-now", "few", *where)
+    run(*schedule, "resume", "few", *where)
+    assert json.loads(run(*schedule, "run-now", "few", *where, "--json").out)["schedule"]["name"] == "few"
+    assert "grizzly_gis FL/columbia" in run("gateway", "status", *where).out
+    run(*schedule, "delete", "few", "--yes", *where)
+    assert "no such schedule" in refused(*schedule, "show", "few", *where)

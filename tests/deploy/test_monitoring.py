@@ -105,6 +105,8 @@ async def page_of_a_gateway(folder: Path) -> str:
         await client.post("/internal/heartbeat", json={})
         await client.get("/nowhere")
         await client.post("/v1/webhooks", json={"url": "https://example.org/hook"})
+        schedule = {"name": "weekly", "platform": "echo", "state": "CT", "county": "hartford", "every": "7d"}
+        await client.post("/v1/schedules", json=schedule | {"scope": "file", "parcels": ["1"]})
         return (await metrics_page(context)).decode()
 
 

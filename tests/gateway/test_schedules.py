@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from msgspec import structs
 from msgspec.json import encode
@@ -18,6 +19,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.events import Event
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.maintenance import Maintenance
 from parcelpost.gateway.models import (
     Freshness,
     IngestedResult,
@@ -32,7 +34,7 @@ from parcelpost.gateway.schedules import ScheduleRunner, blocked_workers
 from parcelpost.model import Priority, Target, Task
 from parcelpost.schedule import make_timing
 from tests.gateway.factories import arrival, parcel
-from tests.gateway.stage import some_context
+from tests.gateway.stage import a_client, some_context
 
 HOUR = timedelta(hours=1)
 START = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -77,6 +79,10 @@ async def work(ledger: Ledger, now: datetime, most: int = 1_000) -> list[str]:
     return [one.target.parcel_id for one in tasks]
 
 
+def the_runner(context: Context) -> ScheduleRunner:
+    return ScheduleRunner(context.ledger, context.clock, context.emit)
+
+
 @pytest.fixture
 async def context(database: str, tmp_path: Path) -> AsyncIterator[Context]:
     events: list[Event] = []
@@ -85,7 +91,7 @@ async def context(database: str, tmp_path: Path) -> AsyncIterator[Context]:
 
 
 async def test_a_run_is_spread_over_its_window_and_ends_with_its_last_task(context: Context) -> None:
-    ledger, clock, runner = context.ledger, context.clock, ScheduleRunner(context)
+    ledger, clock, runner = context.ledger, context.clock, the_runner(context)
     assert isinstance(clock, ManualClock)
     await store(ledger, range(60), START - HOUR)
     await add(ledger, a_schedule())
@@ -104,7 +110,7 @@ async def test_a_run_is_spread_over_its_window_and_ends_with_its_last_task(conte
 
 
 async def test_a_run_that_takes_long_does_not_pile_up_and_what_was_missed_is_made_up_for_once(context: Context) -> None:
-    ledger, clock, runner = context.ledger, context.clock, ScheduleRunner(context)
+    ledger, clock, runner = context.ledger, context.clock, the_runner(context)
     assert isinstance(clock, ManualClock)
     await store(ledger, range(3), START - HOUR)
     row = await add(ledger, a_schedule(every="1h", window_seconds=0.0))
@@ -151,7 +157,7 @@ async def test_two_gateways_and_one_that_was_killed_start_and_queue_each_once(da
         for name in ("one", "two"):
             await add(ledger, a_schedule(name, window_seconds=0.0, county="union" if name == "one" else "columbia"))
         await store(ledger, range(5), START - HOUR, county="columbia")
-        runners = [ScheduleRunner(context) for context in contexts]
+        runners = [the_runner(context) for context in contexts]
         stale = await ledger.schedules()
         for _ in range(12):
             await asyncio.gather(*(runner.step() for runner in runners * 2))
@@ -170,7 +176,7 @@ async def test_two_gateways_and_one_that_was_killed_start_and_queue_each_once(da
 
 
 async def test_a_list_and_a_file_bring_parcels_that_nobody_knew(context: Context) -> None:
-    ledger, clock, runner = context.ledger, context.clock, ScheduleRunner(context)
+    ledger, clock, runner = context.ledger, context.clock, the_runner(context)
     assert isinstance(clock, ManualClock)
     targets = [Target(parcel_id=f"P{n:03}", state="FL", county="union") for n in range(3)]
     await store(ledger, [0], START - HOUR)
@@ -210,7 +216,7 @@ async def test_freshness_is_of_the_parcels_that_the_schedule_refreshes(context: 
 
 
 async def test_a_blocked_site_rests_until_a_worker_gets_through(context: Context) -> None:
-    ledger, clock, runner = context.ledger, context.clock, ScheduleRunner(context)
+    ledger, clock, runner = context.ledger, context.clock, the_runner(context)
     assert isinstance(clock, ManualClock)
     await store(ledger, range(3), START - HOUR)
     await add(ledger, a_schedule(window_seconds=0.0))
@@ -255,3 +261,51 @@ async def test_urgent_tasks_go_first_and_sites_take_turns(ledger: Ledger, now: d
     await ledger.add_tasks([at("e", n) for n in range(2)], now)
     assert await ledger.refresh(RefreshFilter(), Priority.NORMAL, now, 10) == 3
     assert await taken(10) == ["e0", "P0", "e1", "P1", "P2"]
+
+
+async def test_schedules_are_added_shown_and_ordered_over_http(context: Context) -> None:
+    clock, maintenance = context.clock, Maintenance(context)
+    assert isinstance(clock, ManualClock)
+    await store(context.ledger, range(4), START - 30 * 24 * HOUR)
+    new: dict[str, Any] = {"name": "union", "platform": "echo", "state": "Florida", "county": "Union", "every": "7d"}
+    async with a_client(context) as client:
+
+        async def act(action: str, name: str = "union") -> httpx2.Response:
+            return await client.post(f"/v1/schedules/{name}", json={"action": action})
+
+        wrong: list[dict[str, Any]] = [
+            {"name": "Union!"},
+            {"every": ""},
+            {"county": ""},
+            {"window": "8d"},
+            {"scope": "file"},
+            {"url": "https://x"},
+        ]
+        wrong += [{"pace_seconds": 0.1}, {"state": "Atlantis"}, {"scope": "all"}, {"at": "25:00"}, {"name": "a\0"}]
+        for change in wrong:
+            assert (await client.post("/v1/schedules", json=new | change)).status_code == 422, change
+        added = await client.post("/v1/schedules", json=new)
+        assert added.status_code == 200, added.text
+        assert (added.json()["county"], added.json()["fresh_share"], added.json()["status"]) == ("union", 0, "waiting")
+        assert (await client.post("/v1/schedules", json=new)).status_code == 409
+        file = new | {"name": "file", "scope": "file", "parcels": ["P-1", "P-2"], "at": "02:00", "timezone": "UTC"}
+        assert (await client.post("/v1/schedules", json=file)).json()["parcels"] == 2
+        assert [one["name"] for one in (await client.get("/v1/schedules")).json()["schedules"]] == ["file", "union"]
+        await maintenance.step()
+        clock.advance(9 * 86_400)
+        detail = (await client.get("/v1/schedules/union")).json()
+        assert (detail["schedule"]["status"], detail["runs"][0]["total"]) == ("running", 4)
+        assert (await act("run-now")).status_code == 422  # one is in progress
+        overview = (await client.get("/v1/overview")).json()
+        assert [one["name"] for one in overview["schedules"]] == ["file", "union"]
+        stale = [found for found in overview["findings"] if found["id"] == "schedule.stale"]
+        assert len(stale) == 2 and "4 parcels of 4 in union, FL" in stale[1]["message"]
+        metrics = (await client.get("/metrics")).text
+        labels = 'county="union",platform="echo",schedule="union",state="FL"'
+        assert f"parcelpost_gateway_schedule_fresh_ratio{{{labels}}} 0.0" in metrics
+        assert 'parcelpost_gateway_schedule_status{schedule="union",status="running"} 1.0' in metrics
+        assert (await act("pause")).json()["schedule"]["next_run_at"] is None
+        assert (await act("resume")).json()["schedule"]["status"] == "running"
+        assert (await act("delete")).json()["schedule"] is None
+        for reply in (await act("delete"), await act("pause", "none"), await client.get("/v1/schedules/union")):
+            assert reply.status_code == 404

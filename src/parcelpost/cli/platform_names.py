@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from msgspec import structs
 
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Task
+from parcelpost.model import Site, Task
 from parcelpost.scrapers.platforms import ECHO, GROUP, NAMES
 from parcelpost.settings import Settings
 
@@ -28,6 +28,7 @@ class KnownPlatforms:
 
         self.names = platform_names(settings)
         self._override = override
+        self._pace_seconds = settings.fetch.pace_seconds
         others = {entry.name for entry in entry_points(group=GROUP)} | set(settings.platforms)
         self._of_counties = frozenset(NAMES) - others  # a plugin platform may support any county
         self._counties = load_counties(settings.fetch.counties_file)
@@ -55,6 +56,11 @@ class KnownPlatforms:
         if self._counties.find(task.platform, target.state, target.county) is None:
             hint = f"{_ENTRY}, provide the URL of the page, or use {self._override} to accept it anyway"
             raise InvalidInput(self._unknown(task.platform, target.state, target.county), hint=hint)
+
+    def pace_seconds(self, site: Site) -> float:
+        """Between two requests to the site: that of the settings, or of the county's entry if it is longer."""
+        county = self._counties.find(site.platform, site.state, site.county)
+        return max(self._pace_seconds, county.pace_seconds if county else 0.0)
 
     @lru_cache(maxsize=1_000)  # noqa: B019 - one command's
     def _unknown(self, platform: str, state: str, county: str) -> str:

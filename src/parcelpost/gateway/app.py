@@ -19,6 +19,7 @@ from parcelpost.gateway import dashboard
 from parcelpost.gateway.api.fleet import FleetApi
 from parcelpost.gateway.api.health import HealthApi
 from parcelpost.gateway.api.parcels import ParcelsApi
+from parcelpost.gateway.api.schedules import SchedulesApi
 from parcelpost.gateway.api.webhooks import WebhooksApi
 from parcelpost.gateway.api.worker import WorkerApi
 from parcelpost.gateway.auth import Access
@@ -51,6 +52,7 @@ def make_app(context: Context) -> Starlette:
         *ParcelsApi(context).routes(),
         *FleetApi(context).routes(),
         *WebhooksApi(context).routes(),
+        *SchedulesApi(context).routes(),
         *HealthApi(context).routes(),
     ]
 

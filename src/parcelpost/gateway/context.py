@@ -8,13 +8,14 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from parcelpost.clock import Clock
 from parcelpost.events import Emit
 from parcelpost.gateway.auth import Tokens
 from parcelpost.gateway.ledger.base import Ledger
-from parcelpost.model import Task
+from parcelpost.gateway.schedules import FreshnessCache
+from parcelpost.model import Site, Task
 from parcelpost.object_store import RawStore
 from parcelpost.settings.schema import ServerSettings
 
@@ -86,6 +87,9 @@ class Platforms(Protocol):
         Raises InvalidInput with a hint for an unknown platform, or a county that the platform does not cover.
         """
 
+    def pace_seconds(self, site: Site) -> float:
+        """Returns how long workers wait between two requests to the site, as far as the settings say."""
+
 
 class Context(Struct, frozen=True, kw_only=True):
     ledger: Ledger
@@ -98,5 +102,6 @@ class Context(Struct, frozen=True, kw_only=True):
     version: str
     stopping: asyncio.Event
     """Set when the gateway shuts down: long responses end then."""
+    freshness: FreshnessCache = field(default_factory=FreshnessCache)
     platforms: Platforms | None = None
     """None: tasks for any platform are accepted."""

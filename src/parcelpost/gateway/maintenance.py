@@ -30,7 +30,7 @@ class Maintenance:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._schedules = ScheduleRunner(context)
+        self._schedules = ScheduleRunner(context.ledger, context.clock, context.emit)
         self._lost_at: float | None = None
         self._failures = 0
         self._prune_at = 0.0

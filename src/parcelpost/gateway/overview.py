@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import ActivityRow, QueueRow, TaskState, Webhook, WorkerRow, WorkerState
+from parcelpost.gateway.schedules import FreshnessCache, ScheduleStatus, schedule_findings, schedule_statuses
 from parcelpost.health import Finding, is_failing, is_ok, sort_findings
 from parcelpost.model import Broken
 from parcelpost.units import age, count
@@ -147,13 +148,17 @@ class Overview(Struct, frozen=True, kw_only=True):
     activity: Activity
     sync: Sync
     platforms: Sequence[PlatformHealth]
+    schedules: Sequence[ScheduleStatus]
+    """By name."""
 
 
 Outcomes = Mapping[str, Counter[str]]
 """Number of each outcome, by platform."""
 
 
-async def gather_overview(ledger: Ledger, now: datetime, hours: int, outcomes: Outcomes, version: str) -> Overview:
+async def gather_overview(
+    ledger: Ledger, now: datetime, hours: int, outcomes: Outcomes, version: str, freshness: FreshnessCache | None = None
+) -> Overview:
     """Read-only. `hours` is a key of BUCKET_SECONDS, and `outcomes` are those of the last day.
 
     Raises LedgerUnavailable.
@@ -161,7 +166,9 @@ async def gather_overview(ledger: Ledger, now: datetime, hours: int, outcomes: O
     rows = [row for row in await ledger.workers() if now - row.last_seen_at <= _HIDDEN_AFTER]
     queue = await ledger.queue()
     webhooks = webhook_findings(await ledger.webhooks(), now)
-    findings = sort_findings([*fleet_findings(queue, rows, now), *webhooks])
+    schedules = await schedule_statuses(ledger, rows, now, freshness or FreshnessCache())
+    scheduled = schedule_findings(schedules, now)
+    findings = sort_findings([*fleet_findings(queue, rows, now), *webhooks, *scheduled])
     return Overview(
         now=now,
         version=version,
@@ -176,6 +183,7 @@ async def gather_overview(ledger: Ledger, now: datetime, hours: int, outcomes: O
         activity=await _activity(ledger, now, hours),
         sync=Sync(sum(row.unsynced for row in rows), max((row.lag_seconds(now) for row in rows), default=0.0)),
         platforms=_platform_health(outcomes, [row for row in rows if row.is_alive(now)]),
+        schedules=schedules,
     )
 
 

@@ -1,4 +1,5 @@
-"""Runs schedules: starts what is due, and queues a run's tasks as its window and the site's pace allow.
+"""Schedules: which are valid, what operators do with them, how fresh their counties are; and the runner, which starts
+what is due and queues a run's tasks as its window and the site's pace allow.
 
 Tasks are queued just in time, so the queue holds few of them: one that is paused, or whose site blocks the workers,
 stops within moments, and after an outage a run goes on where it was.
@@ -7,27 +8,343 @@ stops within moments, and after an outage a run goes on where it was.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from parcelpost.events import RunSkipped, RunStarted
-from parcelpost.gateway.context import Context
-from parcelpost.gateway.models import RunRow, ScheduleRow, WorkerRow
-from parcelpost.schedule import next_run
+from msgspec import Struct
+
+from parcelpost.clock import Clock
+from parcelpost.errors import InvalidInput
+from parcelpost.events import Emit, RunSkipped, RunStarted
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.models import (
+    Freshness,
+    RunOutcome,
+    RunRow,
+    Schedule,
+    ScheduleRow,
+    Scope,
+    WorkerRow,
+)
+from parcelpost.health import Finding
+from parcelpost.model import Target, Task
+from parcelpost.places import county_name, state_code
+from parcelpost.schedule import DAY_SECONDS, duration_text, longest_interval, make_timing, next_run, parse_duration
+from parcelpost.units import age, count
+
+if TYPE_CHECKING:
+    from parcelpost.gateway.context import Platforms
 
 _MAX_OPEN_TASKS = 500
 """Of a run: while no worker takes them, no more are queued."""
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_DEFAULT_PACE_SECONDS = 1.0
+_MAX_PACE_SECONDS = 86_400.0
+_MAX_RUNS = 50
+_MAX_NAMED = 3
+_STALE_BELOW = 0.9
+_FRESHNESS_AGE = timedelta(seconds=60)
+
+
+class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What an operator says of a schedule. Either `every` or `cron`."""
+
+    name: str
+    platform: str
+    state: str
+    county: str
+    every: str = ""
+    """Such as 12h, 7d or 2w."""
+    at: str = ""
+    """Time of day, such as 02:00, for whole days."""
+    timezone: str = ""
+    """Such as America/New_York. '': the gateway's."""
+    cron: str = ""
+    """Five fields, such as `0 2 * * 1`."""
+    scope: Scope = Scope.KNOWN
+    window: str = ""
+    """Over which a run is spread, such as 6h. '': the interval, at most a day."""
+    pace_seconds: float | None = None
+    """At least, between two tasks. null: the site's."""
+    url: str = ""
+    """Of a list."""
+    parcels: tuple[str, ...] = ()
+    """Parcel numbers, with scope `file`."""
+
+
+def make_schedule(
+    new: NewSchedule, now: datetime, platforms: Platforms | None, targets: Sequence[Target] = ()
+) -> tuple[Schedule, Sequence[Target]]:
+    """Returns the schedule and what it scrapes, if that is a file or a list. `targets`: those of a file.
+
+    Raises InvalidInput.
+    """
+    if not _NAME.fullmatch(new.name):
+        raise InvalidInput(
+            f"name: {new.name!r:.80} is not valid", hint="use up to 64 small letters, digits, and . _ - between them"
+        )
+    state, county = state_code(new.state), county_name(new.county)
+    if not (new.platform and state and county):
+        raise InvalidInput("a schedule needs a platform, a state and a county")
+    targets = targets or _targets(new, state, county)
+    task = Task(
+        task_id=new.name, platform=new.platform, target=Target(parcel_id="", state=state, county=county, url=new.url)
+    )
+    if platforms is not None:
+        task = platforms.checked(task, ())
+    timing = make_timing(new.every, new.at, new.timezone, new.cron)
+    interval = longest_interval(timing, now).total_seconds()
+    window = parse_duration("window", new.window) if new.window else min(interval, DAY_SECONDS)
+    if window > interval:
+        raise InvalidInput(f"window: {duration_text(window)} is longer than the interval, {duration_text(interval)}")
+    site_pace = _DEFAULT_PACE_SECONDS if platforms is None else platforms.pace_seconds(task.site)
+    if new.pace_seconds is not None and not site_pace <= new.pace_seconds <= _MAX_PACE_SECONDS:
+        raise InvalidInput(f"pace: must be at least {site_pace:g} seconds, which the site's pace is, and at most a day")
+    schedule = Schedule(
+        name=new.name,
+        platform=task.platform,
+        state=state,
+        county=county,
+        timing=timing,
+        scope=new.scope,
+        window_seconds=window,
+        pace_seconds=max(new.pace_seconds or site_pace, 0.001),
+        created_at=now,
+    )
+    return schedule, targets
+
+
+def first_run(schedule: Schedule, now: datetime) -> datetime:
+    """At once, unless the schedule has a time of day."""
+    timing = schedule.timing
+    return next_run(timing, schedule.created_at, now) if timing.at or timing.cron else now
+
+
+def _targets(new: NewSchedule, state: str, county: str) -> list[Target]:
+    if new.scope is Scope.LIST:
+        return [Target(parcel_id="", state=state, county=county, url=new.url)]
+    if new.url:
+        raise InvalidInput("url belongs to a list", hint="set scope to list")
+    if (new.scope is Scope.FILE) != bool(new.parcels):
+        raise InvalidInput("parcels are needed with scope file, and only there")
+    return [Target(parcel_id=number, state=state, county=county) for number in new.parcels]
+
+
+class Action(StrEnum):
+    PAUSE = "pause"
+    RESUME = "resume"
+    RUN_NOW = "run-now"
+    DELETE = "delete"
+
+
+async def act(ledger: Ledger, name: str, action: Action, now: datetime) -> bool:
+    """Returns whether there is such a schedule. Raises InvalidInput if the action does not fit its state."""
+    row = await find_schedule(ledger, name)
+    if row is None:
+        return False
+    if action is Action.DELETE:
+        return await ledger.delete_schedule(row.schedule_no)
+    if action is Action.PAUSE:
+        await ledger.set_paused(row.schedule_no, row.paused_at or now)
+    elif action is Action.RESUME:
+        await ledger.set_paused(row.schedule_no, None)
+    else:
+        if row.paused_at is not None:
+            raise InvalidInput(f"schedule {name} is paused", hint="resume it first")
+        if row.run is not None:
+            raise InvalidInput(f"a run of schedule {name} is in progress")
+        await ledger.set_next_run(row.schedule_no, row.next_run_at, now)
+    return True
+
+
+async def find_schedule(ledger: Ledger, name: str) -> ScheduleRow | None:
+    """Returns None if there is none, or for '', which names none."""
+    rows = await ledger.schedules(name) if name else ()
+    return rows[0] if rows else None
+
+
+class ScheduleState(StrEnum):
+    WAITING = "waiting"
+    """For the next run."""
+    RUNNING = "running"
+    RESTING = "resting"
+    """A run is in progress, and the site blocks every worker."""
+    PAUSED = "paused"
+
+
+class ScheduleRun(Struct, frozen=True, kw_only=True):
+    due_at: datetime
+    started_at: datetime
+    ended_at: datetime | None
+    outcome: RunOutcome
+    total: int
+    """Tasks."""
+    queued: int
+    """Of these, how many were queued so far."""
+    done: int
+    """Once it has ended: tasks with a record, or whose parcel the site does not have."""
+    failed: int
+
+
+class ScheduleStatus(Struct, frozen=True, kw_only=True):
+    name: str
+    platform: str
+    state: str
+    county: str
+    scope: Scope
+    status: ScheduleState
+    message: str
+    """Why it rests, or that a run was skipped; else ''."""
+    timing: str
+    """Such as `every 7 days at 02:00 America/New_York`."""
+    window_seconds: float
+    pace_seconds: float
+    created_at: datetime
+    next_run_at: datetime | None
+    """null: it is paused."""
+    max_age_seconds: float
+    """A parcel scraped within that time is fresh: the interval, and the window in which a run may reach it."""
+    parcels: int
+    fresh: int
+    fresh_share: float | None
+    """null: there are no parcels yet."""
+    oldest_at: datetime | None
+    """The oldest scrape; null: a parcel has none."""
+    open_tasks: int
+    """Of the run in progress: queued or leased."""
+    run: ScheduleRun | None
+    """The one in progress."""
+    last_run: ScheduleRun | None
+
+
+class ScheduleDetail(Struct, frozen=True):
+    schedule: ScheduleStatus
+    runs: Sequence[ScheduleRun]
+    """The 50 newest, the newest first."""
+
+
+async def schedule_detail(
+    ledger: Ledger, name: str, workers: Sequence[WorkerRow], now: datetime, cache: FreshnessCache
+) -> ScheduleDetail | None:
+    """Returns None if there is no such schedule."""
+    row = await find_schedule(ledger, name)
+    if row is None:
+        return None
+    statuses = await schedule_statuses(ledger, workers, now, cache, name)
+    runs = await ledger.schedule_runs(row.schedule_no, _MAX_RUNS)
+    return ScheduleDetail(statuses[0], list(map(run_response, runs))) if statuses else None
+
+
+class FreshnessCache:
+    """Counts the parcels of a schedule at most once a minute."""
+
+    def __init__(self) -> None:
+        self._counted: dict[int, tuple[datetime, Freshness]] = {}
+
+    async def get(self, ledger: Ledger, row: ScheduleRow, now: datetime) -> Freshness:
+        at, counted = self._counted.get(row.schedule_no, (now, None))
+        if counted is None or not at <= now < at + _FRESHNESS_AGE:
+            counted = await ledger.freshness(row, row.schedule.fresh_since(now))
+            self._counted[row.schedule_no] = (now, counted)
+        return counted
+
+    def keep(self, rows: Iterable[ScheduleRow]) -> None:
+        """Forgets all others."""
+        known = {row.schedule_no for row in rows}
+        self._counted = {number: counted for number, counted in self._counted.items() if number in known}
+
+
+async def schedule_statuses(
+    ledger: Ledger, workers: Sequence[WorkerRow], now: datetime, cache: FreshnessCache, name: str = ""
+) -> list[ScheduleStatus]:
+    """Of all schedules, or the one with this name."""
+    rows = await ledger.schedules(name)
+    if not name:
+        cache.keep(rows)
+    return [_status(row, await cache.get(ledger, row, now), blocked_workers(row, workers, now), now) for row in rows]
+
+
+def _status(row: ScheduleRow, freshness: Freshness, blocked: Sequence[str], now: datetime) -> ScheduleStatus:
+    schedule, state, message = row.schedule, ScheduleState.WAITING, ""
+    if row.last_run and row.last_run.outcome is RunOutcome.SKIPPED and row.run:
+        message = f"the run due {row.last_run.due_at:%Y-%m-%d %H:%M} UTC was skipped: this one takes longer"
+    if row.run:
+        state = ScheduleState.RUNNING
+    if row.run and blocked:
+        state, message = (
+            ScheduleState.RESTING,
+            f"the site blocks {', '.join(blocked[:_MAX_NAMED])}; it goes on after that",
+        )
+    if row.paused_at is not None:
+        state, message = ScheduleState.PAUSED, ""
+    return ScheduleStatus(
+        name=schedule.name,
+        platform=schedule.platform,
+        state=schedule.state,
+        county=schedule.county,
+        scope=schedule.scope,
+        status=state,
+        message=message,
+        timing=schedule.timing.text,
+        window_seconds=schedule.window_seconds,
+        pace_seconds=schedule.pace_seconds,
+        created_at=schedule.created_at,
+        next_run_at=None if row.paused_at else row.next_run_at,
+        max_age_seconds=(now - schedule.fresh_since(now)).total_seconds(),
+        parcels=freshness.parcels,
+        fresh=freshness.fresh,
+        fresh_share=freshness.share,
+        oldest_at=freshness.oldest_at,
+        open_tasks=row.open_tasks,
+        run=run_response(row.run) if row.run else None,
+        last_run=run_response(row.last_run) if row.last_run else None,
+    )
+
+
+def run_response(run: RunRow) -> ScheduleRun:
+    return ScheduleRun(
+        due_at=run.due_at,
+        started_at=run.started_at,
+        ended_at=run.ended_at,
+        outcome=run.outcome,
+        total=run.total,
+        queued=run.added,
+        done=run.done,
+        failed=run.failed,
+    )
+
+
+def schedule_findings(statuses: Sequence[ScheduleStatus], now: datetime) -> Iterable[Finding]:
+    for status in statuses:
+        place = f"{status.county}, {status.state}"
+        if status.status is ScheduleState.RESTING:
+            fix = "it goes on by itself; if it stays blocked, use a longer pace"
+            yield Finding.of("schedule.resting", f"schedule {status.name} rests: {status.message}", fix)
+        elif status.message:
+            fix = "start more workers, or use a longer interval"
+            yield Finding.of("schedule.skipped", f"schedule {status.name}: {status.message}", fix)
+        is_due = (now - status.created_at).total_seconds() > status.max_age_seconds
+        if is_due and status.fresh_share is not None and status.fresh_share < _STALE_BELOW:
+            old = status.parcels - status.fresh
+            message = f"{count(old, 'parcel')} of {status.parcels:,} in {place} were last scraped more than "
+            message += f"{age(status.max_age_seconds)} ago, longer than schedule {status.name} asks for"
+            show = f"parcelpost gateway schedule show {status.name}"
+            yield Finding.of("schedule.stale", message, f"see '{show}', and whether workers take its tasks", show)
 
 
 class ScheduleRunner:
     """Any number of gateways may run schedules of one ledger."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._ledger = context.ledger
+    def __init__(self, ledger: Ledger, clock: Clock, emit: Emit) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._emit = emit
 
     async def step(self) -> None:
-        now = self._context.clock.now()
+        now = self._clock.now()
         rows = [row for row in await self._ledger.schedules() if row.paused_at is None]
         for row in rows:
             await self._start_if_due(row, now)
@@ -46,7 +363,7 @@ class ScheduleRunner:
             if await self._ledger.start_run(row, total, now, following):
                 skipped = RunSkipped(schedule=schedule.name, late_seconds=_late(row, now))
                 started = RunStarted(schedule=schedule.name, tasks=total, late_seconds=_late(row, now))
-                self._context.emit(skipped if row.run else started)
+                self._emit(skipped if row.run else started)
         elif row.next_run_at > following:  # the clock was ahead when it was set
             await self._ledger.set_next_run(row.schedule_no, row.next_run_at, following)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcelpost import __version__
-from parcelpost.cli.commands import gateway_serve, gateway_webhook
+from parcelpost.cli.commands import gateway_schedule, gateway_serve, gateway_webhook
 from parcelpost.cli.importer.options import (
     AllowBad,
     CountyOfAll,
@@ -165,6 +165,9 @@ def _status_lines(overview: Overview) -> Iterator[str]:
     if overview.queue:
         yield ""
         yield from _queue_lines(overview)
+    if overview.schedules:
+        yield ""
+        yield from gateway_schedule.schedule_table(list(overview.schedules))
     series = overview.activity.series  # by minute
     recent = [name for name in _OUTCOMES if name in series]
     if recent:
@@ -642,6 +645,7 @@ app.command("release", epilog=RELEASE_EXAMPLES)(release)
 app.command("command", epilog=COMMAND_EXAMPLES)(send_command)
 app.command("requeue", epilog=REQUEUE_EXAMPLES)(requeue)
 app.command("refresh", epilog=REFRESH_EXAMPLES)(refresh)
+app.add_typer(gateway_schedule.app, name="schedule")
 app.command("changes", epilog=CHANGES_EXAMPLES)(changes)
 app.add_typer(gateway_webhook.app, name="webhook")
 app.command("token", epilog=TOKEN_EXAMPLES)(token)

@@ -12,10 +12,12 @@ from parcelpost.gateway import overview
 from parcelpost.gateway.api import responses
 from parcelpost.gateway.api.fleet import CommandRequest, RefreshRequest, ReleaseRequest, RequeueRequest
 from parcelpost.gateway.api.health import Health
+from parcelpost.gateway.api.schedules import ActionReply, ActionRequest, Schedules
 from parcelpost.gateway.api.webhooks import NewWebhook, ReplayRequest, WebhookDetail, WebhookList, WebhookState
 from parcelpost.gateway.api.worker import RawFileForm
 from parcelpost.gateway.history import Change, Scrape
-from parcelpost.gateway.models import Lease, LeaseEnd, LienSource, WebhookRetry, WorkerState
+from parcelpost.gateway.models import Lease, LeaseEnd, LienSource, RunOutcome, Scope, WebhookRetry, WorkerState
+from parcelpost.gateway.schedules import Action, NewSchedule, ScheduleDetail, ScheduleRun, ScheduleState, ScheduleStatus
 from parcelpost.health import Finding
 from parcelpost.model import Signal
 from parcelpost.protocol import payloads, server
@@ -136,6 +138,31 @@ _SCRAPE = Scrape(
     first=False,
     changes=[Change("tax_due", Decimal("1100.00"), Decimal("1234.50"))],
 )
+_RUN = ScheduleRun(
+    due_at=_AT, started_at=_AT, ended_at=None, outcome=RunOutcome.RUNNING, total=4_200, queued=1_260, done=0, failed=0
+)
+_SCHEDULE = ScheduleStatus(
+    name="harlow-weekly",
+    platform="grizzly_gis",
+    state="FL",
+    county="harlow",
+    scope=Scope.KNOWN,
+    status=ScheduleState.RUNNING,
+    message="",
+    timing="every 7 days at 02:00 America/New_York",
+    window_seconds=86_400.0,
+    pace_seconds=2.0,
+    created_at=_AT,
+    next_run_at=_AT + timedelta(days=7),
+    max_age_seconds=691_200.0,
+    parcels=4_200,
+    fresh=4_158,
+    fresh_share=0.99,
+    oldest_at=_AT - timedelta(days=9),
+    open_tasks=12,
+    run=_RUN,
+    last_run=None,
+)
 _EXAMPLES: list[Struct] = [
     payloads.WorkReply(
         [
@@ -224,7 +251,21 @@ _EXAMPLES: list[Struct] = [
                 outdated_selectors=[],
             )
         ],
+        schedules=[_SCHEDULE],
     ),
+    Schedules([_SCHEDULE]),
+    ScheduleDetail(_SCHEDULE, [_RUN]),
+    NewSchedule(
+        name="harlow-weekly",
+        platform="grizzly_gis",
+        state="FL",
+        county="harlow",
+        every="7d",
+        at="02:00",
+        timezone="America/New_York",
+    ),
+    ActionRequest(Action.RUN_NOW),
+    ActionReply(_SCHEDULE),
     responses.Changes(
         [
             responses.ParcelChange(

@@ -76,7 +76,7 @@ class OverviewCache:
         if self._context.clock.monotonic() - self._day_at >= _DAY_FRESH_SECONDS:
             self._outcomes = await last_day_outcomes(ledger, now)
             self._day_at = self._context.clock.monotonic()
-        return await gather_overview(ledger, now, hours, self._outcomes, self._context.version)
+        return await gather_overview(ledger, now, hours, self._outcomes, self._context.version, self._context.freshness)
 
 
 _MAX_TASKS = 10_000

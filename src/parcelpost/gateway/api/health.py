@@ -19,6 +19,7 @@ from parcelpost.errors import LedgerError, RawStoreUnavailable
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.models import QueueRow, Webhook, WorkerRow
 from parcelpost.gateway.routes import JSON, Role, Route, encode
+from parcelpost.gateway.schedules import ScheduleState, ScheduleStatus, schedule_statuses
 
 _LEDGER_SECONDS = 1.0
 _RAW_STORE_SECONDS = 30.0  # it is written to, and S3 charges for that
@@ -106,6 +107,18 @@ METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "Changes of a webhook: behind (not looked at yet), waiting (to be tried again), gave_up.",
         ("webhook", "state"),
     ),
+    "parcelpost_gateway_schedule_parcels": (
+        "Parcels that a schedule refreshes.",
+        ("schedule", "platform", "state", "county"),
+    ),
+    "parcelpost_gateway_schedule_fresh_ratio": (
+        "Share of a schedule's parcels that are as fresh as it asks for, from 0 to 1.",
+        ("schedule", "platform", "state", "county"),
+    ),
+    "parcelpost_gateway_schedule_status": (
+        "1 for the status that a schedule has: waiting, running, resting, paused.",
+        ("schedule", "status"),
+    ),
     "parcelpost_gateway_rows": ("Approximate number of rows in the ledger: parcels, liens, results.", ("what",)),
 }
 """Every metric, with its help text and labels."""
@@ -168,7 +181,23 @@ async def _metric_families(context: Context) -> list[Metric]:
         ),
         *_webhook_metrics(webhooks, now),
         _family(CounterMetricFamily, "webhook_attempts_total", dict(sorted(counters.webhooks.items()))),
+        *_schedule_metrics(await schedule_statuses(context.ledger, workers, now, context.freshness)),
         _gauge("rows", {(name,): number for name, number in counts.items()}),
+    ]
+
+
+def _schedule_metrics(schedules: Sequence[ScheduleStatus]) -> list[Metric]:
+    labels: dict[str, tuple[str, ...]] = {
+        one.name: (one.name, one.platform, one.state, one.county) for one in schedules
+    }
+    shares = {labels[one.name]: one.fresh_share for one in schedules if one.fresh_share is not None}
+    return [
+        _gauge("schedule_parcels", {labels[one.name]: one.parcels for one in schedules}),
+        _gauge("schedule_fresh_ratio", shares),
+        _gauge(
+            "schedule_status",
+            {(one.name, state): float(one.status is state) for one in schedules for state in ScheduleState},
+        ),
     ]
 
 

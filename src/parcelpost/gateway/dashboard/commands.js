@@ -61,6 +61,67 @@ function commandOf(given) {
   return choice === PLATFORMS ? `platforms:${given.get("names").replaceAll(/\s/g, "")}` : choice;
 }
 
+const ACTIONS = {
+  "run-now": ["Run now", "Start a run. The next ones are due as before."],
+  pause: ["Pause", "Start no runs, and queue no more tasks of one in progress."],
+  resume: ["Resume", "A run that was missed starts at once."],
+  delete: ["Delete", "With its runs, and its tasks that no worker has yet. Parcels and changes stay."],
+};
+
+// Resolves to what to do with a schedule, or null.
+export function chooseAction({ name, status }) {
+  const actions = status === "paused" ? ["resume", "delete"] : ["run-now", "pause", "delete"];
+  const fitting = actions.filter((action) => action !== "run-now" || status === "waiting");
+  const choices = fitting.map((value, place) =>
+    h(
+      "label",
+      { class: "choice" },
+      h("input", { type: "radio", name: "choice", value, required: true, autofocus: place === 0 }),
+      h("span", null, h("b", null, ACTIONS[value][0]), h("small", null, ACTIONS[value][1])),
+    ),
+  );
+  const fields = h("fieldset", null, h("legend", { class: "unseen" }, "Action"), choices);
+  return open(`Schedule ${name}`, [fields], "Continue", (given) => given.get("choice"));
+}
+
+// Resolves to a new schedule, or null.
+export async function addSchedule() {
+  const input = (name, label, attributes = {}) =>
+    h(
+      "label",
+      { class: "field" },
+      h("span", null, label),
+      h("input", { name, type: "text", autocomplete: "off", spellcheck: "false", maxlength: 200, ...attributes }),
+    );
+  const scope = h(
+    "label",
+    { class: "field" },
+    h("span", null, "Parcels"),
+    h(
+      "select",
+      { name: "scope" },
+      h("option", { value: "known" }, "all that are known"),
+      h("option", { value: "delinquent" }, "delinquent ones"),
+      h("option", { value: "list" }, "a whole list"),
+    ),
+  );
+  const fields = [
+    input("name", "Name", { required: true, pattern: "[a-z0-9][a-z0-9._\\-]{0,63}", placeholder: "columbia-weekly" }),
+    input("platform", "Platform", { required: true, placeholder: "grizzly_gis" }),
+    input("state", "State", { required: true, placeholder: "FL" }),
+    input("county", "County", { required: true, placeholder: "columbia" }),
+    input("every", "Every", { required: true, value: "7d", pattern: "\\s*[0-9]+\\s*(m|min|h|d|w)\\s*" }),
+    input("at", "At (for whole days)", { pattern: "([01][0-9]|2[0-3]):[0-5][0-9]", placeholder: "02:00" }),
+    input("timezone", "Time zone", { value: Intl.DateTimeFormat().resolvedOptions().timeZone }),
+    scope,
+    input("url", "Address of a list", { type: "url" }),
+  ];
+  const text = await open("Add schedule", [h("div", { class: "form" }, fields)], "Add", (given) =>
+    JSON.stringify(Object.fromEntries(given)),
+  );
+  return text && JSON.parse(text);
+}
+
 export const confirm = (title, text, verb) => open(title, [h("p", null, text)], verb, () => "yes");
 
 // `answer` turns the submitted form into the result.

@@ -6,6 +6,7 @@ import { h, patch } from "./dom.js";
 import { duration, plural } from "./format.js";
 import { OverviewPage } from "./overview.js";
 import { ParcelPage } from "./parcel.js";
+import { SchedulesPage } from "./schedules.js";
 import { SearchPage } from "./search.js";
 import { TokenPage } from "./token.js";
 
@@ -48,6 +49,7 @@ class Page {
     const asked = new URLSearchParams(query);
     if (path.startsWith("/parcel/")) this.show(new ParcelPage(this, path.replace("/parcel", "/v1/parcels")));
     else if (KINDS.includes(path.slice(1))) this.show(new SearchPage(this, path.slice(1), asked));
+    else if (path === "/schedules") this.show(new SchedulesPage(this));
     else this.show(new OverviewPage(this));
     for (const link of document.querySelectorAll("nav a")) {
       const here =

@@ -1,0 +1,409 @@
+"""The `parcelpost gateway schedule` commands."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parcelpost.cli.importer.options import Maps
+from parcelpost.cli.options import AnyPlatform, AsJson, ConfigOption, Database, SetOption, Yes, load_settings
+from parcelpost.cli.output import (
+    Cell,
+    age,
+    confirm,
+    count,
+    examples,
+    fields,
+    moment,
+    print_json,
+    print_lines,
+    printable,
+    table,
+)
+from parcelpost.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from parcelpost.cli.platform_names import KnownPlatforms
+    from parcelpost.gateway.ledger.base import Ledger
+    from parcelpost.gateway.models import Scope
+    from parcelpost.gateway.schedules import ScheduleDetail, ScheduleRun, ScheduleStatus
+    from parcelpost.model import Target
+    from parcelpost.settings import Settings
+
+_MAX_TARGETS = 1_000_000
+_LIST_HINT = "see 'parcelpost gateway schedule list'"
+
+ADD_EXAMPLES = examples(
+    "parcelpost gateway schedule add columbia --platform grizzly_gis --state FL --county columbia \\",
+    "    --every 7d --at 02:00 --timezone America/New_York",
+    "parcelpost gateway schedule add late --platform grizzly_gis --state FL --county columbia \\",
+    "    --every 1d --window 4h --filter delinquent",
+    "parcelpost gateway schedule add few --platform grizzly_gis --state FL --county columbia \\",
+    "    --every 12h --file parcels.csv",
+    "parcelpost gateway schedule add auctions --platform govease --state AL --county mobile \\",
+    "    --cron '0 6 * * 1-5' --list --url https://www.govease.com/mobile",
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+
+
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and . _ - between them.")],
+    platform: Annotated[str, typer.Option("--platform", help="The platform of the county's site.")],
+    state: Annotated[str, typer.Option("--state", help="The state, such as FL.")],
+    county: Annotated[str, typer.Option("--county", help="The county.")],
+    every: Annotated[str, typer.Option("--every", metavar="INTERVAL", help="How often: 12h, 7d, 2w.")] = "",
+    at: Annotated[str, typer.Option("--at", metavar="HH:MM", help="Time of day, for intervals of whole days.")] = "",
+    timezone: Annotated[
+        str, typer.Option("--timezone", metavar="ZONE", help="Of --at and --cron. [default: this machine's]")
+    ] = "",
+    cron: Annotated[
+        str, typer.Option("--cron", metavar="EXPRESSION", help="Instead of --every: minute, hour, day, month, weekday.")
+    ] = "",
+    window: Annotated[
+        str,
+        typer.Option("--window", metavar="DURATION", help="Spread a run over this time. [default: a day at most]"),
+    ] = "",
+    pace: Annotated[
+        float | None,
+        typer.Option("--pace", metavar="SECONDS", help="At least, between two tasks. [default: the site's]"),
+    ] = None,
+    only: Annotated[str, typer.Option("--filter", metavar="delinquent", help="Only delinquent parcels.")] = "",
+    file: Annotated[
+        str,
+        typer.Option(
+            "--file", metavar="FILE", help="Only the parcels of this file, known or not. Its rows are copied."
+        ),
+    ] = "",
+    list_: Annotated[
+        bool, typer.Option("--list", help="The whole list of an auction or lien register, which brings new parcels.")
+    ] = False,
+    url: Annotated[str, typer.Option("--url", help="The list's address, if the platform needs one.")] = "",
+    maps: Maps = None,
+    any_platform: AnyPlatform = False,
+    database: Database = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Scrape a county's parcels again and again: those that the ledger knows, a file's, or a whole list.
+
+    Pages are requested from the site. Tasks are spread over the window, and never queued faster than the site's pace;
+    all other tasks go first. While a run has not ended, no other is started; runs missed while no gateway was running
+    are made up for once. The first run starts at once, unless there is a time of day.
+    """
+    import asyncio
+
+    from parcelpost.cli.context import CLOCK, needed_packages
+    from parcelpost.cli.platform_names import KnownPlatforms
+
+    settings = _settings(database, config, set_)
+    known = None if any_platform else KnownPlatforms(settings)
+    with needed_packages():
+        from parcelpost.gateway.schedules import NewSchedule, first_run, make_schedule
+
+    targets = _file_targets(file, maps, (platform, state, county), known) if file else []
+    now = CLOCK.now()
+    new = NewSchedule(
+        name=name,
+        platform=platform,
+        state=state,
+        county=county,
+        every=every,
+        at=at,
+        timezone=timezone,
+        cron=cron,
+        scope=_scope(only, file, is_list=list_),
+        window=window,
+        pace_seconds=pace,
+        url=url,
+    )
+    schedule, scraped = make_schedule(new, now, known, targets)
+
+    async def store() -> ScheduleStatus:
+        async with _ledger(settings, create=True) as opened:
+            if not await opened.add_schedule(schedule, scraped, first_run(schedule, now)):
+                raise InvalidInput(
+                    f"there is a schedule {name} already", hint="choose another name, or delete it first"
+                )
+            return (await _statuses(opened, name))[0]
+
+    status = asyncio.run(store())
+    if as_json:
+        print_json(status)
+        return
+    print(
+        printable(f"Added schedule {name}: {status.timing}, {_scope_text(status)} in {status.county}, {status.state}.")
+    )
+    print(f"Parcels known: {status.parcels:,}. First run: {_moment_or_now(status)}. A running gateway starts it.")
+
+
+def _scope(only: str, file: str, *, is_list: bool) -> Scope:
+    from parcelpost.gateway.models import Scope
+
+    if only not in ("", "delinquent"):
+        raise InvalidInput(f"unknown filter: {only!r:.40}", hint="use --filter delinquent")
+    if only and (file or is_list):
+        raise InvalidInput("--filter is for parcels that the ledger knows", hint="leave out --file and --list")
+    if is_list:
+        return Scope.LIST
+    return Scope.FILE if file else Scope.DELINQUENT if only else Scope.KNOWN
+
+
+def _file_targets(
+    file: str, maps: list[str] | None, place: tuple[str, str, str], known: KnownPlatforms | None
+) -> list[Target]:
+    """Raises InvalidInput if a row is invalid: a county that is half refreshed is not what was meant."""
+    from parcelpost.cli.importer import importer, task_rows
+    from parcelpost.cli.importer.options import format_of
+    from parcelpost.cli.importer.readers import BadRow, open_reader, open_source
+
+    constants = dict(zip(("platform", "state", "county"), place, strict=True))
+    columns = task_rows.Columns(task_rows.parse_map(maps or []), constants, known)
+    targets: list[Target] = []
+    with open_source(file) as source:
+        reader = open_reader(source, format_of(file, None))
+        rows = importer.Importer(source, reader, columns).begin(_MAX_TARGETS + 1)
+        if len(rows) > _MAX_TARGETS:
+            raise InvalidInput(f"{file} has more than {_MAX_TARGETS:,} rows", hint="split it into several schedules")
+        columns.checked_plan(importer.column_names(reader, rows[:_FIRST_ROWS]), source.name)
+        for row in rows:
+            task = task_rows.task_or_bad(row, columns)
+            if isinstance(task, BadRow):
+                raise InvalidInput(
+                    f"{file}, {reader.unit} {task.number:,}: {task.reason}",
+                    hint="correct or remove the row; nothing was added",
+                )
+            targets.append(task.target)
+    return targets
+
+
+_FIRST_ROWS = 5
+
+
+def list_schedules(
+    database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
+) -> None:
+    """List schedules, each with how fresh its county is."""
+    import asyncio
+
+    async def read() -> list[ScheduleStatus]:
+        async with _ledger(_settings(database, config, set_)) as opened:
+            return await _statuses(opened)
+
+    statuses = asyncio.run(read())
+    if as_json:
+        print_json({"schedules": statuses})
+    elif statuses:
+        print_lines(schedule_table(statuses))
+    else:
+        print("No schedules yet. Add one with 'parcelpost gateway schedule add'.")
+
+
+def schedule_table(statuses: list[ScheduleStatus]) -> list[str]:
+    headers = ("schedule", "site", "refreshes", "when", "status", "next run", "parcels", "fresh")
+    return table(headers, map(_cells, statuses))
+
+
+def _cells(status: ScheduleStatus) -> tuple[Cell, ...]:
+    return (
+        status.name,
+        f"{status.platform} {status.state}/{status.county}",
+        _scope_text(status),
+        status.timing,
+        status.status,
+        moment(status.next_run_at) if status.next_run_at else "",
+        status.parcels,
+        share_text(status.fresh_share),
+    )
+
+
+def share_text(share: float | None) -> str:
+    """Never 100 % while a parcel is missing."""
+    return "" if share is None else f"{int(share * 1_000) / 10:g} %"
+
+
+def _scope_text(status: ScheduleStatus) -> str:
+    return {"known": "known parcels", "delinquent": "delinquent parcels", "file": "a file", "list": "a list"}[
+        status.scope
+    ]
+
+
+def show(
+    name: Name,
+    database: Database = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a schedule: its freshness, its next run and the runs so far."""
+    import asyncio
+
+    async def read() -> ScheduleDetail | None:
+        async with _ledger(_settings(database, config, set_)) as opened:
+            from parcelpost.cli.context import CLOCK
+            from parcelpost.gateway.schedules import FreshnessCache, schedule_detail
+
+            return await schedule_detail(opened, name, await opened.workers(), CLOCK.now(), FreshnessCache())
+
+    detail = asyncio.run(read())
+    if detail is None:
+        raise _unknown(name)
+    if as_json:
+        print_json(detail)
+        return
+    print_lines(_detail_lines(detail))
+
+
+def _detail_lines(detail: ScheduleDetail) -> Iterator[str]:
+    status = detail.schedule
+    fresh = f"{status.fresh:,} of {count(status.parcels, 'parcel')} ({share_text(status.fresh_share) or 'none yet'})"
+    facts: list[tuple[str, Cell]] = [
+        ("site", f"{status.platform} {status.state}/{status.county}"),
+        ("refreshes", _scope_text(status)),
+        ("when", status.timing),
+        ("spread over", age(status.window_seconds)),
+        ("pace", f"{status.pace_seconds:g} s between tasks"),
+        ("status", f"{status.status}: {status.message}" if status.message else status.status),
+        ("next run", moment(status.next_run_at) if status.next_run_at else ""),
+        ("fresh", f"{fresh}, scraped in the last {age(status.max_age_seconds)}"),
+        ("oldest scrape", moment(status.oldest_at) if status.oldest_at else ""),
+    ]
+    yield from fields(facts)
+    if detail.runs:
+        yield ""
+        headers = ("due", "outcome", "tasks", "queued", "done", "failed", "took")
+        yield from table(headers, map(_run_cells, detail.runs))
+
+
+def _run_cells(run: ScheduleRun) -> tuple[Cell, ...]:
+    took = age((run.ended_at - run.started_at).total_seconds()) if run.ended_at and run.outcome == "ended" else ""
+    return moment(run.due_at), run.outcome, run.total, run.queued, run.done, run.failed, took
+
+
+def pause(
+    name: Name, database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
+) -> None:
+    """Pause a schedule: it starts no run, and one in progress queues no more tasks."""
+    _act(name, "pause", _settings(database, config, set_), f"Paused schedule {name}.", as_json=as_json)
+
+
+def resume(
+    name: Name, database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
+) -> None:
+    """Resume a paused schedule. A run that was missed meanwhile starts at once."""
+    _act(name, "resume", _settings(database, config, set_), f"Resumed schedule {name}.", as_json=as_json)
+
+
+def run_now(
+    name: Name, database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
+) -> None:
+    """Start a run now. The next ones are due as before."""
+    done = f"A running gateway starts a run of {name} within seconds."
+    _act(name, "run-now", _settings(database, config, set_), done, as_json=as_json)
+
+
+def delete(
+    name: Name,
+    yes: Yes = False,
+    database: Database = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a schedule with its runs, and take back its tasks that no worker has yet. Asks for confirmation."""
+    if not yes:
+        confirm(f"Delete schedule {name}?")
+    _act(name, "delete", _settings(database, config, set_), f"Deleted schedule {name}.", as_json=as_json)
+
+
+def _act(name: str, verb: str, settings: Settings, done: str, *, as_json: bool) -> None:
+    import asyncio
+
+    from parcelpost.cli.context import CLOCK
+
+    async def change() -> list[ScheduleStatus] | None:
+        async with _ledger(settings) as opened:
+            from parcelpost.gateway.schedules import Action, act
+
+            return await _statuses(opened, name) if await act(opened, name, Action(verb), CLOCK.now()) else None
+
+    statuses = asyncio.run(change())
+    if statuses is None:
+        raise _unknown(name)
+    if as_json:
+        print_json({"schedule": statuses[0] if statuses else None})
+    else:
+        print(printable(done))
+        sys.stdout.flush()
+
+
+def _unknown(name: str) -> InvalidInput:
+    return InvalidInput(f"no such schedule: {name!r:.80}", hint=_LIST_HINT)
+
+
+def _moment_or_now(status: ScheduleStatus) -> str:
+    from parcelpost.cli.context import CLOCK
+
+    due_at = status.next_run_at
+    return "now" if due_at is None or due_at <= CLOCK.now() else str(moment(due_at))
+
+
+def _settings(database: str | None, config: Path | None, set_: list[str] | None) -> Settings:
+    return load_settings(config, set_, {"--database": ("server.database", database)})
+
+
+@asynccontextmanager
+async def _ledger(settings: Settings, *, create: bool = False) -> AsyncIterator[Ledger]:
+    from parcelpost.cli.context import connect_ledger
+
+    async with connect_ledger(settings.server, create=create) as opened:
+        yield opened
+
+
+async def _statuses(ledger: Ledger, name: str = "") -> list[ScheduleStatus]:
+    """Returns none for '', unless all are asked for by leaving it out."""
+    from parcelpost.cli.context import CLOCK
+    from parcelpost.gateway.schedules import FreshnessCache, schedule_statuses
+
+    return await schedule_statuses(ledger, await ledger.workers(), CLOCK.now(), FreshnessCache(), name)
+
+
+app = typer.Typer(
+    help="Keep counties fresh: scrape their parcels again on a schedule.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog=examples(
+        "parcelpost gateway schedule add columbia --platform grizzly_gis --state FL --county columbia --every 7d",
+        "parcelpost gateway schedule list",
+        "parcelpost gateway schedule run-now columbia",
+    ),
+)
+app.command("add", epilog=ADD_EXAMPLES)(add)
+app.command(
+    "list",
+    epilog=examples(
+        "parcelpost gateway schedule list",
+        "parcelpost gateway schedule list --json | jq '.schedules[] | select(.fresh_share < 0.9).name'",
+    ),
+)(list_schedules)
+app.command(
+    "show",
+    epilog=examples("parcelpost gateway schedule show columbia", "parcelpost gateway schedule show columbia --json"),
+)(show)
+app.command("pause", epilog=examples("parcelpost gateway schedule pause columbia"))(pause)
+app.command("resume", epilog=examples("parcelpost gateway schedule resume columbia"))(resume)
+app.command("run-now", epilog=examples("parcelpost gateway schedule run-now columbia"))(run_now)
+app.command(
+    "delete",
+    epilog=examples(
+        "parcelpost gateway schedule delete columbia",
+        "parcelpost gateway schedule delete columbia --yes",
+    ),
+)(delete)

@@ -1,0 +1,108 @@
+// Schedules, which keep counties fresh: how fresh each is, its runs, and what an operator does with it.
+
+import { addSchedule, chooseAction } from "./commands.js";
+import { h, on, patch, s } from "./dom.js";
+import { compact, duration, moment, NOTHING, number, percent, plural } from "./format.js";
+import { badge, command, empty, section, table } from "./table.js";
+
+const COLUMNS = [
+  { label: "Schedule" },
+  { label: "County" },
+  { label: "Fresh" },
+  { label: "When" },
+  { label: "Status" },
+  { label: "Last run" },
+  { label: "", class: "act" },
+];
+const SCOPES = { known: "known parcels", delinquent: "delinquent parcels", file: "a file", list: "a list" };
+const STATES = {
+  waiting: ["", "Waiting"],
+  running: ["good", "Running"],
+  resting: ["warn", "Resting"],
+  paused: ["warn", "Paused"],
+};
+const FRESH = 0.9;
+
+export class SchedulesPage {
+  title = "Schedules";
+
+  constructor(page) {
+    this.page = page;
+    this.schedules = [];
+    this.list = h("div");
+    const add = h("button", { type: "button", class: "small", "data-add": true }, "Add schedule");
+    this.root = h("div", { class: "page" }, h("h1", null, this.title), section("Counties kept fresh", add, this.list));
+    on(this.root, "click", "[data-add]", () => this.add());
+    on(this.root, "click", "[data-schedule]", (button) => this.change(button.dataset.schedule));
+  }
+
+  async update({ schedules }) {
+    this.schedules = schedules;
+    patch(
+      this.list,
+      schedules.length
+        ? table(
+            "Schedules",
+            COLUMNS,
+            schedules.map((schedule) => ({ key: `schedule ${schedule.name}`, cells: cells(schedule) })),
+          )
+        : empty(
+            h("p", null, "No schedules yet. Parcels are scraped once, until you refresh them. Add one:"),
+            command("parcelpost gateway schedule add columbia --platform grizzly_gis --state FL --county columbia --every 7d"),
+          ),
+    );
+  }
+
+  async add() {
+    const given = await addSchedule();
+    if (given) await this.page.post("/v1/schedules", given);
+  }
+
+  async change(name) {
+    const schedule = this.schedules.find((one) => one.name === name);
+    const action = schedule && (await chooseAction(schedule));
+    if (action) await this.page.post(`/v1/schedules/${encodeURIComponent(name)}`, { action });
+  }
+}
+
+const cells = (schedule) => [
+  [h("span", { class: "name" }, schedule.name), h("small", null, SCOPES[schedule.scope])],
+  [`${schedule.county}, ${schedule.state}`, h("small", null, schedule.platform)],
+  fresh(schedule),
+  [schedule.timing, schedule.next_run_at && h("small", null, "next ", moment(schedule.next_run_at))],
+  status(schedule),
+  lastRun(schedule.last_run),
+  h(
+    "button",
+    { type: "button", class: "small", "data-schedule": schedule.name, "aria-label": `Change ${schedule.name}` },
+    "Change",
+  ),
+];
+
+function fresh({ fresh_share: share, fresh: count, parcels, max_age_seconds: seconds }) {
+  if (share === null) return [NOTHING, h("small", null, "no parcels yet")];
+  const tone = share >= FRESH ? "good" : "warn";
+  const meter = s(
+    "svg",
+    { class: "meter", width: 48, height: 6, "aria-hidden": "true" },
+    s("rect", { class: "track", width: 48, height: 6, rx: 3 }),
+    s("rect", { class: `fill ${tone}`, width: 48 * share, height: 6, rx: 3 }),
+  );
+  return [
+    h("span", { class: `success ${tone}` }, meter, percent(share)),
+    h("small", null, `${compact(count)} of ${compact(parcels)} within ${duration(seconds)}`),
+  ];
+}
+
+function status({ status: state, message, run, open_tasks: open }) {
+  const [tone, label] = STATES[state];
+  const progress = run ? `${number(run.queued)} of ${number(run.total)} queued, ${number(open)} not done` : "";
+  return [badge(tone, label), progress && h("small", null, progress), message && h("small", null, message)];
+}
+
+function lastRun(run) {
+  if (!run) return NOTHING;
+  if (run.outcome === "skipped") return ["skipped", h("small", null, moment(run.due_at))];
+  const failed = run.failed ? [", ", h("span", { class: "bad" }, `${plural(run.failed, "task")} failed`)] : [];
+  return [`${number(run.done)} done`, failed, h("small", null, moment(run.ended_at))];
+}
