@@ -74,11 +74,11 @@ PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup
 
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && exec $(BIN)/mypy
 
-# Style and types are checked beside the tests, and what that found is shown below theirs. Ctrl-C ends both: a shell has
+# Style and types are checked in the time that the tests leave idle, and what that found is shown below theirs. Ctrl-C ends both: a shell has
 # what it starts in the background ignore it, so the check is ended by name.
 test: setup ## run the tests, and check style and types meanwhile (PYTEST_ARGS='-k name' passes through)
 	@found=$$(mktemp); \
-	( $(LINT) ) >"$$found" 2>&1 & lint=$$!; \
+	nice sh -c '$(LINT)' >"$$found" 2>&1 & lint=$$!; \
 	trap 'kill $$lint 2>/dev/null; rm -f "$$found"' EXIT; \
 	trap 'exit 130' INT; trap 'exit 143' TERM; \
 	$(PYTEST) $(PYTEST_ARGS); tests=$$?; \
