@@ -74,11 +74,11 @@ PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup
 
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && exec $(BIN)/mypy
 
-# Style and types are checked in the background while the tests run, and reported after them. Background processes of a
-# shell ignore Ctrl-C, so the trap ends the check.
+# Style and types are checked in the background, in the time that the tests leave idle, and reported after them. Background
+# processes of a shell ignore Ctrl-C, so the trap ends the check.
 test: setup ## run the tests and check style and types (PYTEST_ARGS='-k name' runs some of them)
 	@report=$$(mktemp); \
-	( $(LINT) ) >"$$report" 2>&1 & lint=$$!; \
+	nice sh -c '$(LINT)' >"$$report" 2>&1 & lint=$$!; \
 	trap 'kill $$lint 2>/dev/null; rm -f "$$report"' EXIT; \
 	trap 'exit 130' INT; trap 'exit 143' TERM; \
 	$(PYTEST) $(PYTEST_ARGS); tests=$$?; \

@@ -33,7 +33,10 @@ def printed_tree() -> dict[str, str]:
 def test_what_people_are_told_names_no_file_that_only_a_clone_has() -> None:
     named = re.compile(r"\b(docs|deploy|bench|tests)/\w")
     for file in sorted(Path(errors.__file__).parent.rglob("*.py")):
-        tree = ast.parse(file.read_text())
+        source = file.read_text()
+        if not named.search(source):
+            continue
+        tree = ast.parse(source)
         for told in ast.walk(tree):
             if isinstance(told, ast.Expr) and isinstance(told.value, ast.Constant):
                 told.value.value = ""  # a docstring

@@ -109,7 +109,7 @@ async def test_a_list_with_records_goes_on_where_its_page_ended(client: httpx2.A
     assert seen == ["often", *ALL]
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl"])
+@pytest.mark.parametrize(("filled", "form"), [("sqlite", "csv"), ("postgres", "jsonl")], indirect=["filled"])
 async def test_an_export_holds_a_page_at_a_time(context: Context, form: str) -> None:
     sent = 0
     with at_most(120 * MIB):

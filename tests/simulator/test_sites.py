@@ -19,7 +19,7 @@ WORLD = World(seed=7, county="marigold", size=200)
 LOOKS = [Layout(), Layout(redesigned=True)]
 
 
-@short_and_long("size", (80,), (200,))
+@short_and_long("size", (40,), (200,))
 def test_every_field_that_a_parcel_s_page_shows_is_read_as_it_was_invented(
     subtests: pytest.Subtests, size: int
 ) -> None:

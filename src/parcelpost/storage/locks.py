@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import glob
 import hashlib
 import os
 import re
@@ -208,11 +207,12 @@ def owner_info(folder: Path, owner_id: str) -> OwnerInfo | None:
 
 def owners_of_moved(store: Path) -> list[OwnerInfo]:
     """Returns the live processes whose store was moved away from this path together with its locks."""
-    stems = [
-        (folder, file.stem)
-        for folder in store.parents
-        for file in folder.glob(f"{glob.escape(_notice_prefix(store))}*.lock")
-    ]
+    prefix = _notice_prefix(store)
+    stems: list[tuple[Path, str]] = []
+    for folder in store.parents:
+        with contextlib.suppress(OSError), os.scandir(folder) as files:
+            names = [file.name for file in files if file.name.startswith(prefix) and file.name.endswith(".lock")]
+            stems += [(folder, name.removesuffix(".lock")) for name in names]
     return [info for folder, stem in stems if is_alive(folder, stem) and (info := owner_info(folder, stem))]
 
 

@@ -30,7 +30,7 @@ Call = Callable[[LocalPersistenceManager, Claim, str], Coroutine[Any, Any, Any]]
 
 # Turns of the event loop before the cancellation. The last ones are past the end of most calls, on a quick machine.
 TURNS = [*range(31), 45, 70, 100, 150, 200, 300, 450, 700, 1_000]
-FEWER_TURNS = [*range(0, 31, 3), 70, 200, 1_000]
+FEWER_TURNS = [*range(0, 31, 5), 70, 200, 1_000]
 
 CALLS: dict[str, Call] = {
     "add_task": lambda lpm, _, new: lpm.add_task(a_task(new)),

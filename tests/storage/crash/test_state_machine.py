@@ -133,7 +133,7 @@ class StoreLife(TaskLife):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@short_and_long("lives", (14,), (300,))
+@short_and_long("lives", (9,), (300,))
 def test_every_life_of_a_store_goes_as_the_model_says(lives: int) -> None:
     # Without shrinking: a crash in mid-call comes out differently each time, and a life is short enough to read.
     phases = [phase for phase in Phase if phase is not Phase.shrink]
