@@ -131,8 +131,7 @@ CLOCK_ONLY = {
 BROAD_EXCEPT = {
     "cli/doctor/report.py",  # a bug of ours in one check would hide what the others find
     "worker/loop.py",  # a bug of ours in one step: reported, backed off, given up after a few
-    "worker/sandbox.py",  # platform code may raise anything; it becomes an Outcome
-    "worker/outcomes.py",  # an exception of platform code may raise from its own __str__
+    "worker/sandbox.py",  # platform code may raise anything, also from its exceptions' __str__; it becomes an Outcome
     "storage/writer.py",  # the thread itself failed: every waiting caller is given the error
     "scrapers/browser/pool.py",  # a bug of ours in keeping browsers: told to who waits, tried again
     "gateway/maintenance.py",  # the gateway's own loop: a bug of ours in one duty is reported, and tried again

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from parcelpost.cli.options import parse_set
 from parcelpost.errors import InvalidSettings
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import KEYS
-from parcelpost.settings.sources import Loaded, diagnose, load, parse_set
+from parcelpost.settings.sources import Loaded, diagnose, load
 
 Load = Callable[..., Loaded]
 Refused = Callable[..., str]

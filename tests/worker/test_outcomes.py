@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from parcelpost.model import Blocked, Busy, Done, GiveUp, NotFound, Outcome, Page, Retry
-from parcelpost.worker.outcomes import NAMES, checked
+from parcelpost.worker.attempt import OUTCOME_NAMES
+from parcelpost.worker.sandbox import checked
 
 SOUND = [
     Done(data={"owner": "Ann"}, page=Page(body=b"<p>")),
@@ -22,7 +23,7 @@ SOUND = [
 @pytest.mark.parametrize("outcome", SOUND)
 def test_a_sound_outcome_stays_as_it_is(outcome: Outcome) -> None:
     assert checked(outcome) == outcome
-    assert type(outcome) in NAMES
+    assert type(outcome) in OUTCOME_NAMES
 
 
 WRONG = {

@@ -1,4 +1,4 @@
-"""Command-line options that several commands share, and the settings and store that a command works with."""
+"""Command-line options that commands share (--config, --set, --store), and the settings and store they select."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -48,6 +48,23 @@ class StoreContext(NamedTuple):
     """The value of --config."""
 
 
+def parse_set(options: Iterable[str]) -> dict[str, str]:
+    """Parses `--set section.key=value`; for a repeated key, the last one counts. Raises InvalidSettings without `=`."""
+    from parcelpost.settings.schema import KEYS
+
+    flags: dict[str, str] = {}
+    for option in options:
+        name, equals, text = option.partition("=")
+        if not equals:
+            shown = re.match(r"[\w.]*", option)
+            key = f" '{shown[0]}'" if shown and shown[0] in KEYS else ""
+            raise InvalidSettings(
+                f"--set{key} has no value", hint="write --set section.key=value, as in --set sync.batch_size=50"
+            )
+        flags[name.strip()] = text
+    return flags
+
+
 def load_settings(
     config: Path | None, set_: Sequence[str] | None, flags: Mapping[str, tuple[str, str | None]] | None = None
 ) -> Settings:
@@ -56,7 +73,7 @@ def load_settings(
     `flags`: the setting behind each flag of the command, and the text given, as in
     `{"--slots": ("executor.slots", "4")}`. They override --set.
     """
-    from parcelpost.settings.sources import load, parse_set
+    from parcelpost.settings.sources import load
 
     texts = parse_set(set_ or ())
     origins = {}

@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -364,21 +364,6 @@ def diagnose(
         return Diagnosis(loaded=None, partly=settings, problems=tuple(builder.problems), warnings=warnings)
     loaded = Loaded(settings=settings, origins=builder.origins, warnings=warnings, file=file)
     return Diagnosis(loaded=loaded, partly=settings, problems=(), warnings=warnings)
-
-
-def parse_set(options: Iterable[str]) -> dict[str, str]:
-    """Parses `--set section.key=value`; for a repeated key, the last one counts. Raises InvalidSettings without `=`."""
-    flags: dict[str, str] = {}
-    for option in options:
-        name, equals, text = option.partition("=")
-        if not equals:
-            shown = re.match(r"[\w.]*", option)
-            key = f" '{shown[0]}'" if shown and shown[0] in KEYS else ""
-            raise InvalidSettings(
-                f"--set{key} has no value", hint="write --set section.key=value, as in --set sync.batch_size=50"
-            )
-        flags[name.strip()] = text
-    return flags
 
 
 def _read_environment(environment: Mapping[str, str], into: SettingsBuilder) -> None:

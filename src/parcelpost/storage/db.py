@@ -195,7 +195,7 @@ class LocalDatabase:
             self._on_writing_thread,
             self._run_group,
             max_group=_MAX_GROUP,
-            is_broken=lambda: self._writer.broken,
+            is_broken=self._is_broken,
             abandoned=self._stop_threads,
         )
         self._readers: list[ConnectionThread] = []
@@ -346,6 +346,9 @@ class LocalDatabase:
         if problem := self.missing():
             raise StoreGone(problem)
         return await ConnectionThread.open(self.path, busy_timeout=self._options.busy_timeout_seconds, pragmas=pragmas)
+
+    def _is_broken(self) -> bool:
+        return self._writer.broken
 
     async def _on_writing_thread(self, serve: Callable[[], None]) -> None:
         if self._writer.broken:

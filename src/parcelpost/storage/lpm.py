@@ -221,7 +221,7 @@ class LocalPersistenceManager:
 
         Returns the new status, None for a stale claim (I4).
         """
-        wait = self._options.backoff(claim.retries) if delay is None else min(delay, LONGEST_DELAY)
+        wait = tasks.retry_delay(claim.retries, self._options) if delay is None else min(delay, LONGEST_DELAY)
         now = self._clock.now()
         due = iso(now + wait)
         return await self._write(tasks.retry, claim.seq, claim.token, iso(now), due, validation.message(error))

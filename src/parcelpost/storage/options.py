@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from datetime import timedelta
 from typing import Literal
 
@@ -38,8 +37,3 @@ class StoreOptions(Struct, frozen=True, kw_only=True):
     retry_min: timedelta = timedelta(seconds=30)
     retry_max: timedelta = timedelta(minutes=30)
     max_recoveries: int = 25
-
-    def backoff(self, retries: int) -> timedelta:
-        """The delay after that many retries: doubling, with jitter."""
-        longest: timedelta = min(self.retry_max, LONGEST_DELAY, self.retry_min * 2 ** min(retries, 20))
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter

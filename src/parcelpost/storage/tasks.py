@@ -25,6 +25,7 @@ Only the token of the current claim can end it: any other token changes nothing 
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -41,6 +42,7 @@ from parcelpost.model import Claim, Task, TaskInfo, TaskStatus
 from parcelpost.storage import claims, outbox, rows
 from parcelpost.storage.claims import TaskFilter
 from parcelpost.storage.db import LocalDatabase
+from parcelpost.storage.options import LONGEST_DELAY, StoreOptions
 
 _TASK_COLUMNS = """task_id, source, type, platform, state, county, parcel_id, target_json, priority, max_retries,
     created_at, updated_at"""
@@ -156,6 +158,12 @@ def retry(db: sqlite3.Connection, seq: int, token: str, now: str, available_at: 
     if db.execute(_RETRY, (available_at, now, error, seq, token)).rowcount:
         return TaskStatus.PENDING
     return TaskStatus.FAILED if end_with_report(db, seq, token, TaskStatus.FAILED, now, error) else None
+
+
+def retry_delay(retries: int, options: StoreOptions) -> timedelta:
+    """Returns the delay before the next retry: doubling, with jitter."""
+    longest: timedelta = min(options.retry_max, LONGEST_DELAY, options.retry_min * 2 ** min(retries, 20))
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
 
 
 def release(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple, assert_never
 
@@ -10,11 +11,35 @@ from msgspec import Struct, structs
 
 from parcelpost.errors import InvalidInput
 from parcelpost.events import AttemptEnded, PlatformPaused, TaskPutOff
-from parcelpost.model import Blocked, Busy, Claim, Done, Encoded, GiveUp, NotFound, Outcome, Result, Retry, TaskStatus
+from parcelpost.model import (
+    Blocked,
+    Busy,
+    Claim,
+    Done,
+    Encoded,
+    GiveUp,
+    NotFound,
+    Outcome,
+    Result,
+    Retry,
+    Signal,
+    TaskStatus,
+)
 from parcelpost.worker.context import Context
 from parcelpost.worker.learning import Learning
-from parcelpost.worker.outcomes import NAMES, Attempted, signals_of
 from parcelpost.worker.status import BrowserWaits
+
+Attempted = Done | NotFound | Retry | GiveUp | Blocked
+"""Outcomes of an attempt. Busy means that none was made."""
+
+OUTCOME_NAMES: dict[type[Attempted], str] = {
+    Done: "done",
+    NotFound: "not_found",
+    Retry: "retry",
+    GiveUp: "give_up",
+    Blocked: "blocked",
+}
+"""Names of outcomes in events."""
 
 _LONGEST_REQUEST_SECONDS = 86_400.0
 _STALE = "another attempt has ended this task: nothing was changed"
@@ -151,7 +176,7 @@ class AttemptRecorder:
             AttemptEnded(
                 task_id=task.task_id,
                 platform=task.platform,
-                outcome=NAMES[type(outcome)],
+                outcome=OUTCOME_NAMES[type(outcome)],
                 seconds=seconds,
                 reason=reason if is_current else _STALE,
             )
@@ -214,3 +239,9 @@ class AttemptRecorder:
 
     def _got_through(self, attempt: Attempt) -> None:
         self._cool_downs.worked(attempt.claim.task.platform, started=attempt.started)
+
+
+def signals_of(outcome: Outcome | None) -> Sequence[Signal]:
+    """Returns the outcome's selector signals, if it has valid ones."""
+    signals = getattr(outcome, "signals", ())
+    return signals if isinstance(signals, tuple) and all(isinstance(signal, Signal) for signal in signals) else ()

@@ -17,8 +17,7 @@ from parcelpost.worker.attempt import Attempt, AttemptRecorder
 from parcelpost.worker.context import Context
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import Step
-from parcelpost.worker.outcomes import encoded
-from parcelpost.worker.sandbox import GRACE_SECONDS, Sandbox
+from parcelpost.worker.sandbox import GRACE_SECONDS, Sandbox, encoded
 from parcelpost.worker.status import BrowserWait
 
 MAX_ABANDONED = 32

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from parcelpost.cli.options import AsJson, ConfigOption, SetOption
+from parcelpost.cli.options import AsJson, ConfigOption, SetOption, parse_set
 from parcelpost.cli.output import examples, print_json, print_lines, printable, table
 from parcelpost.errors import InvalidSettings
 from parcelpost.settings.schema import SECTIONS_OF_NAMES
@@ -39,7 +39,7 @@ def show(config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = 
     """Show every setting with its value and origin. Tokens and passwords are never shown."""
     from parcelpost.settings import sources
 
-    loaded = sources.load(config=config, environment=os.environ, flags=sources.parse_set(set_ or []))
+    loaded = sources.load(config=config, environment=os.environ, flags=parse_set(set_ or []))
     print_json(settings_document(loaded)) if as_json else print_lines(_lines(loaded))
 
 
@@ -54,7 +54,7 @@ def check(config: ConfigOption = None, set_: SetOption = None, as_json: AsJson =
     from parcelpost.health import is_ok
     from parcelpost.settings import sources
 
-    diagnosis = sources.diagnose(config=config, environment=os.environ, flags=sources.parse_set(set_ or []))
+    diagnosis = sources.diagnose(config=config, environment=os.environ, flags=parse_set(set_ or []))
     findings = settings_findings(diagnosis)
     print_json({"ok": is_ok(findings), "findings": findings}) if as_json else print_lines(finding_lines(findings))
     if not is_ok(findings):

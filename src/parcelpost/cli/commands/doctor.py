@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import AsJson, ConfigOption, SetOption, StoreOption
+from parcelpost.cli.options import AsJson, ConfigOption, SetOption, StoreOption, parse_set
 from parcelpost.cli.output import examples, print_json, print_lines
 from parcelpost.errors import InvalidInput
 
@@ -55,7 +55,7 @@ def doctor(
 
     from parcelpost.cli.doctor.report import make_context, run_checks
     from parcelpost.health import Severity
-    from parcelpost.settings.sources import diagnose, parse_set
+    from parcelpost.settings.sources import diagnose
 
     if not bundle and (file or log):
         raise InvalidInput("FILE and --log can only be used with --bundle", hint="parcelpost doctor --bundle FILE")
