@@ -427,7 +427,7 @@ class BrowserPool:
         if not slot.is_idle:
             return
         if self._excess > 0:
-            slot.retire("there is memory for fewer browsers", for_good=True)
+            slot.retire("there is not enough memory for this many browsers", for_good=True)
         elif reason := why_retire(slot, self._settings, self._clock):
             slot.retire(reason)
 
