@@ -95,15 +95,15 @@ def _column(text: str) -> tuple[Column, str]:
 
 
 def score(layer: Layer, at_least_confidence: float) -> Score:
-    """Compares the records that a proposed field map gives with those of the field map made by hand."""
+    """Compares the records that a proposed field map gives with those of the field map written manually."""
     rows = [plain_row(row) for row in layer.rows]
     proposal = propose(layer.columns, rows)
     given = proposal.field_map(at_least_confidence)
-    by_hand = build_field_map(
+    manual = build_field_map(
         layer.name, {"fields": {"parcel_id": {"text": ["OBJECTID"]}, **dict(_sources(layer.truth))}}, layer.name
     )
     proposed = build_field_map(layer.name, {"fields": {"parcel_id": {"text": ["-X"]}, **given["fields"]}}, layer.name)
-    return compare(by_hand, proposed, rows, layer.truth, layer.free)
+    return compare(manual, proposed, rows, layer.truth, layer.free)
 
 
 def _sources(truth: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, list[str]]]]:
@@ -112,7 +112,7 @@ def _sources(truth: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, list[
 
 
 def compare(
-    by_hand: FieldMap,
+    manual: FieldMap,
     proposed: FieldMap,
     rows: Sequence[Mapping[str, Json]],
     truth: Mapping[str, Any],
@@ -123,7 +123,7 @@ def compare(
     missing = set()
     for row in rows:
         for field in sorted({*truth, *proposed.fields} - free):
-            source = by_hand.fields.get(field) if field in truth else None
+            source = manual.fields.get(field) if field in truth else None
             want = _cell(field, source.value(row) if source is not None else None)
             other = proposed.fields.get(field)
             have = _cell(field, other.value(row) if other is not None else None)
@@ -133,8 +133,8 @@ def compare(
                 if have is None:
                     missing.add(field)
             if have is not None and have != want:
-                wrong.setdefault(field, f"{by_hand.name}: {field} is {have!r}, not {want!r}"[:160])
-    found.wrong, found.missing = sorted(wrong.values()), [f"{by_hand.name}: {field}" for field in sorted(missing)]
+                wrong.setdefault(field, f"{manual.name}: {field} is {have!r}, not {want!r}"[:160])
+    found.wrong, found.missing = sorted(wrong.values()), [f"{manual.name}: {field}" for field in sorted(missing)]
     return found
 
 
@@ -147,7 +147,7 @@ def _cell(field: str, value: Any) -> Any:
 
 
 def corpus_scores(corpus: Path, at_least_confidence: float) -> Iterator[tuple[str, Score]]:
-    """The real layers of a corpus, read without their field maps, beside the facts that were typed by hand."""
+    """The real layers of a corpus, read without their field maps, beside the facts that were typed manually."""
     with (corpus / "MANIFEST.csv").open(encoding="utf-8") as manifest:
         entries = [entry for entry in csv.DictReader(manifest) if entry["platform"] in ("arcgis", "socrata")]
     for entry in entries:

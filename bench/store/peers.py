@@ -318,7 +318,7 @@ async def _open_queuelib(folder: Path, work: Work) -> AsyncIterator[_QueuelibSes
 
 _BY_MODULE = {
     "persistqueue": Contender("persist-queue", "threads", "comes back at the next open", _open_persist_queue),
-    "litequeue": Contender("litequeue", "threads, a lock", "stays locked until retried by hand", _open_litequeue),
+    "litequeue": Contender("litequeue", "threads, a lock", "stays locked until retried manually", _open_litequeue),
     "huey": Contender("huey", "threads", "is lost", _open_huey),
     "queuelib": Contender("queuelib", "coroutines", "is lost", _open_queuelib),
 }

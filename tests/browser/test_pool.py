@@ -108,7 +108,9 @@ async def test_the_pool_grows_with_demand_and_shrinks_when_fewer_are_safe_or_nob
         with pytest.raises(BrowserUnavailable, match="not enough memory for a browser"):
             await rig.use()
         assert rig.pool.opens_in() > 0
-        assert {event.reason for event in rig.emitted(events.BrowserRetired)} == {"there is memory for fewer browsers"}
+        assert {event.reason for event in rig.emitted(events.BrowserRetired)} == {
+            "there is not enough memory for this many browsers"
+        }
     async with a_pool(store, idle_seconds=0.1) as rig:
         await rig.use()
         await rig.none_left()

@@ -380,4 +380,4 @@ def test_a_browser_that_is_missing_is_no_fault_otherwise(here: Path, run: Run, m
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(here / "none"))
     ran = run("doctor", "--strict")
     assert ran.code == 0, ran.out
-    assert "no Chromium was found; nothing has needed one so far" in ran.out
+    assert "no Chromium was found; no task has needed one yet" in ran.out

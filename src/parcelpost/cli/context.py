@@ -74,7 +74,7 @@ _ONE_MORE_BEAT_SECONDS = 2.5
 
 
 class Opener(Struct, frozen=True, kw_only=True):
-    """A process that has the store open, or had it and died."""
+    """A process that has the store open, or crashed with it open."""
 
     id: str
     pid: int | None
@@ -84,7 +84,7 @@ class Opener(Struct, frozen=True, kw_only=True):
 
 
 def run_async(store: StoreContext, work: Coroutine[Any, Any, T]) -> T:
-    """Raises what the work raises; an error of the operating system as the StoreError it means."""
+    """Raises what the work raises; an OSError becomes the matching StoreError."""
     try:
         return asyncio.run(work)
     except BrokenPipeError:

@@ -43,7 +43,7 @@ def skip_pydantic(command: Any) -> None:
 
 
 class _PlainConverter:
-    """What typer asks for a parameter's value."""
+    """Replaces typer's converter of a parameter's value."""
 
     def __init__(self, annotation: Any) -> None:
         self._annotation = annotation
@@ -208,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _drop_output() -> None:
-    """What is still buffered goes nowhere, so that the exit does not fail on it."""
+    """Discards buffered output, so that the exit does not fail on it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

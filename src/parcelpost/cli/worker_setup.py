@@ -105,7 +105,7 @@ async def open_worker(
 
 
 def _telemetry(settings: Settings) -> Telemetry | None:
-    """None if there is no port to serve it on."""
+    """Returns None if there is no port to serve it on."""
     if not settings.http.port:
         return None
     from parcelpost.telemetry import Telemetry

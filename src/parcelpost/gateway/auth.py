@@ -89,7 +89,7 @@ class TokenBook:
         return [entry.name for entry in self._entries if entry.is_short]
 
     def shares_with(self, other: TokenBook) -> bool:
-        """Whether a token is in both."""
+        """Whether both books contain the same token."""
         return not {entry.digest for entry in self._entries}.isdisjoint(entry.digest for entry in other._entries)
 
     @property

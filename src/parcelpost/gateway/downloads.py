@@ -53,7 +53,7 @@ async def _lien_pages(ledger: Ledger, wanted: ParcelFilter) -> AsyncIterator[Row
 
 
 def exported_parcel(record: ParcelRecord) -> Parcel:
-    """A parcel as one of its sources shows it."""
+    """A parcel as shown by one of its sources."""
     source, fields = record.source, read_record(record.data)
     key = source.source
     return Parcel(

@@ -56,7 +56,7 @@ _LINGER_BYTES = 4 * 1024 * 1024
 
 
 class _LastResponse(Response):
-    """Closes the connection, after a moment for the client to read the response: a reset could discard it."""
+    """Closes the connection after giving the client a moment to read the response, which a reset could discard."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.headers["Connection"] = "close"

@@ -89,7 +89,7 @@ class History:
             self._last = version, older
 
     def end(self) -> None:
-        """To be called after the last version."""
+        """Must be called after the last version."""
         if self.is_full:
             return
         if self._last:

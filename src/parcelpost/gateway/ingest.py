@@ -69,9 +69,7 @@ def _ingested(result: server.ReadResult) -> IngestedResult | server.BadEntry:
 
 
 def _norm(sent: payloads.ParcelResult, record: Mapping[str, Json]) -> str:
-    """A list that has only case or certificate numbers shows no parcel that another source could show, too. Without a
-    county, the same number may be another parcel.
-    """
+    """Parcels without a number, or without a county, get a key that no other source shares."""
     number = parcel_norm(sent.parcel_id) if sent.state and sent.county else ""
     has_number = record.get("parcel_id") or sent.parcel_id not in (record.get(name) for name in _CASE_NUMBERS)
     return number if number and has_number else f"={sent.platform}:{sent.parcel_id}"
@@ -112,7 +110,7 @@ def _matched_to_task(
 def _with_target(
     entry: IngestedResult | server.BadEntry, known: Mapping[str, KnownTask]
 ) -> IngestedResult | server.BadEntry:
-    """By which its source can be scraped again: that of its task, or else its number and place."""
+    """Adds the target for scraping it again: its task's, or one made of its number and place."""
     if isinstance(entry, server.BadEntry) or entry.listed or entry.search_fields.is_listed:
         return entry
     task, key = known.get(entry.task_id), entry.source

@@ -129,7 +129,7 @@ def _with_own(proposal: Proposal, own: Sequence[str], layer: Layer) -> Proposal:
     """Places the columns of --field. Raises InvalidInput."""
     from msgspec import structs
 
-    from parcelpost.scrapers.records.field_map_proposal import placed_by_hand
+    from parcelpost.scrapers.records.field_map_proposal import placed_manually
 
     names = [column.name for column in layer.columns]
     for text in own:
@@ -138,7 +138,7 @@ def _with_own(proposal: Proposal, own: Sequence[str], layer: Layer) -> Proposal:
             raise InvalidInput(
                 f"--field {text!r:.80}: the layer has no column {column!r:.60}", hint=", ".join(names)[:600]
             )
-        placed = placed_by_hand(name, column)
+        placed = placed_manually(name, column)
         if placed is None:
             raise InvalidInput(f"--field {text!r:.80}: {name!r:.60} is not a field that can be mapped")
         others = {

@@ -35,7 +35,7 @@ class Child:
         return self._process is None or self._process.returncode is not None
 
     async def start(self) -> int:
-        """Returns the process id. In a session of its own: Ctrl-C reaches only the demo, which then ends it."""
+        """Returns the process id. Runs in its own session, so that Ctrl-C reaches only the demo, which then ends it."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PARCELPOST_")}
         environment["PARCELPOST_CONFIG"] = os.devnull  # not the user's own settings
         environment["PYTHONDONTWRITEBYTECODE"] = "1"  # under this umask others could not read the files
@@ -48,7 +48,7 @@ class Child:
         return self._process.pid
 
     async def kill(self) -> None:
-        """SIGKILL: no time to clean up."""
+        """Sends SIGKILL: there is no time to clean up."""
         if self._process and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()

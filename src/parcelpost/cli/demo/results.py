@@ -249,7 +249,7 @@ def _same_records(here: Mapping[str, _StoredRecord], there: Mapping[str, list[_S
 
 
 async def _at_worker(files: DemoFiles) -> Mapping[str, _StoredRecord]:
-    """By task; each record of a list has a task of its own."""
+    """Records by task id; each record of a list has its own task."""
     root = raw_folder(files.store.path)
     records: dict[str, _StoredRecord] = {}
     pages: dict[str, str | None] = {}
@@ -265,7 +265,7 @@ async def _at_worker(files: DemoFiles) -> Mapping[str, _StoredRecord]:
 
 
 def _hash_pages(root: Path, entries: list[OutboxEntry], pages: dict[str, str | None]) -> None:
-    """The records of a list share one page."""
+    """Hashes each page once: the records of a list share one page."""
     for path in {entry.html_path for entry in entries if entry.html_path} - pages.keys():
         pages[path] = page_sha256(inside(root, path))
 

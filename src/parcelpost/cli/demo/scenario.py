@@ -58,7 +58,7 @@ _LINE_SECONDS = 5.0
 
 
 class ProgressBars:
-    """On stderr, below the lines that are printed meanwhile."""
+    """Shown on stderr, below the lines that are printed meanwhile."""
 
     def __init__(self, total: int, clock: Clock) -> None:
         self._total = total
@@ -166,7 +166,7 @@ class Scenario:
         return lines
 
     async def stay(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         _print_line(f"The dashboard is at {self.url}/. Press Ctrl-C to stop it and the websites.")
         await self._gateway.finish()
 

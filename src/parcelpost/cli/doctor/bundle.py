@@ -119,7 +119,7 @@ def _scrubber(case: CheckContext) -> Scrubber:
 
 
 def _secrets(case: CheckContext, environment: Mapping[str, str]) -> list[bytes]:
-    """What must not be there even if all else fails."""
+    """Values that are removed even where the scrubber would keep them."""
     secrets = {text for name, text in environment.items() if _SECRET_NAME.search(name)}
     try:
         token = read_token(case.settings.gateway, environment).secret
@@ -224,7 +224,7 @@ def _distribution() -> str:
 
 
 def _masked_settings(case: CheckContext, environment: Mapping[str, str], scrub: Scrubber) -> dict[str, Any]:
-    """Every key; of free text only that it is set, for it may hold anything."""
+    """All settings; for free text only whether it is set."""
     loaded = case.diagnosis.loaded
     origins = loaded.origins if loaded else {}
     values = {
@@ -257,7 +257,7 @@ def _masked(key: Key, value: Any, scrub: Scrubber) -> Any:
 
 
 def _address(url: str) -> str:
-    """What matters of it: how, and whereabouts."""
+    """Describes an address by its scheme and kind of host."""
     if url_problem(url):
         return "set, but invalid"
     parts = urlsplit(url)
@@ -276,7 +276,7 @@ def _origin(origin: str) -> str:
 
 
 def _variables(environment: Mapping[str, str]) -> Iterator[str]:
-    """Names only, of those that are known."""
+    """Names of the known environment variables that are set."""
     ours = {key.variable for key in KEYS.values()} | {"PARCELPOST_STORE", "PARCELPOST_CONFIG"}
     tokens = {"PARCELPOST_GATEWAY_TOKEN", "PARCELPOST_FETCH_PROXY_LOGIN"}
     for name in environment:

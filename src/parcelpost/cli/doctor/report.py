@@ -235,7 +235,7 @@ def verdict(report: Report) -> str:
 
 
 def print_report(report: Report) -> None:
-    """In colours on a terminal that has them."""
+    """Uses colours on a terminal that has them."""
     if not sys.stdout.isatty():
         print_lines(report_lines(report))
         return

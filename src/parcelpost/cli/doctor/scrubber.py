@@ -92,7 +92,7 @@ class Scrubber:
         self._states = frozenset(_STATES.split())
 
     def words(self, text: str | None) -> str:
-        """Only words that this program knows; what lies between is one mark."""
+        """Keeps words that this program knows; everything between them becomes one mark."""
         kept: list[str] = []
         for given in (text or "")[:_MOST_CHARS].split():
             word = given if given.strip(_EDGES) in self._words else LEFT_OUT
@@ -119,7 +119,7 @@ class Scrubber:
 
 
 def _machine_key() -> bytes:
-    """Of what only this machine knows; where there is nothing of the kind, of this bundle alone."""
+    """A key derived from this machine's id; if it has none, a random one for this bundle."""
     try:
         own = Path("/etc/machine-id").read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

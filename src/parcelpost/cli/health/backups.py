@@ -44,7 +44,7 @@ async def check_newest_backup(case: CheckContext) -> list[CheckResult]:
 
 
 def damage_finding(store: StoreContext, message: str, is_over: Callable[[], bool] = never) -> Finding:
-    """With the newest backup that is intact itself."""
+    """Suggests the newest backup that is intact."""
     backups = backup.list_backups(store.path)
     good = newest_good_backup(store, is_over) if backups else None
     is_newest = good is None or good == backups[-1]

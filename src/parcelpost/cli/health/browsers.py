@@ -51,7 +51,7 @@ def _install_command() -> str:
 
 
 def _linux_ids() -> list[str]:
-    """Which Linux this is, and which it is like."""
+    """The distribution's id and the ids of those it is based on."""
     try:
         about = platform.freedesktop_os_release()
     except OSError:
@@ -75,7 +75,7 @@ class BrowserCapacity(Struct, frozen=True, kw_only=True):
 
 
 def running_browsers(states: Sequence[WorkerBrowser], measured: int | None = None) -> PoolFigures:
-    """`measured`: bytes of one, where somebody has just looked."""
+    """`measured`: size of one browser in bytes, if it was just measured."""
     known = [state.memory_mb * _MIB for state in states if state.memory_mb]
     return PoolFigures(
         browsers=len(states),
@@ -239,7 +239,7 @@ async def diagnose_browser(store: StoreContext) -> BrowserDiagnosis:
 
 
 async def _try_browser(program: ChromiumFound, sandbox: SandboxCheck) -> _Trial:
-    """As a worker would. Raises BrowserCallFailed, and leaves nothing behind."""
+    """Starts a browser as a worker would, and leaves nothing behind. Raises BrowserCallFailed."""
     began = CLOCK.monotonic()
     driver = await PlaywrightDriver.start(CLOCK)
     try:
@@ -259,7 +259,7 @@ async def _try_browser(program: ChromiumFound, sandbox: SandboxCheck) -> _Trial:
 
 
 async def _running_for(store: StoreContext) -> list[WorkerBrowser]:
-    """Browsers that run for the store already; none if it cannot be read."""
+    """Browsers that already run for the store; none if it cannot be read."""
     try:
         async with open_for_reading(store) as database:
             return [browser for browser in await worker_browsers(database) if browser.owner_lives]

@@ -29,7 +29,7 @@ class CheckContext(Struct, frozen=True, kw_only=True):
         return self.diagnosis.partly
 
     def deadline(self) -> Callable[[], bool]:
-        """Returns a function that says when the time of a check that starts now is over."""
+        """Returns a function that tells whether the time limit of a check that starts now is over."""
         ends_at = CLOCK.monotonic() + self.limit_seconds
         return lambda: CLOCK.monotonic() > ends_at
 

@@ -36,7 +36,7 @@ async def check_clock(_: CheckContext) -> list[CheckResult]:
 
 
 def _zone_findings(name: str) -> list[Finding]:
-    """The system silently takes an unknown zone as UTC."""
+    """Reports an unknown time zone, which the system silently treats as UTC."""
     if "/" not in name:
         return []
     try:
@@ -61,7 +61,7 @@ async def check_clock_against_store(case: CheckContext) -> list[CheckResult]:
 
 
 def compare_clocks(date: datetime, now: datetime) -> CheckResult:
-    """With the date of the gateway's response, which has no fractions of a second."""
+    """Compares with the Date header of the gateway's response, which has whole seconds."""
     apart = abs(date - now)
     if apart <= _MAY_DIFFER:
         return CheckResult("clock", f"{apart.total_seconds():.0f} s from the gateway's")

@@ -82,7 +82,7 @@ class Backup(Struct, frozen=True, kw_only=True):
 
 
 class BrokenField(Struct, frozen=True, kw_only=True):
-    """A field that a county's site no longer shows where it did."""
+    """A field that a county's site no longer shows where it used to."""
 
     field: Broken
     page: str | None
@@ -213,7 +213,7 @@ async def gather_overview(store: StoreContext) -> Overview:
 
 
 def is_worker(opener: Opener) -> bool:
-    """Or another program that keeps the store open, but not a command of an operator."""
+    """Whether it is a worker or another long-running program, rather than an operator's command."""
     return not _CLI_WORKER.fullmatch(opener.id)
 
 
@@ -241,7 +241,7 @@ async def broken_fields(database: LocalDatabase, statuses: list[WorkerStatus], n
 def _browser_waits(
     statuses: list[WorkerStatus], platforms: Mapping[str, Mapping[str, int]], now: datetime
 ) -> list[BrowserWait]:
-    """The newest of each platform that has unfinished tasks."""
+    """The newest wait of each platform that has unfinished tasks."""
     waits = [wait for status in statuses for wait in status.browser_waits if is_current(wait, now)]
     newest = {wait.platform: wait for wait in sorted(waits, key=lambda wait: wait.at)}
     return [wait for wait in newest.values() if wait.platform in _busy_platforms(platforms)]
@@ -339,7 +339,7 @@ async def _raw_folder_findings(store: StoreContext, database: LocalDatabase) -> 
 
 
 def _worker_findings(statuses: list[WorkerStatus], now: datetime, *, is_running: bool) -> list[Finding]:
-    """Of several processes with the same problem, the first."""
+    """If several processes have the same problem, only the first is reported."""
     findings: dict[str, Finding] = {}
     for status in statuses:
         for finding in status_findings(status, now, is_running=is_running):
@@ -376,7 +376,7 @@ def _work_findings(
 
 
 def _pause_findings(platforms: Mapping[str, Mapping[str, int]], paused: Mapping[str, Pause]) -> list[Finding]:
-    """Of platforms that have tasks."""
+    """Reports pauses of platforms that have tasks."""
     busy = _busy_platforms(platforms)
     pauses = {name: pause for name, pause in paused.items() if name in busy}
     timed = {name: pause for name, pause in pauses.items() if pause.until}

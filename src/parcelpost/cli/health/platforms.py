@@ -27,7 +27,7 @@ _SiteKey = tuple[str, str, str]
 
 
 class SiteSuccess(Struct, frozen=True, kw_only=True):
-    """Of the last tasks of a site."""
+    """Outcomes of a site's last tasks."""
 
     completed: int = 0
     failed: int = 0
@@ -94,7 +94,7 @@ async def platforms_of_store(store: StoreContext) -> StorePlatforms:
 
 
 def listed_platforms(settings: Settings, known: StorePlatforms) -> list[ListedPlatform]:
-    """Of all that are here, and of all that the store has tasks for. Raises InvalidSettings."""
+    """All platforms that are installed here or that the store has tasks for. Raises InvalidSettings."""
     given = known_sites(settings)
     origins = scraper_factory(settings, given).origins()
     entries = {_site_key(county.platform, county.state, county.county): county for county in given.counties}
@@ -122,7 +122,7 @@ def _site_key(platform: str, state: str, county: str) -> _SiteKey:
 
 
 def _by_site(sites: Iterable[SiteHealth]) -> dict[_SiteKey, SiteHealth]:
-    """However a county's name was written."""
+    """Combines sites whose county is spelled differently."""
     by_place: dict[_SiteKey, SiteHealth] = {}
     for site in sites:
         place = _site_key(site.platform, site.state, site.county)

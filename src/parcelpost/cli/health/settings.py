@@ -172,7 +172,7 @@ async def check_settings(case: CheckContext) -> list[CheckResult]:
 
 
 async def running_and_ended(case: CheckContext) -> tuple[list[WorkerStatus], list[WorkerStatus]]:
-    """Running and ended ones; none if the store cannot be read, which another check reports."""
+    """Statuses of running and of ended workers; none if the store cannot be read, which another check reports."""
     try:
         async with open_for_reading(case.store) as database:
             statuses = await read_statuses(WorkerState(database, CLOCK))

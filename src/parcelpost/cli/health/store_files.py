@@ -97,7 +97,7 @@ async def check_opening(case: CheckContext) -> list[CheckResult]:
 
 
 def open_finding(store: StoreContext, error: StoreError | OSError, is_over: Callable[[], bool] = never) -> Finding:
-    """Why the store cannot be opened."""
+    """Explains why the store cannot be opened."""
     if isinstance(error, OSError):
         error = os_error(error, Path(error.filename or store.path))
     if isinstance(error, StoreOutdated):
@@ -122,7 +122,7 @@ def open_finding(store: StoreContext, error: StoreError | OSError, is_over: Call
 
 
 def _chmod_command(store: Path) -> str:
-    """What gives the owner access; '' if that is not the problem."""
+    """The command that gives the owner access; '' if that is not the problem."""
     for path, needed in ((store.parent, stat.S_IRWXU), (store, stat.S_IRUSR | stat.S_IWUSR)):
         try:
             about = path.stat()
@@ -155,7 +155,7 @@ async def check_integrity(case: CheckContext) -> list[CheckResult]:
 async def _damage(
     store: StoreContext, database: LocalDatabase, *, deep: bool, is_over: Callable[[], bool] = never
 ) -> list[Finding] | None:
-    """None if it was not finished in time."""
+    """Returns None if the check did not finish in time."""
     try:
         problems = await database.read(integrity_problems, deep=deep, is_over=is_over)
     except StoreCorrupt as error:
@@ -234,7 +234,7 @@ def _damaged_pages(root: Path, entries: list[OutboxEntry], *, deep: bool) -> lis
 
 
 def page_sha256(path: Path) -> str | None:
-    """Of the page as fetched; None for a file that cannot be unpacked."""
+    """SHA-256 of the page as fetched; None if the file cannot be unpacked."""
     digest = hashlib.sha256()
     try:
         with gzip.open(path) as page:
@@ -279,7 +279,7 @@ def _pages(root: Path, before: float | None) -> Iterator[str]:
 
 
 def _modified_at(page: Path) -> float:
-    """Of a page that is gone by now: never."""
+    """Infinity if the page is gone."""
     try:
         return page.stat().st_mtime
     except FileNotFoundError:

@@ -53,7 +53,7 @@ def opener_text(opener: Opener) -> str:
 
 
 def queue_lines(queue: QueueDepth, platforms: dict[str, dict[str, int]]) -> Iterator[str]:
-    """Tasks by platform and status; what is not yet due is part of pending."""
+    """Tasks by platform and status; pending includes delayed tasks."""
     headers = ("tasks", *(status.label for status in TaskStatus))
     rows: list[tuple[str | int, ...]] = []
     for platform, counts in sorted(platforms.items()):

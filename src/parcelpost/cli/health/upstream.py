@@ -99,7 +99,7 @@ def _gateway_result(url: str, response: ProbeResult, seconds: float, *, has_toke
 
 
 async def _check_firestore(case: CheckContext) -> CheckResult:
-    """One read, of selectors that do not exist."""
+    """Costs one read, of selectors that do not exist."""
     try:
         check_firestore(case.settings, os.environ)
         async with (

@@ -126,7 +126,7 @@ class PacedQuery(Generic[T]):
 
 
 async def watch(store: StoreContext) -> AsyncGenerator[TopData | StoreFailure, None]:
-    """Yields what the store holds now, or why it cannot be read, each time it is asked. Never ends or fails."""
+    """Yields the state of the store, or why it cannot be read, each time it is requested. Never ends or fails."""
     since: datetime | None = None
     while True:
         try:
@@ -147,7 +147,7 @@ async def read_once(store: StoreContext) -> TopData:
 
 
 async def _watch_file(store: StoreContext) -> AsyncGenerator[TopData, None]:
-    """Until another file takes its place. Raises a StoreError."""
+    """Returns when another file takes the store's place. Raises a StoreError."""
     async with open_for_reading(store, patience=1.0) as database:
         reader = _Reader(store, database)
         file = _file_identity(store)
@@ -203,7 +203,7 @@ class _Reader:
 
 
 def _file_identity(store: StoreContext) -> tuple[int, int] | None:
-    """A restore puts another file in its place. None: it is gone."""
+    """Changes when a restore replaces the file; None if the file is gone."""
     try:
         file = store.path.stat()
     except FileNotFoundError:

@@ -29,7 +29,7 @@ _ASCII = str.maketrans("▁▂▃▄▅▆▇█·…→", "_-~=+*%#.~>")
 
 
 def _to_ascii(error: UnicodeError) -> tuple[str, int]:
-    """Something of the same width for each character that the terminal cannot show."""
+    """Replaces each character that the terminal cannot show with one of the same width."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end].translate(_ASCII)
@@ -53,7 +53,7 @@ def has_utf8(environment: Mapping[str, str], encoding: str) -> bool:
 
 
 def open_console() -> Console:
-    """On stdout, without colour if NO_COLOR is set, in ASCII where the locale has no UTF-8."""
+    """Writes to stdout, without colour if NO_COLOR is set, in ASCII if the locale has no UTF-8."""
     if not has_utf8(os.environ, sys.stdout.encoding or "") and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="ascii", errors=TO_ASCII)
     return Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
@@ -69,7 +69,7 @@ _ESCAPES = {"\x1b[C": "\t", "\x1bOC": "\t", "\x1b[D": "back", "\x1bOD": "back", 
 
 
 def split_keys(text: str) -> list[str]:
-    """Single keys. Of those that send several characters, only the known ones."""
+    """Splits the input into keys. Unknown escape sequences are dropped."""
     keys: list[str] = []
     while text:
         escape = next((code for code in _ESCAPES if text.startswith(code)), None)
@@ -116,7 +116,7 @@ class LiveScreen:
         self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
-        """Until a key or a signal ends it. The terminal is then as it was. Returns the exit code."""
+        """Runs until a key or a signal ends it, then restores the terminal. Returns the exit code."""
         loop = asyncio.get_running_loop()
         handlers: dict[int, Callable[[], None]] = {
             signal.SIGINT: lambda: self._end(0),
@@ -187,7 +187,7 @@ class LiveScreen:
         self._modes = None
 
     def _suspend(self) -> None:
-        """Ctrl-Z. What follows runs when it is continued."""
+        """Handles Ctrl-Z. The rest runs when the process is continued."""
         self._leave()
         os.kill(os.getpid(), signal.SIGSTOP)
         self._enter()

@@ -55,7 +55,7 @@ This screen is read-only. To change something, use 'parcelpost tasks' or 'parcel
 def frame(
     data: TopData | None, console: Console, view: View = View(), failure: StoreFailure | None = None
 ) -> RenderableType:
-    """Fills the console's window. While the store cannot be read (`failure`), with what was read last."""
+    """Fills the console's window. If the store cannot be read (`failure`), shows what was read last."""
     width, height = console.size
     if width < _MIN_WIDTH or height < _MIN_HEIGHT:
         return _stack([(Text("too small", no_wrap=True, overflow="crop"), height)])
@@ -73,7 +73,7 @@ def frame(
 
 
 def printed_frame(data: TopData, console: Console) -> RenderableType:
-    """Everything, one below the other, as long as it needs to be."""
+    """Everything in full, one section below the other."""
     sections = [_rates(data, all_graphs=True), _slots(data, console.width), *_lists(data, console.width)]
     return Group(_title(data, View(), None), _health(data), _facts(data), *sections)
 
@@ -85,7 +85,7 @@ def _stack(parts: Iterable[tuple[RenderableType, int]]) -> Layout:
 
 
 def safe(text: str) -> str:
-    """Text from pages and other programs, without what would move the cursor or pile up on its neighbours."""
+    """Text from pages and other programs, without characters that move the cursor or overlap their neighbours."""
     if not text.isascii():
         composed = unicodedata.normalize("NFC", text)
         text = "".join(char for char in composed if not unicodedata.category(char).startswith("M"))
@@ -93,7 +93,7 @@ def safe(text: str) -> str:
 
 
 def _cell(text: str, style: str = "") -> Text:
-    """On one line, with an ellipsis where it is cut."""
+    """One line, truncated with an ellipsis."""
     return Text(safe(text), style, no_wrap=True, overflow="ellipsis")
 
 
@@ -142,7 +142,7 @@ class _Problem(NamedTuple):
 
 
 def _problems(data: TopData) -> list[_Problem]:
-    """The worst first."""
+    """Worst first."""
     problems = [finding for finding in data.overview.findings if finding.is_problem]
     return [
         _Problem(_with_fix(finding.message, finding.fix), _BAD if finding.is_error else _WARNING)
@@ -243,7 +243,7 @@ class Section:
         self.grows = grows
 
     def measure(self, console: Console, width: int) -> tuple[int, int, int]:
-        """Returns how many lines make sense at least, how many show everything, and how many it should have."""
+        """Returns the smallest useful height, the height that shows everything, and the preferred height."""
         border = 2 if console.height >= _TALL else 1
         self._lines = self._render(console, width - 4 if border == 2 else width, None)
         needed = len(self._lines) + border
@@ -323,7 +323,7 @@ def _number(name: str) -> Column:
 
 
 def _fixed(name: str) -> Column:
-    """Cut only when all others have been."""
+    """Truncated only after all other sections."""
     return Column(name, no_wrap=True, overflow="ellipsis")
 
 
@@ -356,7 +356,7 @@ def _running_time(task: RunningTask, data: TopData) -> Text:
 
 
 def _platforms(data: TopData, width: int) -> Section:
-    """Those that are worked on first, then those with a problem, then those with the most tasks to do."""
+    """Platforms in progress first, then those with a problem, then by number of tasks to do."""
     states = {name: _platform_state(name, data) for name in {*data.platforms, *data.overview.paused}}
 
     def order(name: str) -> tuple[bool, bool, int, str]:
@@ -435,7 +435,7 @@ _ERROR_KINDS = {
 
 
 def _errors(data: TopData, _width: int, *, in_full: bool = False) -> Section:
-    """The newest first, those that say the same about the same site on one line."""
+    """Newest first; errors with the same text about the same site share a line."""
     groups: dict[tuple[str, str, str, str], list[RecentError]] = {}
     for error in data.errors:
         groups.setdefault((error.kind, error.platform, error.county, error.error), []).append(error)
@@ -543,11 +543,11 @@ def _rates(data: TopData, *, all_graphs: bool) -> Section:
 
 
 def _per_minute(values: Sequence[int]) -> str:
-    """Of the last full minute: the current step is not over yet."""
+    """Counts the last full minute: the current step is not over yet."""
     return f"{sum(values[-60 // STEP_SECONDS - 1 : -1]):,}/min"
 
 
 def _sampled(label: str, values: Sequence[float | None], unit: str, top: float | None = None) -> _Graph:
-    """One value a minute, the last one now."""
+    """One value per minute, the current one last."""
     now = "-" if values[-1] is None else f"{values[-1]:,.0f} {unit}"
     return _Graph(label, [*[None] * (60 - len(values)), *values], now, top=top)

@@ -151,7 +151,7 @@ class FleetApi:
         return Queue([queue_entry(row, now) for row in await self._ledger.queue()])
 
     async def tasks(self, query: TaskListParams) -> Tasks:
-        """List tasks that ended without a record, the most recent first."""
+        """List tasks that ended without a record, most recent first."""
         before = read_cursor(query.cursor, BeforeRow)
         rows = await self._ledger.ended_tasks(query.state, query.platform, query.limit + 1, before)
         page, more = first_page(rows, query.limit, lambda row: (row.ended_at, row.seq))
@@ -202,9 +202,9 @@ class FleetApi:
         return {name for row in await self._ledger.workers(_MAX_WORKERS) for name in row.heartbeat.platforms}
 
     async def refresh(self, body: RefreshRequest) -> RefreshReply:
-        """Queue tasks that scrape known parcels again, the oldest scrape first, at most 10,000 at a time. Their pages
-        are requested from the site, never taken from a page cache. Parcels that are being refreshed already, and those
-        that only a list shows, are left out.
+        """Queue tasks that scrape known parcels again, oldest scrape first, at most 10,000 at a time. Pages are
+        requested from the site, never taken from a page cache. Parcels that are already being refreshed, and parcels
+        known only from a list, are skipped.
         """
         if body == RefreshRequest():
             raise ApiError(

@@ -31,7 +31,7 @@ _NO_NUMBER = "="
 
 
 def parcel_path(parcel: ParcelKey, parcel_id: str) -> str:
-    """`parcel_id` is how its number is written."""
+    """`parcel_id` is the number as displayed."""
     is_number = parcel_norm(parcel_id) == parcel.norm and not parcel_id.startswith(_NO_NUMBER)
     parts = (parcel.state, parcel.county, parcel_id if is_number else parcel.norm)
     return _PARCELS_PATH + "/".join(quote(_escaped(part), safe="") for part in parts)

@@ -73,8 +73,8 @@ class ParcelsApi:
         ]
 
     async def parcels(self, query: ListParams) -> Parcels:
-        """List parcels ordered by place and number, each with its sources. With `records`, `limit` counts sources: only
-        those that match are listed, a page may hold fewer, and a parcel may go on with its other sources on the next.
+        """List parcels ordered by place and number, each with its sources. With `records`, only matching sources are
+        listed, `limit` counts sources, a page may have fewer, and a parcel's sources may continue on the next page.
         """
         if query.records:
             return await self._with_records(query)
@@ -103,10 +103,10 @@ class ParcelsApi:
         return Liens([lien_response(row) for row in page], more)
 
     async def changes(self, query: ChangesParams) -> Changes:
-        """List what changed, in the order in which it was found: new parcels and liens, owners, values, taxes, sales.
+        """List changes in the order in which they were found: new parcels and liens, owners, values, taxes, sales.
 
-        Ask again with the reply's `next` as `since`, at once if `more`: no change is skipped, and one is repeated only
-        if you ask again with the same number. A reply may be empty though there are more.
+        For the next page, send the response's `next` as `since`, immediately if `more` is true. No change is skipped,
+        and none is repeated unless you send the same number again. A response may be empty although there are more.
         """
         page = await self._ledger.changes(query.filter(), query.since, query.limit)
         if query.since > page.last:

@@ -169,7 +169,7 @@ class WorkerApi:
         return await self._end(task_id, worker_id, error=None)
 
     async def fail(self, task_id: str, body: bytes, worker_id: str) -> payloads.EndReply:
-        """Report that a task failed, for good or so that another worker may try it."""
+        """Report that a task failed, permanently or so that another worker may retry it."""
         failure = server.read_failure(body)
         return await self._end(task_id, worker_id, error=failure.error, again=not failure.permanent)
 
@@ -202,7 +202,7 @@ class WorkerApi:
         return payloads.AcceptedReply(len(samples), bad)
 
     async def selectors(self, query: SelectorsParams) -> payloads.SelectorsReply:
-        """Return the fleet's selectors, the best first."""
+        """Return the fleet's selectors, best first."""
         platform = _name("platform", query.platform)
         since = self._context.clock.now() - _SELECTORS_WINDOW
         return payloads.SelectorsReply(await self._ledger.selectors(platform, since, _MAX_SELECTORS))

@@ -55,8 +55,8 @@ async def bounded_call(work: Awaitable[T], seconds: float, action: str, ended: a
 async def _first_of(
     work: Awaitable[T], ends: list[asyncio.Future[str]], seconds: float | None = None
 ) -> asyncio.Future[T] | None:
-    """Returns the finished call, or None if the time is over or one of `ends` is done before it. Then it is cancelled:
-    some calls to a dead driver never end."""
+    """Returns the finished call, or None after `seconds` or once one of `ends` is done. The call is then cancelled,
+    because some calls to a dead driver never end."""
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be there to see its error
     try:
@@ -80,7 +80,7 @@ def playwright_error() -> type[Error]:
 
 
 class PlaywrightDriver:
-    """The Node.js process that talks to browsers. When it dies, its browsers may run on and look connected."""
+    """The Node.js process that controls browsers. If it dies, its browsers may keep running and look connected."""
 
     def __init__(self, playwright: Playwright, pid: int, clock: Clock) -> None:
         self.playwright = playwright
@@ -113,7 +113,7 @@ class PlaywrightDriver:
 
     @property
     def is_running(self) -> bool:
-        """The first to notice its end tells all its browsers."""
+        """Also reports a crash to all of its browsers."""
         if not self.died.done() and not processes.is_running(self.pid):
             self.died.set_result("Playwright's driver crashed")
         return not self.died.done()
@@ -170,12 +170,12 @@ class Chromium:
         driver.died.add_done_callback(self._lose_driver)
 
     def end(self, reason: str) -> None:
-        """It must not be used any more. The first reason counts."""
+        """Marks the browser as unusable. Only the first reason is kept."""
         if not self.ended.done():
             self.ended.set_result(reason)
 
     async def new_page(self, agent: str = "", **context_options: Any) -> tuple[BrowserContext, Page]:
-        """A page in a context of its own. `agent` is added to the user agent. Raises BrowserCallFailed."""
+        """Opens a page in a new context. `agent` is appended to the user agent. Raises BrowserCallFailed."""
         if agent:
             context_options["user_agent"] = f"{self.user_agent} {agent}"
         opening = self._handle.new_context(**context_options)
@@ -183,12 +183,12 @@ class Chromium:
         return context, await bounded_call(context.new_page(), _PAGE_SECONDS, "opening a page", self.ended)
 
     async def close_pages(self) -> None:
-        """Closes all contexts, those too that nobody waited for. Raises BrowserCallFailed."""
+        """Closes all contexts, including any whose opener was cancelled. Raises BrowserCallFailed."""
         for context in self._handle.contexts:
             await bounded_call(context.close(), _ANSWER_SECONDS, "closing a page", self.ended)
 
     async def check(self) -> None:
-        """Raises BrowserCallFailed if the browser does not answer."""
+        """Raises BrowserCallFailed if the browser does not respond."""
         await bounded_call(self._session.send("Browser.getVersion"), _ANSWER_SECONDS, "a health check", self.ended)
 
     def memory(self) -> int:
@@ -198,7 +198,7 @@ class Chromium:
         processes.kill(self.pid)
 
     async def close(self) -> None:
-        """Leaves neither processes nor folders. It has nothing to save, so it is killed."""
+        """Kills the browser, which has nothing to save, and removes its folders."""
         self.end("the browser was closed")
         self._driver.died.remove_done_callback(self._lose_driver)
         await processes.kill_and_wait(self.pid, self._clock)
@@ -210,7 +210,7 @@ class Chromium:
 
 
 async def launch(driver: PlaywrightDriver, executable: str, marker: str, *, sandbox: bool, clock: Clock) -> Chromium:
-    """Raises BrowserCallFailed, and leaves nothing behind then."""
+    """Raises BrowserCallFailed after removing everything it started."""
     try:
         starting = driver.playwright.chromium.launch(
             executable_path=executable,
@@ -239,7 +239,7 @@ async def launch(driver: PlaywrightDriver, executable: str, marker: str, *, sand
 
 
 def _explained(error: BrowserCallFailed) -> BrowserCallFailed:
-    """With what Chromium itself wrote, which Playwright has somewhere in its long message."""
+    """Adds Chromium's own error, which Playwright buries in a long message."""
     text = str(error.__cause__ or "")
     if "sandboxing failed" in text or "No usable sandbox" in text:
         return BrowserCallFailed(
@@ -250,7 +250,7 @@ def _explained(error: BrowserCallFailed) -> BrowserCallFailed:
 
 
 class LeasedPage:
-    """A page in a context of its own. Belongs to the pool's event loop; calls to both go through `call`."""
+    """A page in its own context. Belongs to the pool's event loop; all Playwright calls go through `call`."""
 
     def __init__(self, chromium: Chromium, context: BrowserContext, page: Page) -> None:
         self.context = context
@@ -264,7 +264,7 @@ class LeasedPage:
         return self._crashed.done() or self._chromium.ended.done()
 
     async def call(self, work: Awaitable[T]) -> T:
-        """Returns or raises what `work` does. Raises BrowserCrashed the moment browser, page or driver is gone."""
+        """Awaits `work`. Raises BrowserCrashed as soon as the browser, the page or the driver is gone."""
         ends = [self._chromium.ended, self._crashed]
         task = await _first_of(work, ends)
         error = task.exception() if task is not None else None
@@ -280,7 +280,7 @@ class LeasedPage:
         return task.result()
 
     def stop(self, reason: str) -> None:
-        """Ends its browser at once for what the page does; to close the page could take as long as that lasts."""
+        """Kills the browser because of the page's behavior: closing the page could take as long as that lasts."""
         self._chromium.end(reason)
         self._chromium.kill()
 

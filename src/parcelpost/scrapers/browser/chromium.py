@@ -91,9 +91,9 @@ class SandboxCheck(Struct, frozen=True, kw_only=True):
 def find(
     settings: BrowserSettings = BrowserSettings(), *, with_window: bool = False
 ) -> ChromiumFound | ChromiumMissing:
-    """Returns the one that the settings name, else Playwright's, else the system's. Starts nothing.
+    """Returns the Chromium named in the settings, else Playwright's, else the system's. Starts nothing.
 
-    `with_window`: not a headless one.
+    `with_window`: skip headless builds.
     """
     if importlib.util.find_spec("playwright") is None:
         return ChromiumMissing(reason="Playwright is not installed", hint=extra_hint("browser"))
@@ -120,7 +120,7 @@ def search_places(settings: BrowserSettings = BrowserSettings()) -> list[str]:
 
 
 def has_home() -> bool:
-    """Many containers run as a user without one."""
+    """Whether the user has a home folder; many containers run as a user without one."""
     try:
         Path.home()
     except RuntimeError:
@@ -197,7 +197,7 @@ def _has_setuid_sandbox(path: str) -> bool:
 
 
 def _can_make_user_namespace() -> bool:
-    """Tried in a process of its own, as no file says what containers forbid."""
+    """Tries it in a separate process, because no file shows what a container forbids."""
     command = [sys.executable, "-I", "-S", "-c", _NEW_USER_NAMESPACE]
     try:
         return subprocess.run(command, timeout=_PROGRAM_SECONDS, check=False).returncode == 0  # noqa: S603 - a constant

@@ -103,7 +103,7 @@ _KINDS: dict[str, str] = {
 
 
 def is_blocked(url: str, resource_type: str, page_host: str, kinds: Collection[str]) -> bool:
-    """`page_host`: its own scripts are not trackers, whatever the list says."""
+    """A page's own scripts (`page_host`) never count as trackers."""
     if _KINDS.get(resource_type) in kinds:
         return True
     host = host_of(url)
@@ -135,7 +135,7 @@ class Navigation:
     def __init__(
         self, url: httpx2.URL, guard: Guard, is_allowed: Callable[[httpx2.URL], bool], max_documents: int
     ) -> None:
-        """`is_allowed`: by the site's robots.txt, as far as it is known."""
+        """`is_allowed` applies the site's robots.txt, if it is known."""
         self.url = url
         self._guard = guard
         self._is_allowed = is_allowed
@@ -148,26 +148,26 @@ class Navigation:
         """Why the last document failed to load."""
         self.failure: FetchFailed | None = None
         self.is_over = False
-        """Nothing more is loaded."""
+        """Whether further requests are refused."""
 
     @property
     def last(self) -> httpx2.URL:
         return self.documents[-1] if self.documents else self.url
 
     def is_expected(self, text: str) -> bool:
-        """Whether it is the document that the main frame has requested last."""
+        """Whether this is the document that the main frame requested last."""
         try:
             return bool(self.documents) and not self.is_over and self._guard.url(text) == self.documents[-1]
         except CannotFetch:
             return False
 
     def is_same_site(self, text: str) -> bool:
-        """Whether its host is the document's, or one below or above it."""
+        """Whether the URL's host is the document's, a subdomain or a parent domain of it."""
         host, own = (name.removeprefix("www.") for name in (host_of(text), self.last.host))
         return host == own or host.endswith(f".{own}") or own.endswith(f".{host}")
 
     def request(self, text: str) -> None:
-        """The main frame requests a document."""
+        """Called when the main frame requests a document."""
         if not text.startswith(("http:", "https:")):
             return
         self.net_error = ""
@@ -186,13 +186,13 @@ class Navigation:
             self.fail(CannotFetch(f"robots.txt of {url.host} does not allow {url}"[:500]))
 
     def respond(self, status: int, headers: Mapping[str, str]) -> None:
-        """A document has arrived. After an error nothing else counts, whatever its scripts do."""
+        """Called when a document has arrived. After an error page, further documents are ignored."""
         if not self.is_over:
             self.status, self.headers = status, headers
             self.is_over = status >= 400
 
     def check_challenge(self, body: str) -> None:
-        """Ends it if the body, in base64, is a robot check."""
+        """Ends the navigation if the base64 body is a robot check."""
         if challenge := find_challenge(FetchedPage(body=base64.b64decode(body[:_LOOK_CHARS]))):
             self.fail(SiteBlocked(challenge.reason))
 
@@ -213,7 +213,7 @@ _NO_SCRIPTS = "script-src 'none'"
 
 
 class PausedResponse:
-    """A response that Chromium has and the page does not have yet."""
+    """A response that Chromium has received but not yet passed to the page."""
 
     def __init__(self, session: CDPSession, event: dict[str, Any]) -> None:
         self._session = session
@@ -242,7 +242,7 @@ class PausedResponse:
         await self._send("Fetch.failRequest", errorReason="BlockedByClient")
 
     async def show_without_scripts(self, body: str) -> None:
-        """For the screenshot."""
+        """Shows the page for a screenshot."""
         headers = [*self._event["responseHeaders"], {"name": "Content-Security-Policy", "value": _NO_SCRIPTS}]
         await self._send("Fetch.fulfillRequest", responseCode=self.status, responseHeaders=headers, body=body)
 
@@ -299,7 +299,7 @@ class PageWatch:
         self._active_at = self._clock.monotonic()
 
     def is_quiet(self, seconds: float) -> bool:
-        """Nothing is being loaded, and nothing was for so long."""
+        """Whether nothing has been loading for this long."""
         return not self._in_flight and self._clock.monotonic() - self._active_at >= seconds
 
     # Events
@@ -386,8 +386,8 @@ class PageWatch:
             return request.is_navigation_request()
 
     def _count(self, weight: int = 1) -> bool:
-        """Returns whether the message limit is exceeded. Then the browser is stopped, as closing the page would wait
-        behind all that it has still to say."""
+        """Returns whether the message limit is exceeded. The browser is then stopped, because closing the page would
+        wait until all of its messages were read."""
         was_exceeded = self._messages > _MAX_MESSAGES
         self._messages += weight
         if self._messages > _MAX_MESSAGES and not was_exceeded:
@@ -424,7 +424,7 @@ class PageWatch:
         await (response.show_without_scripts(body) if navigation.is_over and body else response.proceed())
 
     async def _check_part(self, response: PausedResponse, navigation: Navigation) -> None:
-        """What a script or a frame requested from the same site may be a robot check that the page would show."""
+        """Responses to scripts and frames of the same site may also be robot checks."""
         is_html = "html" in response.headers.get("content-type", "text/html").lower()
         if is_html and navigation.is_same_site(response.url):
             navigation.check_challenge(await response.body())

@@ -54,9 +54,9 @@ class BrowserSlot:
         self.chromium: Chromium | None = None
         self.is_leased = False
         self.is_retiring = False
-        """The browser ends although nothing is wrong with it."""
+        """Whether a healthy browser is being stopped."""
         self.is_closing = False
-        """No other browser is started here."""
+        """Whether no other browser will be started in this slot."""
         self.idle_since = self.started_at = self.checked_at = 0.0
         self.tasks = 0
         """Number of tasks that the current browser has done."""
@@ -66,7 +66,7 @@ class BrowserSlot:
 
     @property
     def is_starting(self) -> bool:
-        """A browser is being started here, or will be as soon as the last one is gone."""
+        """Whether a browser is starting here, or will start once the last one is gone."""
         return not self.is_closing and (self.chromium is None or self.chromium.ended.done())
 
     @property
@@ -74,7 +74,7 @@ class BrowserSlot:
         return self.chromium is not None and not self.is_leased and not self.chromium.ended.done()
 
     async def announce(self, marker: str) -> None:
-        """Before a browser starts, so that it is found if we are killed meanwhile. Raises a StoreError."""
+        """Records a browser before it starts, so that it is found if this process is killed. Raises a StoreError."""
         self.state = replace(
             self.state,
             status="restarting",
@@ -99,7 +99,7 @@ class BrowserSlot:
         await self.record(status="idle", pid=started.pid, profile=started.profile, last_health_check=self._clock.now())
 
     async def record(self, **changes: Any) -> None:
-        """What a full or busy store does not take now is part of the next change."""
+        """If the store is full or busy, the change is written with the next one."""
         self.state = replace(self.state, **changes)
         with suppress(StoreError):
             await self._store.put(self.state)
@@ -109,14 +109,14 @@ class BrowserSlot:
             await self._store.assign(task_id, self.state.browser_id if is_working else None)
 
     def retire(self, reason: str, *, for_good: bool = False) -> None:
-        """Ends an idle browser. `for_good`: no other one is started in its place."""
+        """Stops an idle browser. `for_good`: without starting another one in its place."""
         if self.chromium is not None:
             self.is_retiring, self.is_closing = True, for_good
             self.chromium.end(reason)
 
 
 class Launcher:
-    """Starts browsers on one Playwright driver, and backs off while they do not start."""
+    """Starts browsers on one Playwright driver, and backs off if they fail to start."""
 
     def __init__(self, settings: BrowserSettings, clock: Clock, emit: Emit) -> None:
         self.token = secrets.token_hex(16)
@@ -135,7 +135,7 @@ class Launcher:
 
     @property
     def retry_in(self) -> float:
-        """Seconds until the next attempt makes sense; 0: now."""
+        """Seconds until the next attempt; 0: now."""
         return max(0.0, self._retry_at - self._clock.monotonic())
 
     async def launch(self, slot: BrowserSlot) -> Chromium:
@@ -160,7 +160,7 @@ class Launcher:
         return started
 
     def failed(self, reason: str, hint: str = "") -> None:
-        """With a hint, the operator must do something, and the next attempt is a minute away."""
+        """A hint means that the operator must act: the next attempt is then a minute away."""
         self._executable = ""  # it may have been removed or replaced
         self._failures += 1
         longest = min(_MAX_BACKOFF_SECONDS, _MIN_BACKOFF_SECONDS * 2 ** min(self._failures, 30))
@@ -175,7 +175,7 @@ class Launcher:
         self.problem, self._failures, self._retry_at = "", 0, 0.0
 
     async def stop(self) -> None:
-        """Leaves no process of any browser that it has ever started."""
+        """Kills every process of every browser it has started."""
         try:
             if self._driver is not None:
                 await self._driver.stop()
@@ -226,7 +226,7 @@ class BrowserPool:
         self._slots: list[BrowserSlot] = []
         self._wait_queue: deque[asyncio.Future[BrowserSlot]] = deque()
         self._crash_counts: Counter[str] = Counter()
-        """Task -> crashes in a row. A task that never comes back leaves its number, which is small."""
+        """Task ID -> consecutive crashes. Entries of tasks that never return are not removed; they are small."""
         self._memory_per_browser: int | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._returns: set[asyncio.Task[None]] = set()
@@ -236,7 +236,7 @@ class BrowserPool:
     async def open(
         cls, settings: BrowserSettings, store: BrowserStore, *, owner: str, clock: Clock, emit: Emit
     ) -> AsyncIterator[BrowserPool]:
-        """Ends the browsers of crashed processes; starts none yet. At its end none is left. May raise a StoreError."""
+        """Kills browsers left by crashed processes, and its own on exit. Starts none yet. May raise a StoreError."""
         await processes.remove_orphans(store, clock, emit)
         pool = cls(settings, store, owner, clock, emit)
         try:
@@ -379,13 +379,13 @@ class BrowserPool:
         return [slot for slot in self._slots if slot.chromium is not None]
 
     def allow(self, most: int) -> None:
-        """How many browsers are safe now: no more are started, and those above it end when they are idle."""
+        """Limits the number of browsers. Excess ones are stopped when they are idle."""
         self._allowed = max(0, most)
         self._stop_idle_browsers()
         self._serve()
 
     async def stop_largest(self) -> bool:
-        """Memory is out: ends the largest browser, in the middle of a task too. Returns False if there is none."""
+        """Kills the largest browser, even during a task, to free memory. Returns False if there is none."""
         largest = max(self._running, key=lambda slot: slot.memory, default=None)
         if largest is None or largest.chromium is None:
             return False
@@ -395,8 +395,8 @@ class BrowserPool:
         return True
 
     def opens_in(self, before: int = 0) -> float:
-        """0: after `before` others, a page would be leased now, or as soon as a browser has started. Else seconds until
-        asking again."""
+        """Returns 0 if a lease would succeed after `before` others, now or once a browser has started; otherwise the
+        seconds until it makes sense to check again."""
         if not self._limit:
             return _NOT_ALLOWED_SECONDS
         retry_in = self._launcher.retry_in
@@ -427,12 +427,12 @@ class BrowserPool:
         if not slot.is_idle:
             return
         if self._excess > 0:
-            slot.retire("there is memory for fewer browsers", for_good=True)
+            slot.retire("there is not enough memory for this many browsers", for_good=True)
         elif reason := why_retire(slot, self._settings, self._clock):
             slot.retire(reason)
 
     async def _run(self, slot: BrowserSlot) -> None:
-        """Runs one browser after another in the slot for as long as it is wanted."""
+        """Runs one browser after another in the slot while it is needed."""
         try:
             while True:
                 started = await self._launcher.launch(slot)

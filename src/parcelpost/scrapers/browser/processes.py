@@ -52,7 +52,7 @@ def members(pid: int) -> list[int]:
 
 
 def memory(pids: Iterable[int]) -> int:
-    """Returns bytes: what each process has for itself and its share of what several have (PSS, else USS)."""
+    """Returns the memory in bytes; shared memory is divided among the processes (PSS, or USS if there is no PSS)."""
     return sum(map(_memory, pids))
 
 
@@ -123,19 +123,19 @@ class BrowserStore(Protocol):
     async def put(self, state: BrowserState) -> None: ...
 
     async def all(self) -> list[BrowserState]:
-        """Returns those of all pools on the store."""
+        """Returns the browsers of all pools on the store."""
 
     async def orphans(self) -> list[BrowserState]:
-        """Returns those of crashed processes."""
+        """Returns the browsers of crashed processes."""
 
     async def remove(self, state: BrowserState) -> bool:
-        """Deletes it, unless another browser has its id by now."""
+        """Deletes the row unless another browser has taken over its id."""
 
     async def assign(self, task_id: str, browser_id: int | None) -> None: ...
 
 
 async def remove_orphans(store: BrowserStore, clock: Clock, emit: Emit) -> None:
-    """Ends the browsers that killed workers have left. May raise a StoreError."""
+    """Kills browsers left behind by killed workers. May raise a StoreError."""
     removed: Counter[str] = Counter()
     for state in await store.orphans():
         pids = find_browsers(state.marker) if state.marker else []

@@ -83,7 +83,7 @@ def unusable_profile(name: str, reason: str) -> BrowserUnavailable:
 
 
 class CookieJars:
-    """Cookies of sites whose platforms want them kept, in memory, for the next task."""
+    """Keeps cookies in memory for a site's next task, for platforms that ask for it."""
 
     def __init__(self) -> None:
         self._jars: dict[Site, Sequence[Any]] = {}
@@ -95,7 +95,7 @@ class CookieJars:
         self._jars.pop(site, None)
 
     def added_to(self, state: StorageState, site: Site) -> StorageState:
-        """A profile's state with the site's cookies, which are newer."""
+        """Returns the profile's state with the site's newer cookies added."""
         kept = self._jars.get(site, ())
         known = {_key(cookie) for cookie in kept}
         others = [cookie for cookie in state.get("cookies", ()) if _key(cookie) not in known]

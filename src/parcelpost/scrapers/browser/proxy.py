@@ -48,7 +48,7 @@ class ProxyLease:
 
     @property
     def login(self) -> dict[str, str]:
-        """As Playwright takes it."""
+        """The proxy setting for Playwright."""
         return {"server": self.address, "username": self.user, "password": self.password}
 
     @property
@@ -94,7 +94,7 @@ class _Request(NamedTuple):
 
     @property
     def login(self) -> str:
-        """What authorizes it: `user:password` in base64; '' if nothing does."""
+        """The credentials, `user:password` in base64; '' if there are none."""
         header = next((line for line in self.headers if _name(line) == b"proxy-authorization"), b"")
         return header.rpartition(b" ")[2].decode("latin-1")
 
@@ -241,7 +241,7 @@ def _tls(upstream: httpcore2.URL) -> ssl.SSLContext | None:
 
 
 def _parse(head: bytes) -> _Request:
-    """Raises EOFError for what no browser sends to a proxy."""
+    """Raises EOFError if it is not a proxy request."""
     line, *headers = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     parts = line.split(b" ")
     if len(parts) != 3 or not (parts[0] == b"CONNECT" or parts[1].startswith(b"http://")):
@@ -254,7 +254,7 @@ def _parse(head: bytes) -> _Request:
 
 
 def _head(first_line: bytes, headers: Iterable[bytes], login: Iterable[bytes] = ()) -> bytes:
-    """Without what concerns one connection only, which is closed after the answer."""
+    """Removes hop-by-hop headers; the connection is closed after the response."""
     kept = [line for line in headers if _name(line) not in _HOP_BY_HOP]
     return b"\r\n".join((first_line, *kept, *login, b"Connection: close", b"", b""))
 
@@ -271,7 +271,7 @@ async def _copy(source: Streams, sink: Streams, lease: ProxyLease) -> None:
 
 
 async def _copy_answer(site: Streams, browser: Streams, lease: ProxyLease) -> None:
-    """The browser must not send its next request, which may be for another site, on this connection."""
+    """Adds `Connection: close`: the browser's next request on this connection might be for another site."""
     status = b"1"
     while status.startswith(b"1"):  # 103 announces the answer
         first_line, *headers = (await site.reader.readuntil(b"\r\n\r\n")).removesuffix(b"\r\n\r\n").split(b"\r\n")
@@ -282,7 +282,7 @@ async def _copy_answer(site: Streams, browser: Streams, lease: ProxyLease) -> No
 
 
 async def _first_of(*copies: Coroutine[Any, Any, None]) -> None:
-    """Ends with the first of them that ends."""
+    """Returns when the first of them ends, and cancels the others."""
     tasks = [asyncio.create_task(copy) for copy in copies]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

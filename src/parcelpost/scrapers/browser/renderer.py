@@ -57,7 +57,7 @@ class ArtifactSink(Protocol):
 
 
 class RenderContext(Struct, frozen=True, kw_only=True):
-    """What pages are rendered with."""
+    """Everything that rendering a page needs."""
 
     pool: BrowserPool
     settings: BrowserSettings = BrowserSettings()
@@ -70,22 +70,22 @@ class RenderContext(Struct, frozen=True, kw_only=True):
     quiet_seconds: float = 5.0
     """A page that loads nothing for this long is complete."""
     idle_seconds: float = 30.0
-    """After which a page is taken back from an attempt that does nothing with it."""
+    """How long an attempt may leave its page unused before it is taken back."""
 
 
 class RenderRequest(Struct, frozen=True, kw_only=True):
-    """A page, and when it is complete."""
+    """A page to render, and how to tell that it is complete."""
 
     url: httpx2.URL
     until: str = ""
-    """CSS selector of what a complete page holds, itself or in a frame of the same site."""
+    """CSS selector that matches in a complete page, or in a frame of the same site."""
     steps: tuple[Step, ...] = ()
     profile: str = ""
     keep_cookies: bool = False
 
     @property
     def key(self) -> str:
-        """Its key in the cache, which is not that of the page as the site sends it."""
+        """Cache key of the rendered page, which differs from that of the page as sent."""
         rest = msgspec.json.encode((self.until, self.steps, self.profile))
         return f"{self.url}#rendered-{hashlib.sha256(rest).hexdigest()[:16]}"
 
@@ -99,8 +99,8 @@ class RenderedPage(Struct, frozen=True, kw_only=True):
 
 
 class PageLease:
-    """An attempt's page, from its lease to its return. A task of its own holds it, as the attempt may be cancelled, or
-    hang."""
+    """An attempt's page, from its lease to its return. Held by a separate asyncio task, because the attempt may be
+    cancelled or hang."""
 
     def __init__(self, task_id: str, profile: str, state: StorageState, context: RenderContext, clock: Clock) -> None:
         self._task_id = task_id
@@ -123,7 +123,7 @@ class PageLease:
         return self._ended.is_set()
 
     async def open(self, proxy: GuardProxy, agent: str, holders: set[asyncio.Task[None]]) -> None:
-        """`holders`: whoever owns it awaits them at the end. Raises BrowserUnavailable, BrowserCrashed and HostBusy."""
+        """Adds the holding task to `holders`. Raises BrowserUnavailable, BrowserCrashed and HostBusy."""
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._holder = asyncio.create_task(self._hold(proxy, agent, opened))
         holders.add(self._holder)
@@ -147,7 +147,7 @@ class PageLease:
             self._used_at = self._clock.monotonic()
 
     async def end(self, *, failed: bool) -> None:
-        """Returns the page; of a failed attempt, its artifacts are stored then."""
+        """Returns the page to the pool. If the attempt failed, its artifacts are stored first."""
         self._failed = failed
         self._ended.set()
         if failed:
@@ -193,7 +193,7 @@ class PageLease:
             raise unusable_profile(self._profile, reason) if self._profile else BrowserCrashed(reason) from None
 
     async def _wait_for_end(self) -> None:
-        """Platform code may hang with a page that others could use: an idle one is taken back."""
+        """Takes back an unused page, because platform code may hang while others need one."""
         limit = self._context.idle_seconds
         while not await self._clock.wait(self._ended, limit):
             if not self._users and self._clock.monotonic() - self._used_at >= limit:
@@ -202,7 +202,7 @@ class PageLease:
                 return
 
     async def _store_artifacts(self, artifacts: ArtifactSink) -> None:
-        """They help the operator; that they cannot be had or stored is not a failure."""
+        """Best effort: missing artifacts are not a failure."""
         leased, screenshot = self.leased, None
         try:
             async with asyncio.timeout(_ARTIFACT_SECONDS):
@@ -276,7 +276,7 @@ class PageLoad:
             self._raise_for(error.message)
 
     async def _take_steps(self) -> bool:
-        """Returns whether all of them worked."""
+        """Returns whether all steps succeeded."""
         for step in self._request.steps:
             if self._navigation.is_over:
                 return True
@@ -289,7 +289,7 @@ class PageLoad:
         return True
 
     async def _settle(self) -> None:
-        """Until what is waited for is there, or nothing more is loaded."""
+        """Waits until `until` appears or the page stops loading."""
         while not self._navigation.is_over and not self._proxy.is_exhausted:
             if self._request.until and await self._has_appeared():
                 return
@@ -312,7 +312,7 @@ class PageLoad:
         return False
 
     async def _take_fullest_frame(self) -> None:
-        """What the site says instead may be in a frame as well."""
+        """Reads the frame with the most text, which may contain the site's message."""
         most = -1
         for frame in self._frames:
             with suppress(self._error):
@@ -322,7 +322,7 @@ class PageLoad:
 
     @property
     def _frames(self) -> list[Frame]:
-        """The main one, then those of the same site."""
+        """The main frame, then frames of the same site."""
         page = self._leased.page
         own = [frame for frame in page.frames if self._navigation.is_same_site(frame.url)]
         return [page.main_frame, *(frame for frame in own[:_MAX_FRAMES] if frame is not page.main_frame)]
@@ -345,7 +345,7 @@ class PageLoad:
         return body
 
     def _check(self) -> None:
-        """Raises what ended it early."""
+        """Raises the failure that ended the navigation early."""
         host = self._navigation.last.host
         if self._navigation.failure is not None:
             raise self._navigation.failure
@@ -357,7 +357,7 @@ class PageLoad:
             raise RetryLater(f"{host} sent no page")
 
     def _raise_for(self, message: str) -> None:
-        """Raises why a document did not arrive, unless another one has taken its place."""
+        """Raises the reason that a document did not arrive, unless another one replaced it."""
         host = self._navigation.last.host
         if self._navigation.is_over or self._proxy.is_exhausted:
             return
@@ -404,7 +404,7 @@ class Renderer:
     async def open(
         cls, context: RenderContext, proxy: GuardProxy, guard: Guard, options: FetchOptions, clock: Clock
     ) -> AsyncIterator[Renderer]:
-        """At its end all pages are returned."""
+        """Returns all pages to the pool on exit."""
         renderer = cls(context, proxy, guard, options, clock)
         try:
             yield renderer
@@ -415,7 +415,7 @@ class Renderer:
                 await asyncio.wait(renderer._holders)
 
     async def lease(self, task: Task | None, profile: str) -> PageLease:
-        """A page for an attempt. Raises BrowserUnavailable, BrowserCrashed and HostBusy."""
+        """Leases a page for an attempt. Raises BrowserUnavailable, BrowserCrashed and HostBusy."""
         state = await asyncio.to_thread(load_profile, self._context.profiles, profile) if profile else {}
         if task is not None:
             state = self.cookies.added_to(state, task.site)
@@ -443,6 +443,6 @@ class Renderer:
         return rendered
 
     async def keep_cookies(self, lease: PageLease, task: Task) -> None:
-        """For the next task of its site."""
+        """Keeps the page's cookies for the next task of its site."""
         with lease.in_use():
             self.cookies.keep(task.site, await lease.leased.call(lease.leased.context.cookies()))

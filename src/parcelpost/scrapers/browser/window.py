@@ -135,7 +135,7 @@ def _proxy(options: WindowOptions) -> ProxySettings | None:
 
 
 async def _result(call: Awaitable[T]) -> T | None:
-    """Returns None if there is none: a page that shows a dialog does not respond, and a closed one never does."""
+    """Returns None if the call fails or takes too long, as it does while a dialog is shown or after the page closed."""
     from playwright.async_api import Error
 
     try:

@@ -725,7 +725,7 @@ def _amount(value: Json) -> Decimal | None:
     return values.json_money(value)
 
 
-def placed_by_hand(field: str, column: str) -> Proposed | None:
+def placed_manually(field: str, column: str) -> Proposed | None:
     """A column that the operator places; None if there is no such field."""
     if field not in _FIELD_ORDER:
         return None
