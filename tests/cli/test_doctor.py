@@ -251,10 +251,13 @@ async def test_a_store_whose_workers_are_standalone_needs_no_gateway(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PARCELPOST_WORKER_MODE")
+    async with LocalPersistenceManager.open(here / "parcelpost.db"):
+        pass
+    never_ran = await examined(here / "parcelpost.db")
     async with a_worker(here / "parcelpost.db"):
         running = await examined(here / "parcelpost.db")
     ended = await examined(here / "parcelpost.db")
-    for found in (running, ended):
+    for found in (never_ran, running, ended):
         states = {one.area: one.state for one in found.checks}
         assert (states["settings"], states["upstream"], found.findings) == ("ok", "skipped", [])
 

@@ -144,7 +144,7 @@ async def test_a_server_that_is_away_and_comes_back(server: FirestoreServer, cli
     with pytest.raises(Unavailable, match="unavailable"):
         await client.submit_results([an_entry("t2")])
     await server.start()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 assert (await client.submit_results([an_entry("t2")])).stored == 1
@@ -199,7 +199,7 @@ async def test_a_transaction_that_is_cancelled_is_not_left_open(
 ) -> None:
     server.play("BatchGetDocuments", hangs())
     sending = asyncio.create_task(client.submit_results([an_entry()]))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not server.calls["BatchGetDocuments"]:
             await asyncio.sleep(0.01)
     sending.cancel()
