@@ -82,7 +82,8 @@ def _rate_targets(compared: Comparison) -> list[Goal]:
     peers, paired = compared.durable_peers(), Operation(CLAIM_SAVE, 16)
     p99 = compared.p99(OURS_NAME, paired)
     return [
-        *over(15, paired, *PLAIN),
+        *over(20, paired, PLAIN[0]),
+        *over(15, paired, PLAIN[1]),
         *over(5, paired, *peers),
         *(at_most(f"{paired}: p99 / {n}", 0.2, p99 / compared.p99(n, paired)) for n in (*PLAIN, *peers)),
         *over(10, Operation(ENQUEUE, 16), *PLAIN),

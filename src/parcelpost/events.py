@@ -324,7 +324,7 @@ class CommandReceived(Event, frozen=True):
 
 
 class LoopFailed(Event, frozen=True):
-    """A step of a loop failed. `sweeper` is the gateway's maintenance loop, `browsers` the browser pool's."""
+    """A step of a loop failed. `maintenance` and `webhooks` are the gateway's loops, `browsers` is the pool's."""
 
     loop: str
     error: str

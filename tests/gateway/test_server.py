@@ -192,10 +192,10 @@ async def test_leases_that_are_over_come_back(tmp_path: Path) -> None:
     async with some_context(tmp_path, clock=clock, events=events, max_attempts=1) as context:
         await add_tasks(context, a_task())
         await context.ledger.grant("w-1", ["echo"], 1, clock.now(), clock.now() + timedelta(seconds=10))
-        sweeper = Maintenance(context)
-        await sweeper.step()
+        maintenance = Maintenance(context)
+        await maintenance.step()
         clock.advance(11)
-        await sweeper.step()
+        await maintenance.step()
         row = await context.ledger.task("t1")
         assert row is not None and row.state == "dead"
         counted = {(row.platform, row.outcome): row.count for row in await context.ledger.activity(clock.now() - DAY)}
@@ -211,15 +211,15 @@ async def test_what_was_counted_while_the_ledger_is_away_is_not_lost(tmp_path: P
     clock = ManualClock()
     disk = tmp_path / "disk"
     async with some_context(tmp_path, clock=clock, events=events, database=str(disk / "gateway.db")) as context:
-        sweeper = Maintenance(context)
+        maintenance = Maintenance(context)
         disk.rename(tmp_path / "unplugged")
         context.counters.count("echo", "stored", 3)
-        await sweeper.step()
+        await maintenance.step()
         clock.advance(70)
         context.counters.count("echo", "stored", 4)
-        await sweeper.step()
+        await maintenance.step()
         (tmp_path / "unplugged").rename(disk)
-        await sweeper.step()
+        await maintenance.step()
         rows = await context.ledger.activity(clock.now() - DAY)
     assert [row.count for row in rows] == [3, 4]
     assert kinds(events) == ["LedgerLost", "LedgerFound"]
@@ -231,11 +231,11 @@ async def test_a_sweep_that_fails_is_told_and_tried_again_and_keeps_no_other_fro
     async with some_context(tmp_path, events=events) as context:
         rename(tmp_path / "gateway.db", "leases", "elsewhere")
         context.counters.count("echo", "stored", 3)
-        sweeper = Maintenance(context)
-        assert [await sweeper.step() for _ in range(7)] == [2, 4, 6, 8, 10, 10, 10]
+        maintenance = Maintenance(context)
+        assert [await maintenance.step() for _ in range(7)] == [2, 4, 6, 8, 10, 10, 10]
         assert [row.count for row in await context.ledger.activity(context.clock.now() - DAY)] == [3]
         rename(tmp_path / "gateway.db", "elsewhere", "leases")
-        assert await sweeper.step() == 2
+        assert await maintenance.step() == 2
     assert kinds(events) == ["LoopFailed"] * 7
     assert "no such table: leases" in str(events[0])
 

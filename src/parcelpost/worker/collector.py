@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from parcelpost.errors import Refused, StoreError, Unauthorized, Unavailable, UpstreamError
+from parcelpost.errors import StoreError, Unauthorized, Unavailable, UpstreamError
 from parcelpost.events import TaskSkipped, TasksReceived
 from parcelpost.model import Task
 from parcelpost.storage.history import SyncRound
@@ -116,8 +116,6 @@ class Collector:
             work = await self._upstream.get_work(wanted, platforms)
         except (Unavailable, Unauthorized) as error:
             return await self._failed(error)
-        except Refused as error:
-            return await self._failed(Unavailable(f"the gateway refuses to hand out tasks: {error}"))
         self._state.worked(COLLECTOR)
         return await self._store(work, started)
 

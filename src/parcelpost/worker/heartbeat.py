@@ -12,9 +12,7 @@ from msgspec.structs import replace
 from parcelpost import __version__
 from parcelpost.errors import (
     NotOffered,
-    Refused,
     StoreError,
-    TooLarge,
     Unauthorized,
     Unavailable,
     UpstreamError,
@@ -107,8 +105,6 @@ class HeartbeatLoop:
             reply = await self._upstream.heartbeat(beat)
         except (Unavailable, Unauthorized) as error:
             return self._failed(error)
-        except UpstreamError as error:
-            return self._failed(Unavailable(str(error)))
         self._state.worked(HEARTBEAT)
         with contextlib.suppress(StoreError):  # the next reply repeats it
             if reply.lease_expires_at and reply.leases_since:
@@ -203,8 +199,6 @@ class HeartbeatLoop:
             stats = await self._upstream.get_selectors(platform)
         except NotOffered:
             self._offers_selectors = False
-        except (Refused, TooLarge):
-            pass
         except (Unavailable, Unauthorized) as error:
             wait = error.retry_after if isinstance(error, Unavailable) else 0.0
             self._selectors_at |= dict.fromkeys(due, now + max(_SELECTORS_AFTER_FAILURE_SECONDS, wait))

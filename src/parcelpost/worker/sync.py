@@ -436,7 +436,7 @@ class SyncManager:
                 report = end_of(info.task, status, error, info.completed_at or self._clock.now())
                 try:
                     await self._upstream.report_end(report)
-                except (Refused, TooLarge) as error:
+                except Refused as error:
                     self._emit(EntryRefused(task_id=info.task.task_id, reason=str(error), rejected=False))
                 await self._lpm.mark_reported_again([info.seq])
             seconds = self._clock.monotonic() - started

@@ -112,8 +112,8 @@ async def _serve(settings: Settings) -> None:
         _announce(settings, address)
         listens.set()
 
-    def watch(sweeper: Maintenance) -> None:
-        service.stuck = lambda: ["sweeper"] if sweeper.is_stuck else []
+    def watch(maintenance: Maintenance) -> None:
+        service.stuck = lambda: ["maintenance"] if maintenance.is_stuck else []
 
     async def tell() -> None:
         await listens.wait()

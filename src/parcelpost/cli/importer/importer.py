@@ -99,7 +99,7 @@ class Importer:
         self._rows = chain(first, self._rows)
         return first
 
-    async def run(self, sink: Sink, tally: ImportCounts, progress: Callable[[int, int | None], None]) -> None:
+    async def run(self, sink: Sink, counts: ImportCounts, progress: Callable[[int, int | None], None]) -> None:
         """Imports all rows. If it ends early, what was stored stays; importing the file again continues from there.
 
         Raises InvalidInput if the file is incomplete or damaged, and whatever the sink raises.
@@ -107,7 +107,7 @@ class Importer:
         try:
             chunk = await asyncio.to_thread(self._take)
             while chunk.tasks or chunk.bad:
-                storing = asyncio.ensure_future(_store_chunk(sink, chunk, tally))
+                storing = asyncio.ensure_future(_store_chunk(sink, chunk, counts))
                 try:
                     chunk, _ = await asyncio.gather(asyncio.to_thread(self._take), asyncio.shield(storing))
                 finally:  # on an interrupt, wait for the chunk being stored, so that the counts match the store
@@ -131,11 +131,11 @@ class Importer:
         return chunk
 
 
-async def _store_chunk(sink: Sink, chunk: _Chunk, tally: ImportCounts) -> None:
+async def _store_chunk(sink: Sink, chunk: _Chunk, counts: ImportCounts) -> None:
     result = await sink.add(chunk.tasks)
-    tally.new += result.new
-    tally.known += result.known
-    tally.add_bad(sorted([*chunk.bad, *result.refused]))
+    counts.new += result.new
+    counts.known += result.known
+    counts.add_bad(sorted([*chunk.bad, *result.refused]))
 
 
 _CHUNKS_PER_CHECK = 10
@@ -294,27 +294,27 @@ def show_plan(
 
 
 def show_end(
-    reader: Reader, plan: ColumnPlan, columns: Columns, tally: ImportCounts, errors: Path | None, *, as_json: bool
+    reader: Reader, plan: ColumnPlan, columns: Columns, counts: ImportCounts, errors: Path | None, *, as_json: bool
 ) -> None:
     note = ""
     if reader.text.first_other:
         note = f"{reader.unit} {reader.text.first_other:,} is not UTF-8; it and similar ones were read as Windows-1252"
         print(f"note: {note}", file=sys.stderr)
-    for line in _bad_lines(tally.first_bad, reader):
+    for line in _bad_lines(counts.first_bad, reader):
         print(line, file=sys.stderr)
-    if tally.bad > len(tally.first_bad):
+    if counts.bad > len(counts.first_bad):
         where = f"all are in {errors}" if errors else "use --errors PATH to save them all"
-        print(f"and {tally.bad - len(tally.first_bad):,} more invalid rows: {where}", file=sys.stderr)
+        print(f"and {counts.bad - len(counts.first_bad):,} more invalid rows: {where}", file=sys.stderr)
     if as_json:
-        counts = {"read": tally.read, "new": tally.new, "known": tally.known, "bad": tally.bad}
-        first_bad = _bad_document(tally.first_bad, reader)
-        print_json({**counts, "fields": plan.fields, "first_bad": first_bad, "note": note or None})
+        totals = {"read": counts.read, "new": counts.new, "known": counts.known, "bad": counts.bad}
+        first_bad = _bad_document(counts.first_bad, reader)
+        print_json({**totals, "fields": plan.fields, "first_bad": first_bad, "note": note or None})
         return
     chosen = ", ".join(f"{field} from {column!r}" for field, column in plan.fields.items())
     print(f"Columns: {printable(chosen) or 'all set by options'}.")
     for field in plan.missing(columns.constants, EXPECTED):
         print(f"No column was recognized as {field}: it stays empty. Use --{field} or --map {field}=COLUMN to set it.")
-    print(f"{count(tally.new, 'new task')}, {tally.known:,} already known, {count(tally.bad, 'invalid row')}.")
+    print(f"{count(counts.new, 'new task')}, {counts.known:,} already known, {count(counts.bad, 'invalid row')}.")
 
 
 def _plan_lines(plan: ColumnPlan, columns: Columns) -> list[str]:
@@ -373,25 +373,25 @@ def import_file(options: ImportOptions, open_sink: OpenSink, run: Runner) -> Non
             show_plan(first, rows, plan, columns, as_json=options.as_json)
             return
         with error_file(options.errors, options.file, rows) as note:
-            tally = ImportCounts(note)
-            _run_import(run, _import_rows(open_sink, importer, tally, source), tally)
-    show_end(rows, plan, columns, tally, options.errors, as_json=options.as_json)
-    if tally.bad and not options.allow_bad:
+            counts = ImportCounts(note)
+            _run_import(run, _import_rows(open_sink, importer, counts, source), counts)
+    show_end(rows, plan, columns, counts, options.errors, as_json=options.as_json)
+    if counts.bad and not options.allow_bad:
         raise typer.Exit(1)
 
 
-def _run_import(run: Runner, work: Coroutine[Any, Any, None], tally: ImportCounts) -> None:
+def _run_import(run: Runner, work: Coroutine[Any, Any, None], counts: ImportCounts) -> None:
     try:
         run(work)
     except KeyboardInterrupt:
         print(
-            f"\nInterrupted: {count(tally.new, 'new task')} stored from {count(tally.read, 'row')}. "
+            f"\nInterrupted: {count(counts.new, 'new task')} stored from {count(counts.read, 'row')}. "
             "To continue, import the file again: stored rows are skipped.",
             file=sys.stderr,
         )
         raise
 
 
-async def _import_rows(open_sink: OpenSink, importer: Importer, tally: ImportCounts, source: Source) -> None:
+async def _import_rows(open_sink: OpenSink, importer: Importer, counts: ImportCounts, source: Source) -> None:
     async with open_sink() as sink, Meter(f"reading {source.name} (bytes)") as meter:
-        await importer.run(sink, tally, meter)
+        await importer.run(sink, counts, meter)
