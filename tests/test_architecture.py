@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "events": _GROUND,
     "protocol": _GROUND | {"places"},
     "files_and_sockets": {"clock"},
-    "export": _GROUND | {"files_and_sockets"},
+    "export": _GROUND | {"files_and_sockets", "changes", "places"},
     "object_store": {"errors", "files_and_sockets"},
     "log_lines": _GROUND | {"events"},
     "telemetry": _GROUND | {"events"},

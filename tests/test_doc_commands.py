@@ -45,10 +45,14 @@ UNTIL_TOLD = {
 }
 """What runs until Ctrl-C, and what it says when it is ready."""
 
-ASK = r"parcelpost (gateway requeue|store restore|(tasks|results) (retry|reject|delete)|config|export -).*"
+ASK = (
+    r"parcelpost (gateway (requeue|(schedule|webhook) delete)|store restore|(tasks|results) (retry|reject|delete)|"
+    r"config|export -).*"
+)
 MAY_FAIL = {
     r"parcelpost (doctor|config check).*": "may find that no worker is running",
     r"parcelpost gateway (command pause --worker|release) hartford-1": "there is no such worker",
+    r"parcelpost gateway webhook \w+ crm.*": "there is no such webhook: its address is of an example",
     r"parcelpost browser delete lee": "there is no such profile",
     r"parcelpost (tasks|results) (show|retry|reject|delete) 7f3a9c.*": "there is no such task",
     r"parcelpost store restore --latest": "a worker has the store open; tests/cli/test_store_backup.py",

@@ -75,6 +75,28 @@ def gateway(database: str, folder: Path) -> Iterator[str]:
         yield url
 
 
+_WITHOUT_CHANGES = """
+import sys
+from parcelpost.__main__ import main
+from parcelpost.gateway.maintenance import Maintenance
+
+async def find_none(_): ...
+
+Maintenance._find_changes = find_none
+sys.exit(main())
+"""
+
+
+@contextmanager
+def gateway_without_changes(database: str, folder: Path) -> Iterator[str]:
+    """The same, but it does not look for changes."""
+    port = _free_port()
+    command = [sys.executable, "-c", _WITHOUT_CHANGES, "gateway", "serve", "--port", str(port)]
+    options = ["--database", database, "--raw", str(folder / "raw"), "--set", "log.level=warning"]
+    with _serving([*command, *options], port, folder) as url:
+        yield url
+
+
 @contextmanager
 def peer(database: str, folder: Path) -> Iterator[str]:
     port = _free_port()

@@ -156,10 +156,15 @@ class Trio:
     ours: Run
     bare: Run
     peer: Run
+    without_changes: Run
 
     @property
     def to_bare(self) -> float:
         return self.ours.rate / self.bare.rate
+
+    @property
+    def to_without_changes(self) -> float:
+        return self.ours.rate / self.without_changes.rate
 
     @property
     def to_peer(self) -> float:
@@ -170,23 +175,29 @@ def store_on_sqlite(folder: Path, batches: int, peer_batches: int) -> Trio:
     filled, empty = folder / "gateway.db", folder / "bare.db"
     asyncio.run(_lease_tasks(str(filled), batches))
     ours = _through(client.gateway, str(filled), folder, batches)
+    plain = folder / "plain.db"
+    asyncio.run(_lease_tasks(str(plain), batches))
+    without_changes = _through(client.gateway_without_changes, str(plain), folder, batches)
     asyncio.run(_lease_tasks(str(empty), 0))
     inserted = insert_sqlite(sqlite_rows(filled), empty, batches)
     peer = _through(client.peer, f"sqlite+aiosqlite:///{folder / 'peer.db'}", folder, peer_batches)
-    return Trio(ours, inserted, peer)
+    return Trio(ours, inserted, peer, without_changes)
 
 
 def store_on_postgres(server: str, folder: Path, batches: int, peer_batches: int) -> Trio:
     filled = asyncio.run(client.fresh_database(server, "gateway"))
     asyncio.run(_lease_tasks(filled, batches))
     ours = _through(client.gateway, filled, folder, batches)
+    plain = asyncio.run(client.fresh_database(server, "plain"))
+    asyncio.run(_lease_tasks(plain, batches))
+    without_changes = _through(client.gateway_without_changes, plain, folder, batches)
     rows = asyncio.run(postgres_rows(filled))
     empty = asyncio.run(client.fresh_database(server, "bare"))
     asyncio.run(_lease_tasks(empty, 0))
     inserted = asyncio.run(insert_postgres(rows, empty, batches))
     other = asyncio.run(client.fresh_database(server, "peer"))
     peer = _through(client.peer, other.replace("postgresql://", "postgresql+asyncpg://"), folder, peer_batches)
-    return Trio(ours, inserted, peer)
+    return Trio(ours, inserted, peer, without_changes)
 
 
 async def _lease_tasks(database: str, batches: int) -> None:

@@ -73,6 +73,60 @@ def test_the_name_says_the_format(run: Run, store: Path) -> None:
     assert [(name, book[name].max_row) for name in book.sheetnames] == [("parcels", 5), ("liens", 9)]
 
 
+def test_what_changed_between_scrapes(run: Run, tmp_path: Path) -> None:
+    """Two platforms show a parcel, each in its own spelling."""
+    store = tmp_path / "changes.db"
+    lien = {"certificate_number": "7", "certificate_year": 2024, "status": "open"}
+    scrapes: list[tuple[str, str, int, dict[str, Any]]] = [
+        ("vgsi", "01-02-000300", 1, {"owner_names": ["ANN"], "market_value": 5, "liens": [lien]}),
+        ("beacon", "0102000300", 2, {"owner_names": ["Ann"]}),
+        ("vgsi", "01-02-000300", 3, {"owner_names": ["BO JONES"], "market_value": 5.00, "liens": [lien]}),
+        ("beacon", "0102000300", 4, {"owner_names": ["Jones, Bo & Cy"]}),
+        ("vgsi", "01-02-000300", 5, {"owner_names": [], "liens": [], "unreadable": ["liens", "owner_names"]}),
+        ("vgsi", "01-02-000300", 6, {"owner_names": ["BO JONES"], "liens": [{**lien, "status": "redeemed"}]}),
+        ("vgsi", "4", 6, {"owner_names": ["DI"]}),
+    ]
+
+    async def fill() -> None:
+        async with LocalPersistenceManager.open(store) as lpm:
+            for number, (platform, parcel, day, data) in enumerate(scrapes):
+                target = Target(parcel_id=parcel, state="CT", county="hartford")
+                result = Result(data=data, scraped_at=datetime(2026, 11, day, tzinfo=UTC))
+                await lpm.add_result(Task(task_id=f"t{number}", platform=platform, target=target), result)
+
+    def changes(*options: str) -> list[dict[str, Any]]:
+        lines = run("export", "-", "--changes", "--store", store, *options).out.splitlines()
+        return [json.loads(line) for line in lines]
+
+    asyncio.run(fill())
+    found = changes()
+    assert [(one["change"]["kind"], one["parcel_id"], one["scraped_at"][:10]) for one in found] == [
+        ("parcel.new", "01-02-000300", "2026-11-01"),
+        ("lien.new", "01-02-000300", "2026-11-01"),
+        ("owner.changed", "01-02-000300", "2026-11-03"),
+        ("lien.redeemed", "01-02-000300", "2026-11-06"),
+        ("parcel.new", "4", "2026-11-06"),
+    ]
+    assert found[2]["change"]["before"] == {"owner": ["ANN"]}
+    assert [one["change"]["kind"] for one in changes("--since", "2026-11-04", "--kind", "lien")] == ["lien.redeemed"]
+    assert changes("--platform", "beacon") == [], "its owner was reported before"
+    assert len(changes("--parcel", "0102000300", "--until", "2026-11-03")) == 3
+    done = run("export", "changes.csv", "--changes", "--store", store, "--json").document
+    assert done["rows"] == {"changes": 5}
+    row = list(csv.DictReader(io.StringIO(Path("changes.csv").read_text(encoding="utf-8"))))[2]
+    assert (row["kind"], row["before"]) == ("owner.changed", '{"owner":["ANN"]}')
+    assert run("export", "folder/", "--changes", "--store", store, "--format", "parquet").out.startswith(
+        "folder/changes.parquet: 5 changes"
+    )
+    for options, problem in {
+        ("a.gpkg",): "changes cannot be written as gpkg",
+        ("a.csv", "--new"): "--new cannot be used with --changes",
+        ("a.csv", "--kind", "lein"): "unknown kind of change: 'lein'",
+    }.items():
+        assert problem in run("export", *options, "--changes", "--store", store).err
+    assert "--kind requires --changes" in run("export", "a.csv", "--kind", "lien", "--store", store).err
+
+
 def test_a_folder_gets_both_tables_and_json_says_where(run: Run, store: Path) -> None:
     done = run("export", "handover/", "--county", "HARTFORD", "--store", store, "--json")
     assert done.code == 0

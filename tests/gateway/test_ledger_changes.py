@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from parcelpost.clock import SystemClock
+from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
+from parcelpost.gateway.maintenance import Maintenance
 from parcelpost.gateway.models import ChangeFilter
 from tests.gateway.factories import NOON, arrival
+from tests.gateway.stage import some_context
 
 HOUR = timedelta(hours=1)
 
@@ -111,3 +114,22 @@ async def test_a_filter_that_hardly_anything_matches_looks_at_some_changes_at_a_
     nothing = ChangeFilter(county="nowhere")
     pages = [await ledger.changes(nothing, after, 100) for after in (0, 4, 8, 9)]
     assert [(page.next, page.last, len(page.rows)) for page in pages] == [(4, 9, 0), (8, 9, 0), (9, 9, 0), (9, 9, 0)]
+
+
+async def test_while_many_results_arrive_the_gateway_looks_for_changes_now_and_then(tmp_path: Path) -> None:
+    class Ticking(ManualClock):
+        def monotonic(self) -> float:
+            self._monotonic += 0.03
+            return self._monotonic
+
+    async with some_context(tmp_path, clock=Ticking()) as context:
+        maintenance, now = Maintenance(context), context.clock.now()
+
+        async def step(stored: int) -> int:
+            context.counters.count("echo", "stored", stored)
+            await maintenance.step()
+            return await context.ledger.last_change()
+
+        await context.ledger.store([arrival(f"t{n}", f"P{n}") for n in range(1_000)], "w1", now)
+        assert await step(1_000) == await step(300) - 300 == 300, "three rounds of a hundred each"
+        assert await step(10) == 1_000, "it catches up when there is time"

@@ -138,6 +138,11 @@ BUILDING_COLUMNS = (
     *_columns(Kind.NUMBER, "base_sqft actual_sqft"),
     *_columns(Kind.MONEY, "value"),
 )
+CHANGE_COLUMNS = (
+    *_columns(Kind.TEXT, "kind subject before after"),
+    *_columns(Kind.MOMENT, "scraped_at stored_at"),
+    *_columns(Kind.TEXT, "task_id"),
+)
 
 
 Value = str | int | Decimal | bool | date | datetime | None

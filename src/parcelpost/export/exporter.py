@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from parcelpost.errors import InvalidInput, ParcelpostError, extra_hint
 from parcelpost.export import Format, destinations
 from parcelpost.export.destinations import STDOUT, Destination
-from parcelpost.export.tables import TABLES, Parcel, Table, list_items, read_parcel
+from parcelpost.export.tables import CHANGES, TABLES, Parcel, Table, list_items, read_parcel
 from parcelpost.model import OutboxEntry
 
 
@@ -51,6 +51,7 @@ class ExportPlan(Struct, frozen=True):
     """File name below the folder, or `-` for stdout -> its tables."""
     lacks_liens: bool
     """Nobody said which tables, and this output holds no second one."""
+    is_folder: bool = False
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -59,6 +60,15 @@ class ExportPlan(Struct, frozen=True):
     @property
     def is_stdout(self) -> bool:
         return STDOUT in self.files
+
+
+def plan_changes(output: str, form: Format | None) -> ExportPlan:
+    """Plans an export of changes: one table of their own. Raises InvalidInput."""
+    plan = plan_export(output, form, _ONE_TABLE)
+    if plan.format in (Format.GEOJSON, Format.GEOPACKAGE):
+        raise InvalidInput(f"changes cannot be written as {plan.format}", hint="use csv, jsonl, parquet or xlsx")
+    files = {name.replace(_ONE_TABLE[0], CHANGES.name) if plan.is_folder else name: (CHANGES,) for name in plan.files}
+    return structs.replace(plan, files=files)
 
 
 def plan_export(output: str, form: Format | None, names: Sequence[str] | None) -> ExportPlan:
@@ -76,7 +86,7 @@ def plan_export(output: str, form: Format | None, names: Sequence[str] | None) -
         tables = _tables(names or (_ONE_TABLE if form is Format.GEOJSON else _BOTH_TABLES), form)
         each = {f"{table.name}.{form}": (table,) for table in tables}
         files = {f"parcelpost.{form}": tables} if form in _ALL_IN_ONE else each
-        return ExportPlan(form, path, files, names is None and len(tables) == 1)
+        return ExportPlan(form, path, files, names is None and len(tables) == 1, is_folder=True)
     form = form or _format_of(path)
     is_one = form not in _ALL_IN_ONE
     tables = (

@@ -186,5 +186,25 @@ PARCELS = Table(
     ),
     _parcel_rows,
 )
+
+
+def _change_rows(parcel: Parcel) -> list[Row]:
+    return [
+        (
+            *map(clean_text, parcel.key),
+            clean_text(item["kind"]),
+            clean_text(item["subject"]),
+            _json(item["before"]),
+            _json(item["after"]),
+            parcel.scraped_at,
+            parcel.stored_at,
+            clean_text(parcel.task_id),
+        )
+        for item in list_items(parcel, "changes")
+    ]
+
+
+CHANGES = Table("changes", "change", (*columns.KEY_COLUMNS, *columns.CHANGE_COLUMNS), _change_rows)
+"""What changed, in place of records; see `export.changes`."""
 TABLES = {"parcels": PARCELS, **{name: _list_table(name, *of) for name, of in _LISTS.items()}}
 """All tables by name."""

@@ -21,6 +21,8 @@ _STUCK_SECONDS = 1_800.0  # beyond every timeout of a ledger
 _BATCH = 1_000
 _MAX_ROUNDS = 20
 _COMPARED_AT_ONCE = 100
+_BUSY_RESULTS = 200  # stored since the last step
+_BUSY_SECONDS = 0.1
 
 
 class Maintenance:
@@ -34,6 +36,7 @@ class Maintenance:
         self._lost_at: float | None = None
         self._failures = 0
         self._prune_at = 0.0
+        self._stored = 0
         self._began: float | None = None
 
     @property
@@ -91,9 +94,13 @@ class Maintenance:
             self._context.emit(LeasesEnded(queued=queued.total(), dead=dead.total()))
 
     async def _find_changes(self) -> None:
-        """A few results at a time: others write, too."""
+        """A few results at a time: others write, too. While many arrive, it takes a twentieth of the time, so that they
+        are not held up, and catches up later.
+        """
         clock = self._context.clock
-        until = clock.monotonic() + _STEP_SECONDS
+        stored = sum(number for (_, outcome), number in self._context.counters.totals.items() if outcome == "stored")
+        is_busy, self._stored = stored - self._stored > _BUSY_RESULTS, stored
+        until = clock.monotonic() + (_BUSY_SECONDS if is_busy else _STEP_SECONDS)
         while clock.monotonic() < until and await self._context.ledger.find_changes(clock.now(), _COMPARED_AT_ONCE):
             pass
 

@@ -295,7 +295,8 @@ class Webhooks:
 
     async def _send(self, webhook: Webhook, row: ChangeRow, keys: Sequence[Secret]) -> Attempt:
         body = encode({"type": row.kind, "timestamp": row.found_at, "data": change_response(row)})
-        message_id = f"msg_{self._ledger_id}_{row.change_no}"
+        found_at = int(row.found_at.timestamp())  # a ledger restored from a backup gives numbers again
+        message_id = f"msg_{self._ledger_id}_{row.change_no}_{found_at}"
         headers = signed_headers(message_id, body, keys, self._context.clock.now())
         attempt = await self._sender.post(webhook.url, headers, body)
         self._context.counters.webhooks[webhook.name, "failed" if attempt.error else "delivered"] += 1

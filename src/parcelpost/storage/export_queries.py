@@ -22,6 +22,7 @@ from msgspec.json import encode
 from parcelpost.clock import Clock, from_iso, iso
 from parcelpost.errors import InvalidInput
 from parcelpost.model import OutboxEntry
+from parcelpost.places import parcel_norm
 from parcelpost.storage import durable_files, outbox
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import translated
@@ -50,10 +51,13 @@ WHERE ((:records AND has_data) OR (:not_found AND success AND NOT has_data) OR (
     AND (:after_seq IS NULL OR seq > :after_seq OR created_at > :after_time)
 ORDER BY seq
 """
+_DELIVERS = "SELECT EXISTS (SELECT 1 FROM results WHERE synced = 1) OR EXISTS (SELECT 1 FROM sync_log)"
 _INDEX = """
 CREATE TABLE matching (platform TEXT, state TEXT, county TEXT, parcel_id TEXT, version INTEGER, task_id TEXT NOT NULL,
     PRIMARY KEY (platform, state, county, parcel_id, version)) WITHOUT ROWID
 """
+_BY_PLATFORM = "platform, state, county, parcel_id, version"
+_BY_PARCEL = "state, county, parcel_norm(parcel_id), version"
 _PUT = """
 INSERT INTO matching VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (platform, state, county, parcel_id, version) DO UPDATE SET task_id = excluded.task_id
@@ -101,9 +105,10 @@ class Selected:
         self._database = database
         self._index = index
 
-    async def pages(self) -> AsyncIterator[list[OutboxEntry]]:
+    async def pages(self, *, by_parcel: bool = False) -> AsyncIterator[list[OutboxEntry]]:
+        """`by_parcel`: all platforms of a parcel after each other, and its versions as they were stored."""
         waiting: list[str] = []
-        for task_id in self._task_ids():
+        for task_id in self._task_ids(_BY_PARCEL if by_parcel else _BY_PLATFORM):
             waiting.append(task_id)
             if len(waiting) == _PAGE:
                 yield await self._page(waiting)
@@ -116,9 +121,9 @@ class Selected:
         del waiting[:done]
         return entries
 
-    def _task_ids(self) -> Iterator[str]:
-        order = "SELECT task_id FROM matching ORDER BY platform, state, county, parcel_id, version"
-        return (task_id for (task_id,) in self._index.execute(order))
+    def _task_ids(self, order: str) -> Iterator[str]:
+        rows = self._index.execute(f"SELECT task_id FROM matching ORDER BY {order}")
+        return (task_id for (task_id,) in rows)
 
 
 @asynccontextmanager
@@ -127,6 +132,7 @@ async def select(database: LocalDatabase, wanted: ExportFilter, clock: Clock) ->
     seq, stored_at = 0, ""
     with closing(sqlite3.connect("", isolation_level=None)) as index:  # a temporary file of SQLite, deleted on close
         index.execute(_INDEX)
+        index.create_function("parcel_norm", 1, parcel_norm, deterministic=True)
         while True:
             matching, last = await database.read(_scan, filters, seq)
             if last is None:
@@ -137,6 +143,15 @@ async def select(database: LocalDatabase, wanted: ExportFilter, clock: Clock) ->
         now = clock.now()  # ignores times in the future, written by a wrong clock
         at = min(from_iso(stored_at), now) if stored_at else now
         yield Selected(database, index, ExportCursor(seq, at))
+
+
+async def delivers(database: LocalDatabase) -> bool:
+    """Whether the store has delivered results: then it has deleted some, or will."""
+    return await database.read(_delivers)
+
+
+def _delivers(db: sqlite3.Connection) -> bool:
+    return bool(db.execute(_DELIVERS).fetchone()[0])
 
 
 class _LastScanned(NamedTuple):

@@ -28,7 +28,8 @@ from parcelpost.export import Format
 
 if TYPE_CHECKING:
     from parcelpost.cli.progress import Meter
-    from parcelpost.export.exporter import ExportPlan, ExportResult
+    from parcelpost.export.changes import ChangesFilter
+    from parcelpost.export.exporter import ExportPlan, ExportResult, Pages
     from parcelpost.storage.export_queries import ExportFilter, LastExport, Selected
 
 
@@ -39,6 +40,7 @@ EXAMPLES = examples(
     "parcelpost export parcels.parquet --changed-since 2026-11-15T06:00:00Z",
     "parcelpost export today.csv --new --for acme",
     "parcelpost export - --tables liens | jq .lien.face_amount",
+    "parcelpost export changes.csv --changes --since 7d --kind lien --kind owner.changed",
 )
 
 
@@ -115,6 +117,18 @@ def export(
             help="With --new: who the export is for; what is new is tracked for each recipient.",
         ),
     ] = None,
+    changes: Annotated[
+        bool,
+        typer.Option(
+            "--changes", help="What changed between the stored scrapes of each parcel, in place of their records."
+        ),
+    ] = False,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind", metavar="KIND", help="With --changes: a kind such as lien.new, or lien for all. Repeatable."
+        ),
+    ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Every stored version of a parcel, not only the newest.")
     ] = False,
@@ -136,10 +150,22 @@ def export(
     complete.
     """
     from parcelpost.cli import context
-    from parcelpost.export.exporter import plan_export
+    from parcelpost.export.exporter import plan_changes, plan_export
 
     store = store_context(store_path, config, set_)
-    plan = plan_export(output, form, _table_names(tables))
+    if changes:
+        others = {
+            "--tables": tables,
+            "--status": status,
+            "--changed-since": changed_since,
+            "--new": new,
+            "--all": every,
+        }
+        if given := [name for name, value in others.items() if value]:
+            raise InvalidInput(f"{given[0]} cannot be used with --changes", hint="--since says from when on")
+    elif kinds:
+        raise InvalidInput("--kind requires --changes", hint=f"parcelpost export {output} --changes --kind {kinds[0]}")
+    plan = plan_changes(output, form) if changes else plan_export(output, form, _table_names(tables))
     if receiver is not None and not new:
         raise InvalidInput("--for requires --new", hint=f"parcelpost export {output} --new --for {receiver}")
     if as_json and plan.is_stdout:
@@ -155,6 +181,7 @@ def export(
         replace=force,
         bom=bom,
         guard=not unguarded,
+        changes=_changes_filter(wanted, kinds) if changes else None,
     )
     done = context.run_async(store, run_export(store, order))
     _print_report(done, order, as_json=as_json)
@@ -168,6 +195,21 @@ def _table_names(tables: str | None) -> list[str] | None:
     if not names:
         raise InvalidInput("--tables is empty", hint="for example: --tables parcels,liens")
     return names
+
+
+def _changes_filter(wanted: ExportFilter, kinds: list[str] | None) -> ChangesFilter:
+    """Raises InvalidInput."""
+    from parcelpost.changes import checked_kinds
+    from parcelpost.export.changes import ChangesFilter
+    from parcelpost.places import parcel_norm
+
+    return ChangesFilter(
+        kinds=checked_kinds(kinds or ()),
+        platforms=wanted.platforms,
+        norms=tuple(map(parcel_norm, wanted.parcels)),
+        scraped_since=wanted.scraped_since,
+        scraped_before=wanted.scraped_before,
+    )
 
 
 def _export_filter(
@@ -227,6 +269,8 @@ class ExportOrder(Struct, frozen=True, kw_only=True):
     replace: bool
     bom: bool = False
     guard: bool = True
+    changes: ChangesFilter | None = None
+    """Export what changed, in place of records."""
 
 
 class WrittenFile(Struct, frozen=True, kw_only=True):
@@ -259,6 +303,8 @@ async def run_export(store: StoreContext, order: ExportOrder) -> ExportReport:
     if last is None:
         destinations.refuse_existing(_paths(order.plan), replace=order.replace)
     wanted = order.wanted if last is None else replace(order.wanted, after=last.cursor)
+    if order.changes is not None:  # a scrape that is not wanted may be what another is compared with
+        wanted = export_queries.ExportFilter(states=wanted.states, counties=wanted.counties, every_version=True)
     async with (
         open_for_reading(store) as database,
         Meter("exporting") as meter,
@@ -266,7 +312,13 @@ async def run_export(store: StoreContext, order: ExportOrder) -> ExportReport:
     ):
         if last is not None and selected.count:
             _refuse_previous_export(order)
-        exported = await _export(selected, order, meter, store) if selected.count or not file else _nothing(order)
+        has_first = not await export_queries.delivers(database)
+        if order.changes is not None and not has_first:
+            print(_DELIVERED_NOTE, file=sys.stderr)
+        pages = _pages(selected, order, meter, has_first=has_first)
+        exported = (
+            await _export(selected, pages, order, meter, store) if selected.count or not file else _nothing(order)
+        )
         if file is not None:
             export_queries.save(
                 file, export_queries.LastExport(cursor=selected.cursor, wanted=order.wanted, at=CLOCK.now())
@@ -318,7 +370,26 @@ def _last_export(store: StoreContext, order: ExportOrder) -> tuple[Path | None, 
     return file, last
 
 
-async def _export(selected: Selected, order: ExportOrder, meter: Meter, store: StoreContext) -> ExportResult:
+_DELIVERED_NOTE = (
+    "note: this store deletes results some days after their delivery: the first scrape that it has of a parcel counts "
+    "as known, and 'parcelpost gateway changes' has everything"
+)
+
+
+def _pages(selected: Selected, order: ExportOrder, meter: Meter, *, has_first: bool) -> Pages:
+    from parcelpost.export.changes import changed_entries
+
+    if order.changes is None:
+        return selected.pages()
+    entries = selected.pages(by_parcel=True)
+    return changed_entries(
+        entries, order.changes, has_first=has_first, progress=lambda done: meter(done, selected.count)
+    )
+
+
+async def _export(
+    selected: Selected, pages: Pages, order: ExportOrder, meter: Meter, store: StoreContext
+) -> ExportResult:
     from parcelpost.cli.context import CLOCK
     from parcelpost.export.exporter import ExportOptions, export
 
@@ -329,11 +400,11 @@ async def _export(selected: Selected, order: ExportOrder, meter: Meter, store: S
     options = ExportOptions(now=CLOCK.now(), bom=order.bom, guard=order.guard)
     total = selected.count
     return await export(
-        selected.pages(),
+        pages,
         order.plan,
         options,
         replace=order.replace,
-        progress=lambda done: meter(done, total),
+        progress=(lambda done: meter(done, total)) if order.changes is None else (lambda _: None),
         is_new_only=bool(order.receiver),
     )
 
@@ -391,6 +462,7 @@ def _lines(done: ExportReport, order: ExportOrder) -> Iterator[str]:
 
 
 def _counts(done: ExportReport, tables: list[str]) -> str:
-    from parcelpost.export.tables import TABLES
+    from parcelpost.export.tables import CHANGES, TABLES
 
-    return ", ".join(count(done.rows[name], TABLES[name].noun) for name in tables)
+    nouns = {name: table.noun for name, table in {**TABLES, CHANGES.name: CHANGES}.items()}
+    return ", ".join(count(done.rows[name], nouns[name]) for name in tables)

@@ -407,8 +407,7 @@ class PostgresLedger(SqlLedger):
                 changed = [rows.change_values(change, number, now) for number, change in enumerate(changes, last + 1)]
                 await connection.executemany(numbered(STORE_FACTS), [rows.facts_values(change) for change in known])
                 await connection.executemany(numbered(ADD_CHANGE), changed)
-                compared = [(row[1], row[2], row[6]) for row in waiting]
-                await connection.executemany(numbered(IS_COMPARED.format("TRUE")), compared)
+                await connection.executemany(numbered(IS_COMPARED), list(map(rows.compared, waiting)))
                 return len(waiting)
 
         return await _with_retries(find)

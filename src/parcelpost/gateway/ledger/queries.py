@@ -314,14 +314,23 @@ WHERE ls.lien_no IN ({}) ORDER BY ls.lien_no, ls.scraped_at DESC, ls.task_id DES
 """
 
 
-_TO_COMPARE = Conditions()
-_TO_COMPARE.add("NOT r.is_compared")
-TO_COMPARE = bounded_select(
-    "s.parcel_no, r.source_no, r.task_id, r.scraped_at, r.data, r.raw_sha256, r.idempotency_key",
-    _VERSIONS,
-    _TO_COMPARE,
-    "r.source_no, r.scraped_at, r.task_id",
+TO_COMPARE = """
+WITH page AS (
+    SELECT q.source_no, q.scraped_at, q.task_id, q.idempotency_key, length(r.data) AS chars
+    FROM results_to_compare q JOIN results r ON r.source_no = q.source_no AND r.task_id = q.task_id
+    ORDER BY q.source_no, q.scraped_at, q.task_id LIMIT ?
+), counted AS (
+    SELECT source_no, scraped_at, task_id, idempotency_key,
+           sum(chars) OVER (ORDER BY source_no, scraped_at, task_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+               AS chars_before
+    FROM page
 )
+SELECT s.parcel_no, c.source_no, c.task_id, r.scraped_at, r.data, r.raw_sha256, c.scraped_at, c.idempotency_key
+FROM counted c
+JOIN sources s ON s.source_no = c.source_no
+JOIN results r ON r.source_no = c.source_no AND r.task_id = c.task_id
+WHERE coalesce(c.chars_before, 0) < ? ORDER BY c.source_no, c.scraped_at, c.task_id
+"""
 """Takes the most results, and the most characters of data."""
 KNOWN_FACTS = """
 SELECT s.parcel_no, f.source_no, f.task_id, f.scraped_at, f.facts,
@@ -338,7 +347,9 @@ INSERT INTO source_facts (source_no, task_id, scraped_at, facts) VALUES (?, ?, ?
 ON CONFLICT (source_no) DO UPDATE
 SET task_id = excluded.task_id, scraped_at = excluded.scraped_at, facts = excluded.facts
 """
-IS_COMPARED = "UPDATE results SET is_compared = {} WHERE source_no = ? AND task_id = ? AND idempotency_key = ?"
+IS_COMPARED = """
+DELETE FROM results_to_compare WHERE source_no = ? AND scraped_at = ? AND task_id = ? AND idempotency_key = ?
+"""
 """Has no effect on a result that has been replaced meanwhile."""
 
 CHANGES = f"""

@@ -279,8 +279,14 @@ def version(row: Row) -> RecordVersion:
 
 
 def to_compare(row: Row) -> Scraped:
-    parcel_no, source_no, task_id, scraped_at, data, raw_sha256, _ = row
+    parcel_no, source_no, task_id, scraped_at, data, raw_sha256, *_ = row
     return Scraped(parcel_no, source_no, task_id, timestamp(scraped_at), data.encode(), raw_sha256)
+
+
+def compared(row: Row) -> tuple[Any, ...]:
+    """The key of its row in results_to_compare, and its idempotency key."""
+    _, source_no, task_id, *_, scraped_at, idempotency_key = row
+    return source_no, scraped_at, task_id, idempotency_key
 
 
 def known_facts(row: Row) -> KnownFacts:

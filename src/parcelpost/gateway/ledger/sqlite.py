@@ -196,7 +196,7 @@ def find_changes(db: sqlite3.Connection, now: datetime, most: int) -> int:
     _execute_many(
         db, ADD_CHANGE, [rows.change_values(change, number, now) for number, change in enumerate(changes, last + 1)]
     )
-    _execute_many(db, IS_COMPARED.format(1), [(row[1], row[2], row[6]) for row in waiting])
+    _execute_many(db, IS_COMPARED, list(map(rows.compared, waiting)))
     return len(waiting)
 
 

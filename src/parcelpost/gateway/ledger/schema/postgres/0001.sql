@@ -98,11 +98,17 @@ CREATE TABLE results (
     raw_sha256        TEXT,
     raw_file          TEXT,
     data              TEXT NOT NULL, -- JSON, as sent: JSONB would refuse what JSON allows
-    is_compared       BOOLEAN NOT NULL DEFAULT FALSE, -- with what was known before; see `changes`
     PRIMARY KEY (source_no, task_id)
 );
 
-CREATE INDEX results_to_compare ON results (source_no, scraped_at, task_id) WHERE NOT is_compared;
+-- Results that were not compared yet with what was known before; see `changes`.
+CREATE TABLE results_to_compare (
+    source_no       BIGINT NOT NULL,
+    scraped_at      TIMESTAMPTZ NOT NULL,
+    task_id         TEXT COLLATE "C" NOT NULL,
+    idempotency_key TEXT NOT NULL,
+    PRIMARY KEY (source_no, scraped_at, task_id)
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000);
 
 -- The facts of a source that `changes` are found by, as it last showed each of them.
 CREATE TABLE source_facts (
@@ -491,10 +497,14 @@ BEGIN
         SET worker_id = excluded.worker_id, scraped_at = excluded.scraped_at, received_at = excluded.received_at,
             late = excluded.late, parse_duration_ms = excluded.parse_duration_ms,
             idempotency_key = excluded.idempotency_key, raw_sha256 = excluded.raw_sha256,
-            raw_file = excluded.raw_file, data = excluded.data, is_compared = FALSE
+            raw_file = excluded.raw_file, data = excluded.data
         WHERE excluded.scraped_at > r.scraped_at
            OR (excluded.scraped_at = r.scraped_at AND excluded.idempotency_key <> r.idempotency_key)
-        RETURNING r.source_no, r.task_id
+        RETURNING r.source_no, r.scraped_at, r.task_id, r.idempotency_key
+    ), waiting AS (
+        INSERT INTO results_to_compare (source_no, scraped_at, task_id, idempotency_key)
+        SELECT u.source_no, u.scraped_at, u.task_id, u.idempotency_key FROM upserted u
+        ON CONFLICT (source_no, scraped_at, task_id) DO UPDATE SET idempotency_key = excluded.idempotency_key
     )
     SELECT array_agg(u.source_no), array_agg(u.task_id) INTO kept_no, kept_task FROM upserted u;
 

@@ -98,11 +98,17 @@ CREATE TABLE results (
     raw_sha256        TEXT,
     raw_file          TEXT,
     data              TEXT NOT NULL, -- JSON, as sent
-    is_compared       INTEGER NOT NULL DEFAULT 0 CHECK (is_compared IN (0, 1)), -- with what was known before; see `changes`
     UNIQUE (source_no, task_id)
 ) STRICT;
 
-CREATE INDEX results_to_compare ON results (source_no, scraped_at, task_id) WHERE NOT is_compared;
+-- Results that were not compared yet with what was known before; see `changes`.
+CREATE TABLE results_to_compare (
+    source_no       INTEGER NOT NULL,
+    scraped_at      TEXT NOT NULL,
+    task_id         TEXT NOT NULL,
+    idempotency_key TEXT NOT NULL,
+    PRIMARY KEY (source_no, scraped_at, task_id)
+) STRICT, WITHOUT ROWID;
 
 -- The facts of a source that `changes` are found by, as it last showed each of them.
 CREATE TABLE source_facts (
