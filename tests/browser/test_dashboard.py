@@ -413,7 +413,7 @@ async def test_a_schedule_is_added_paused_and_deleted(browser: Browser, tmp_path
             await page.get_by_role("button", name="Add schedule").click()
             for label, text in {"Name": "weekly", "Platform": "qpublic", "State": "FL", "County": "harlow"}.items():
                 await page.get_by_label(label, exact=True).fill(text)
-            await page.get_by_label("Parcels", exact=True).select_option("list")
+            await page.locator("select[name=scope]").select_option("list")
             await page.get_by_role("button", name="Add", exact=True).click()
             row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="weekly"))
             await expect(row).to_contain_text("every 7 days")

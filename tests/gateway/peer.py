@@ -10,12 +10,15 @@ import asyncio
 import sys
 from datetime import timedelta
 from itertools import count
+from pathlib import Path
 
-from parcelpost.clock import SystemClock
+from parcelpost.clock import ManualClock, SystemClock, from_iso
 from parcelpost.errors import LedgerUnavailable
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
+from parcelpost.gateway.maintenance import Maintenance
 from tests.gateway.factories import arrival
+from tests.gateway.stage import some_context
 
 _clock = SystemClock()
 
@@ -46,7 +49,23 @@ async def store(ledger: Ledger, name: str) -> None:
         say(number)
 
 
+async def maintain(database: str, folder: str) -> None:
+    """Does what a gateway does beside its requests, at each moment that it is told."""
+    clock = ManualClock()
+    async with some_context(Path(folder), clock=clock, database=database) as context:
+        maintenance = Maintenance(context)
+        say("open")
+        while line := (await asyncio.to_thread(sys.stdin.readline)).strip():
+            clock.advance((from_iso(line) - clock.now()).total_seconds())
+            await maintenance.step()
+            await maintenance.step()
+            say("done")
+
+
 async def main(database: str, duty: str, name: str) -> None:
+    if duty == "maintain":
+        await maintain(database, name)
+        return
     async with open_ledger(database, 3, _clock) as ledger:
         say("open")
         await asyncio.to_thread(sys.stdin.readline)

@@ -345,14 +345,16 @@ class ScheduleRunner:
 
     async def step(self) -> None:
         now = self._clock.now()
-        rows = [row for row in await self._ledger.schedules() if row.paused_at is None]
-        for row in rows:
-            await self._start_if_due(row, now)
-        running = [row for row in rows if row.run is not None]
+        running = [row for row in await self._active() if row.run is not None]
         workers = await self._ledger.workers() if running else ()
         for row in running:
             if not blocked_workers(row, workers, now):
                 await self._extend(row, now)
+        for row in await self._active():  # a run that has just ended makes room for the next
+            await self._start_if_due(row, now)
+
+    async def _active(self) -> list[ScheduleRow]:
+        return [row for row in await self._ledger.schedules() if row.paused_at is None]
 
     async def _start_if_due(self, row: ScheduleRow, now: datetime) -> None:
         """What was missed while no gateway ran is made up for once."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from datetime import date, timedelta
+from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 _FIRST = ("ANNA", "BORIS", "CLARA", "DAVID", "EDITH", "FRANK", "GRETA", "HENRY", "IRENE", "JONAS", "KARLA", "LOUIS")
 _LAST = ("ABERNATHY", "BLOOM", "CARVER", "DUNMORE", "ELLERY", "FENWICK", "GALLOWAY", "HARGROVE", "IVERSON", "MUÑOZ")
@@ -196,17 +198,22 @@ def _sales(chance: random.Random) -> tuple[Sale, ...]:
 
 def _certificates(chance: random.Random) -> tuple[Certificate, ...]:
     years = sorted(chance.sample(range(2012, 2024), chance.choice((0, 0, 0, 1, 2, 3))), reverse=True)
-    return tuple(
-        Certificate(
-            number=f"{chance.randrange(1, 99999):05}",
-            tax_year=year,
-            sold_on=date(year + 1, 6, 1),
-            face_cents=chance.randrange(20_000, 900_000),
-            rate_hundredths=chance.choice((25, 525, 650, 1800)),
-            holder=chance.choice(_HOLDERS),
-            redeemed_on=date(year + 2, 3, 14) if chance.random() < 0.6 else None,
-        )
-        for year in years
+    found = []
+    for year in years:
+        certificate = _certificate(chance, f"{chance.randrange(1, 99999):05}", year, date(year + 2, 3, 14))
+        found.append(certificate if chance.random() < 0.6 else replace(certificate, redeemed_on=None))
+    return tuple(found)
+
+
+def _certificate(chance: random.Random, number: str, year: int, redeemed_on: date | None) -> Certificate:
+    return Certificate(
+        number=number,
+        tax_year=year,
+        sold_on=date(year + 1, 6, 1),
+        face_cents=chance.randrange(20_000, 900_000),
+        rate_hundredths=chance.choice((25, 525, 650, 1800)),
+        holder=chance.choice(_HOLDERS),
+        redeemed_on=redeemed_on,
     )
 
 
@@ -233,6 +240,50 @@ class World(Struct, frozen=True, kw_only=True):
 
     def all(self) -> Iterator[Parcel]:
         return map(self.at, range(1, self.size + 1))
+
+
+class ChangingWorld(World, frozen=True, kw_only=True):
+    """A county in which things happen: what is in `changed` is as it is now."""
+
+    changed: dict[int, Parcel] = {}
+
+    def at(self, number: int) -> Parcel:
+        return self.changed.get(number) or super().at(number)
+
+    def change(self, number: int, day: date) -> Event:
+        """Something happens to a parcel: its owner, its value, its taxes or a lien. Returns what."""
+        parcel = self.at(number)
+        chance = random.Random(f"{self.seed}/{self.county}/{number}/{day}")  # noqa: S311 - invented events
+        happened = chance.choice(list(Event))
+        open_ones = [one for one in parcel.certificates if one.redeemed_on is None]
+        free_years = {parcel.year - back for back in range(1, 5)} - {one.tax_year for one in parcel.certificates}
+        if happened is Event.REDEEMED and open_ones:
+            redeemed = replace(open_ones[0], redeemed_on=day)
+            certificates = tuple(redeemed if one is open_ones[0] else one for one in parcel.certificates)
+        elif happened is Event.LIEN and free_years:
+            year = max(free_years)
+            number_of_it = f"{number:05}{day:%m%d}"
+            new = _certificate(chance, number_of_it, year, None)
+            certificates = tuple(sorted((*parcel.certificates, new), key=lambda one: one.tax_year, reverse=True))
+        else:
+            certificates = parcel.certificates
+            happened = Event.VALUE if happened is Event.VALUE else Event.OWNER
+        owners, land = parcel.owners, parcel.land
+        if happened is Event.OWNER:
+            owners = (f"{chance.choice(_LAST)} {day:%b}{day.day} {number}".upper(),)
+        elif happened is Event.VALUE:
+            land += 5_000
+        self.changed[number] = replace(parcel, owners=owners, land=land, certificates=certificates)
+        return happened
+
+
+class Event(StrEnum):
+    """What can happen to a parcel."""
+
+    OWNER = "owner"
+    VALUE = "value"
+    LIEN = "lien"
+    REDEEMED = "redeemed"
 
 
 ROWS_PER_PAGE = 25
