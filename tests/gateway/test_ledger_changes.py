@@ -14,8 +14,8 @@ from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.maintenance import Maintenance
-from parcelpost.gateway.models import ChangeFilter
-from tests.gateway.factories import NOON, arrival
+from parcelpost.gateway.models import ChangeFilter, ParcelFilter
+from tests.gateway.factories import NOON, arrival, parcel
 from tests.gateway.stage import some_context
 
 HOUR = timedelta(hours=1)
@@ -133,3 +133,21 @@ async def test_while_many_results_arrive_the_gateway_looks_for_changes_now_and_t
         await context.ledger.store([arrival(f"t{n}", f"P{n}") for n in range(1_000)], "w1", now)
         assert await step(1_000) == await step(300) - 300 == 300, "three rounds of a hundred each"
         assert await step(10) == 1_000, "it catches up when there is time"
+
+
+async def test_of_scrapes_that_show_the_same_the_first_and_the_last_stay(ledger: Ledger, now: datetime) -> None:
+    owners = ["ANN", "ANN", "ANN", "ANN", "BO", "BO", "BO", "ANN"]
+    for hour, owner in enumerate(owners):
+        scraped = arrival(f"t{hour}", "P", NOON + hour * HOUR, owner_names=[owner])
+        await ledger.store([scraped], "w1", now)
+        assert await ledger.find_changes(now, 10) == 1
+        await ledger.store([scraped], "w1", now)
+    versions = await ledger.versions(parcel("P"), 10)
+    assert [version.task_id for version in versions] == ["t7", "t6", "t4", "t3", "t0"]
+    (row,) = await ledger.parcels(ParcelFilter(), None, 10)
+    assert row.sources[0].scraped_at == NOON + 7 * HOUR
+    late = arrival("t1", "P", NOON + HOUR, owner_names=["ANN"])  # delivered again: it is not news
+    await ledger.store([late], "w1", now)
+    assert await ledger.find_changes(now, 10) <= 1
+    kinds = [change.kind for change in (await ledger.changes(ChangeFilter(), 0, 100)).rows]
+    assert kinds == ["parcel.new", "owner.changed", "owner.changed"]

@@ -259,7 +259,8 @@ class Ledger(Protocol):
         """Compares results that have not been compared, oldest first of each source, and stores what changed.
 
         All in one transaction, and one at a time on one database: every change is found once, whenever a gateway is
-        killed. Returns how many results were compared; 0 when none is left.
+        killed. Of scrapes that show the same, one after the other, the first and the last stay. Returns how many
+        results were compared; 0 when none is left.
         """
 
     async def changes(self, wanted: ChangeFilter, after: int, most: int) -> ChangePage:

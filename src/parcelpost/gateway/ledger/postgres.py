@@ -23,6 +23,7 @@ from parcelpost.gateway.ledger import rows, sql
 from parcelpost.gateway.ledger.base import EXPIRED_ERROR, BatchEntry, DedupedBatch, dedupe, lease_ending
 from parcelpost.gateway.ledger.queries import (
     ADD_CHANGE,
+    DROP_UNCHANGED,
     IS_COMPARED,
     KNOWN_FACTS,
     LAST_CHANGE,
@@ -408,6 +409,7 @@ class PostgresLedger(SqlLedger):
                 await connection.executemany(numbered(STORE_FACTS), [rows.facts_values(change) for change in known])
                 await connection.executemany(numbered(ADD_CHANGE), changed)
                 await connection.executemany(numbered(IS_COMPARED), list(map(rows.compared, waiting)))
+                await connection.executemany(numbered(DROP_UNCHANGED), rows.scraped_again(waiting, facts))
                 return len(waiting)
 
         return await _with_retries(find)

@@ -289,6 +289,12 @@ def compared(row: Row) -> tuple[Any, ...]:
     return source_no, scraped_at, task_id, idempotency_key
 
 
+def scraped_again(waiting: Iterable[Row], facts: Iterable[Row]) -> list[tuple[int, int]]:
+    """The sources among those waiting for comparison that had been compared before, each twice."""
+    known = {row[1] for row in facts}
+    return [(number, number) for number in sorted({row[1] for row in waiting} & known)]
+
+
 def known_facts(row: Row) -> KnownFacts:
     parcel_no, source_no, task_id, scraped_at, facts, raw_sha256 = row
     return KnownFacts(parcel_no, source_no, task_id, timestamp(scraped_at), _read_facts(facts), raw_sha256)

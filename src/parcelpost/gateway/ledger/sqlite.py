@@ -16,6 +16,7 @@ from parcelpost.gateway.ledger import rows, sqlite_results
 from parcelpost.gateway.ledger.base import EXPIRED_ERROR, LeaseEnding, lease_ending
 from parcelpost.gateway.ledger.queries import (
     ADD_CHANGE,
+    DROP_UNCHANGED,
     IS_COMPARED,
     KNOWN_FACTS,
     LAST_CHANGE,
@@ -197,6 +198,7 @@ def find_changes(db: sqlite3.Connection, now: datetime, most: int) -> int:
         db, ADD_CHANGE, [rows.change_values(change, number, now) for number, change in enumerate(changes, last + 1)]
     )
     _execute_many(db, IS_COMPARED, list(map(rows.compared, waiting)))
+    _execute_many(db, DROP_UNCHANGED, rows.scraped_again(waiting, facts))
     return len(waiting)
 
 
