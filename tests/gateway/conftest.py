@@ -57,6 +57,8 @@ async def emptied_schema(server: PostgresServer) -> str:
         for (table,) in tables:
             if table not in ("schema_version", "identity"):
                 await connection.execute(f"DELETE FROM {table}")
+        numbers = "SELECT setval(format('emptied.%I', sequencename)::regclass, 1, false) FROM pg_sequences"
+        await connection.execute(f"{numbers} WHERE schemaname = 'emptied'")
     finally:
         await connection.close()
     return address(server, "emptied")
