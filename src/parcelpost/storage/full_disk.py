@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from parcelpost.clock import Clock
 from parcelpost.errors import StoreError, StoreFull
-from parcelpost.events import Emit, StoreNotWritable, StoreWritable
+from parcelpost.events import StoreNotWritable, StoreWritable
 from parcelpost.storage.health import Level, usage
-from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.recovery import OpenStore
 
 T = TypeVar("T")
@@ -24,11 +22,10 @@ class Backpressure:
     A worker waits as long as it takes, until it drains (`stop_waiting`). A command does not wait: it reports the error.
     """
 
-    def __init__(self, store: OpenStore, options: StoreOptions, clock: Clock, emit: Emit, *, waits: bool) -> None:
+    def __init__(self, store: OpenStore, *, waits: bool) -> None:
         self._store = store
-        self._options = options
-        self._clock = clock
-        self._emit = emit
+        self._clock = store.clock
+        self._emit = store.emit
         self._stopped = asyncio.Event()
         if not waits:
             self._stopped.set()
@@ -48,7 +45,7 @@ class Backpressure:
 
     async def write_receipts(self, write: Callable[[], Awaitable[T]]) -> T:
         """A write that helps to free space: on a full disk it may use the reserve."""
-        return await self._retry(lambda: self._store.even_if_full(write, self._emit), self._pause, self._may_wait)
+        return await self._retry(lambda: self._store.even_if_full(write), self._pause, self._may_wait)
 
     async def write_while_open(self, write: Callable[[], Awaitable[T]]) -> T:
         """A write in the background, retried until the store is closed, whatever the error."""
@@ -116,7 +113,7 @@ class Backpressure:
 
     async def _is_full(self) -> bool:
         try:
-            now = await usage(self._store.database, self._store.live, self._options)
+            now = await usage(self._store.database, self._store.live, self._store.options)
         except (StoreError, OSError):
             return True  # the store cannot even be read
         return now.level is Level.EXECUTOR_STOPS

@@ -49,10 +49,8 @@ class LocalPersistenceManager:
     several processes may have the same store open.
     """
 
-    def __init__(
-        self, store: recovery.OpenStore, options: StoreOptions, clock: Clock, emit: Emit, *, waits: bool
-    ) -> None:
-        database = store.database
+    def __init__(self, store: recovery.OpenStore, *, waits: bool) -> None:
+        database, options, clock = store.database, store.options, store.clock
         self.path = database.path
         self.owner_id = store.owner.id
         self._store = store
@@ -60,9 +58,9 @@ class LocalPersistenceManager:
         self._raw = store.raw
         self._options = options
         self._clock = clock
-        self._emit = emit
+        self._emit = store.emit
         self._saving = Saving(database, store.raw, options)
-        self.backpressure = Backpressure(store, options, clock, emit, waits=waits)
+        self.backpressure = Backpressure(store, waits=waits)
         self._claim_numbers = itertools.count(1)
         self._undeliverable: set[str] = set()
         """Ids of results whose rows cannot be written because of a damaged page."""
@@ -83,7 +81,7 @@ class LocalPersistenceManager:
         self._beat_timer: asyncio.TimerHandle | None = None
         self.artifacts = Artifacts(database, store.raw.root, clock)
         self.admin = Admin(database, store.raw, self.artifacts, clock)
-        self.maintenance = Maintenance(store, self.artifacts, options, clock, emit)
+        self.maintenance = Maintenance(store, self.artifacts)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -104,10 +102,9 @@ class LocalPersistenceManager:
         On exit, remaining claims are released. `waits`: writes that must not be lost wait while the store is full or
         locked, instead of raising (`backpressure`).
         """
-        async with recovery.open_store(
-            Path(path), options, clock, emit, worker=worker, create=create, migrate=migrate
-        ) as store:
-            self = cls(store, options, clock, emit, waits=waits)
+        opening = recovery.Opening(Path(path), options, clock, emit, worker, create, migrate)
+        async with recovery.open_store(opening) as store:
+            self = cls(store, waits=waits)
             self._beat()
             try:
                 yield self
@@ -243,7 +240,7 @@ class LocalPersistenceManager:
 
     async def recover_abandoned(self) -> int:
         """Recovers the tasks of processes that have crashed or hang (I9). Returns the number of tasks."""
-        recovered = await recovery.recover(self._store, self._options, self._clock, self._emit)
+        recovered = await recovery.recover(self._store)
         if hung := self._watch.hung_owners():
             most = self._options.max_recoveries
             recovered += sum(await self._db.write(tasks.recover, hung, self._clock.now(), most))

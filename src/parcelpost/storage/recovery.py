@@ -60,16 +60,31 @@ def _has_content(file: Path) -> bool:
     return file.exists() and file.stat().st_size > 0
 
 
+class Opening(NamedTuple):
+    """How a store is opened."""
+
+    path: Path
+    options: StoreOptions
+    clock: Clock
+    emit: Emit
+    worker: str
+    create: bool
+    migrate: bool
+
+
 class OpenStore(NamedTuple):
-    """The parts of an open store."""
+    """The parts of an open store, and what they work with."""
 
     database: LocalDatabase
     raw: RawFiles
     owner: locks.Owner
     reserve: Reserve
     live: Path
+    options: StoreOptions
+    clock: Clock
+    emit: Emit
 
-    async def even_if_full(self, write: Callable[[], Awaitable[T]], emit: Emit) -> T:
+    async def even_if_full(self, write: Callable[[], Awaitable[T]]) -> T:
         """Runs a write that helps to free disk space. On a full disk it may use the reserve."""
         try:
             return await write()
@@ -77,19 +92,18 @@ class OpenStore(NamedTuple):
             given_up = self.reserve.give_up()
             if not given_up:
                 raise
-            emit(ReserveUsed(bytes=given_up))
+            self.emit(ReserveUsed(bytes=given_up))
             return await write()
 
 
 @asynccontextmanager
-async def open_store(
-    path: Path, options: StoreOptions, clock: Clock, emit: Emit, *, worker: str, create: bool, migrate: bool
-) -> AsyncIterator[OpenStore]:
+async def open_store(opening: Opening) -> AsyncIterator[OpenStore]:
     """Opens or creates the store and recovers from crashed processes. Closes everything on exit."""
-    path = path.resolve()  # one set of locks per store, even if it is opened through a link
+    path = opening.path.resolve()  # one set of locks per store, even if it is opened through a link
+    opening = opening._replace(path=path)
     if not path.exists():
         check_not_moved(path)  # before creating a folder, which would be in the way of moving the store back
-        if not create:
+        if not opening.create:
             raise StoreNotFound(f"there is no store at {path}")
     if path.exists() and (problem := db.file_problem(path)):
         raise NotAStore(f"{path} {problem}")
@@ -98,47 +112,39 @@ async def open_store(
     async with AsyncExitStack() as stack:
         try:
             durable_files.make_folder(live)
-            async with gate(live, clock, options.busy_timeout_seconds):
+            async with gate(live, opening.clock, opening.options.busy_timeout_seconds):
                 _check_no_orphaned_wal(path)
                 try:
-                    store = await _open_parts(stack, path, options, clock, reserve, worker, create, migrate)
+                    store = await _open_parts(stack, opening, reserve)
                 except StoreFull:
                     if not reserve.give_up():
                         raise
                     await stack.aclose()
-                    store = await _open_parts(stack, path, options, clock, reserve, worker, create, migrate)
-                await store.even_if_full(partial(_recover, store, options, clock, emit), emit)
+                    store = await _open_parts(stack, opening, reserve)
+                await store.even_if_full(partial(_recover, store))
         except OSError as error:
             raise os_error(error, path) from error
         store.reserve.fill()
         version = await store.database.read(migrations.version)
-        emit(StoreOpened(path=str(path), schema_version=version, migrated=store.database.migrated))
+        store.emit(StoreOpened(path=str(path), schema_version=version, migrated=store.database.migrated))
         yield store
 
 
-async def _open_parts(
-    stack: AsyncExitStack,
-    path: Path,
-    options: StoreOptions,
-    clock: Clock,
-    reserve: Reserve,
-    worker: str,
-    create: bool,
-    migrate: bool,
-) -> OpenStore:
-    database = await _open_database(stack, path, options, clock, create=create, migrate=migrate)
-    owner = locks.Owner.take(live_folder(path), worker, options.synchronous, clock)
+async def _open_parts(stack: AsyncExitStack, opening: Opening, reserve: Reserve) -> OpenStore:
+    path, options, clock, emit, worker, _, _ = opening
+    live = live_folder(path)
+    database = await _open_database(stack, opening)
+    owner = locks.Owner.take(live, worker, options.synchronous, clock)
     stack.callback(owner.release)
     folder = await take_raw_folder(database, await store_id(database, clock))
-    raw = RawFiles(folder, live_folder(path), owner.id, database.missing)
+    raw = RawFiles(folder, live, owner.id, database.missing)
     stack.push_async_callback(raw.close)
-    return OpenStore(database, raw, owner, reserve, live_folder(path))
+    return OpenStore(database, raw, owner, reserve, live, options, clock, emit)
 
 
-async def _open_database(
-    stack: AsyncExitStack, path: Path, options: StoreOptions, clock: Clock, *, create: bool, migrate: bool
-) -> LocalDatabase:
+async def _open_database(stack: AsyncExitStack, opening: Opening) -> LocalDatabase:
     """Raises StoreInUse if the store needs a migration while a peer process has it open."""
+    path, options, clock, _, _, create, migrate = opening
     alive, _ = locks.owners(live_folder(path))
     opened = LocalDatabase.open(path, options, clock, create=create, migrate=migrate and not alive)
     try:
@@ -149,17 +155,17 @@ async def _open_database(
         raise StoreInUse(f"{path} must be migrated ({error}) and is open in {', '.join(alive)}") from error
 
 
-async def recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> int:
+async def recover(store: OpenStore) -> int:
     """Recovers the tasks and raw files of processes that crashed. Returns the number of tasks."""
     try:
-        async with gate(store.live, clock, options.busy_timeout_seconds):
-            return await _recover(store, options, clock, emit)
+        async with gate(store.live, store.clock, store.options.busy_timeout_seconds):
+            return await _recover(store)
     except OSError as error:
         raise os_error(error, store.live) from error
 
 
-async def _recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> int:
-    database, live = store.database, store.live
+async def _recover(store: OpenStore) -> int:
+    database, live, clock = store.database, store.live, store.clock
     _, crashed = locks.owners(live, store.owner.id)
     with_pages = {path.name.rsplit(".", 2)[0] for path in live.glob("*.raw")}
     holders = set(await database.read(tasks.owners))
@@ -170,10 +176,10 @@ async def _recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: 
         last_change = await database.read(backup.last_change)
         info = locks.owner_info(live, owner_id)
         restored, without_result = await restore_pages(database, live, owner_id, store.raw.root)
-        recovered, gave_up = await database.write(tasks.recover, [owner_id], clock.now(), options.max_recoveries)
+        recovered, gave_up = await database.write(tasks.recover, [owner_id], clock.now(), store.options.max_recoveries)
         locks.reap(live, owner_id)
         total += recovered + gave_up
-        emit(
+        store.emit(
             OwnerCrashed(
                 owner=owner_id,
                 synchronous=info.synchronous if info else "unknown",

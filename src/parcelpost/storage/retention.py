@@ -9,15 +9,15 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
-from parcelpost.clock import Clock, iso
+from parcelpost.clock import iso
 from parcelpost.errors import BackupFailed
-from parcelpost.events import BackupMade, ClockSetBack, Emit, StoreCleaned
+from parcelpost.events import BackupMade, ClockSetBack, StoreCleaned
 from parcelpost.storage import backup, cache, clock_changes, health, outbox
 from parcelpost.storage.artifacts import Artifacts
 from parcelpost.storage.db import LocalDatabase
-from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.raw_files import RawFiles
 from parcelpost.storage.recovery import OpenStore
 from parcelpost.storage.snapshot import copies, open_read_only
@@ -27,11 +27,9 @@ _ANY_TIME = "9999"
 _ORPHAN_AGE = timedelta(days=1)
 
 
-async def clean(
-    database: LocalDatabase, raw: RawFiles, artifacts: Artifacts, options: StoreOptions, clock: Clock
-) -> StoreCleaned:
+async def clean(store: OpenStore, artifacts: Artifacts) -> StoreCleaned:
     """Deletes what is past its retention period, but no undelivered results (I2, I8)."""
-    now = clock.now()
+    database, raw, options, now = store.database, store.raw, store.options, store.clock.now()
     results, files = await _remove_results(database, raw, iso(now - options.keep_results))
     removed = await _remove_tasks(database, iso(now - options.keep_tasks))
     orphans = await _remove_orphans(database, raw, now) + await artifacts.remove_orphans(now - _ORPHAN_AGE)
@@ -47,8 +45,9 @@ async def clean(
     )
 
 
-async def relieve(database: LocalDatabase, raw: RawFiles, artifacts: Artifacts) -> StoreCleaned:
+async def relieve(store: OpenStore, artifacts: Artifacts) -> StoreCleaned:
     """Deletes all artifacts, delivered rows and cached pages, regardless of age (I8)."""
+    database, raw = store.database, store.raw
     removed_artifacts = await artifacts.remove(None)
     results, files = await _remove_results(database, raw, _ANY_TIME)
     removed = await _remove_tasks(database, _ANY_TIME)
@@ -172,16 +171,16 @@ _FULL_VACUUM_SHARE = 0.25
 
 
 class Maintenance:
-    def __init__(self, store: OpenStore, artifacts: Artifacts, options: StoreOptions, clock: Clock, emit: Emit) -> None:
+    def __init__(self, store: OpenStore, artifacts: Artifacts) -> None:
         self._store = store
         self._artifacts = artifacts
         self._db = store.database
         self._raw = store.raw
         self._reserve = store.reserve
         self._live = store.live
-        self._options = options
-        self._clock = clock
-        self._emit = emit
+        self._options = store.options
+        self._clock = store.clock
+        self._emit = store.emit
 
     async def backup(self, progress: backup.Progress | None = None) -> backup.Backup:
         """Makes a verified copy in `backups/` while the store is in use, and deletes the oldest beyond `keep_backups`.
@@ -198,9 +197,7 @@ class Maintenance:
 
     async def clean(self, *, full: bool = False) -> StoreCleaned:
         """Deletes what is past its retention period, updates the planner's statistics, and vacuums."""
-        cleaned = await self._store.even_if_full(
-            lambda: clean(self._db, self._raw, self._artifacts, self._options, self._clock), self._emit
-        )
+        cleaned = await self._store.even_if_full(partial(clean, self._store, self._artifacts))
         await self._db.write(_optimize)
         await self.vacuum(full=full)
         self._reserve.fill()
@@ -215,7 +212,7 @@ class Maintenance:
 
     async def relieve(self, *, full: bool = False) -> StoreCleaned:
         """Frees space: deletes artifacts, delivered rows and the cache, of any age. Keeps unsynced results (I8)."""
-        cleaned = await self._store.even_if_full(lambda: relieve(self._db, self._raw, self._artifacts), self._emit)
+        cleaned = await self._store.even_if_full(partial(relieve, self._store, self._artifacts))
         await self.vacuum(full=full)
         await self.give_back()
         self._emit(cleaned)
