@@ -104,7 +104,7 @@ CHECKS: Mapping[str, Check] = {
     "webhook.failing": Check(_WARNING, "A receiver of changes does not take them."),
     "webhook.gave_up": Check(_WARNING, "A receiver did not take some changes for a day."),
     "schedule.stale": Check(_WARNING, "Parcels of a county are older than its schedule asks for."),
-    "schedule.resting": Check(_WARNING, "A run of a schedule rests, because the site blocks every worker."),
+    "schedule.resting": Check(_WARNING, "A run of a schedule is on hold because the site blocks every worker."),
     "schedule.skipped": Check(_NOTE, "A run of a schedule was left out, because the one before takes longer."),
     "queue.unclaimed": Check(_WARNING, "No online worker handles a platform that has queued tasks."),
 }

@@ -392,7 +392,7 @@ class Webhook(Struct, frozen=True, kw_only=True):
     created_at: datetime
     is_paused: bool = False
     cursor: int
-    """Changes up to this number were delivered, or wait to be tried again."""
+    """Changes up to this number were delivered or are waiting for a retry."""
     delivered: int = 0
     delivered_at: datetime | None = None
     failures: int = 0

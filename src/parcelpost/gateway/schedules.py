@@ -68,11 +68,11 @@ class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     window: str = ""
     """Over which a run is spread, such as 6h. '': the interval, at most a day."""
     pace_seconds: float | None = None
-    """At least, between two tasks. null: the site's."""
+    """Minimum time between two tasks; null: the site's."""
     url: str = ""
-    """Of a list."""
+    """URL of the list, for scope `list`."""
     parcels: tuple[str, ...] = ()
-    """Parcel numbers, with scope `file`."""
+    """Parcel numbers, for scope `file`."""
 
 
 def make_schedule(
@@ -102,7 +102,7 @@ def make_schedule(
         raise InvalidInput(f"window: {duration_text(window)} is longer than the interval, {duration_text(interval)}")
     site_pace = _DEFAULT_PACE_SECONDS if platforms is None else platforms.pace_seconds(task.site)
     if new.pace_seconds is not None and not site_pace <= new.pace_seconds <= _MAX_PACE_SECONDS:
-        raise InvalidInput(f"pace: must be at least {site_pace:g} seconds, which the site's pace is, and at most a day")
+        raise InvalidInput(f"pace: must be at least {site_pace:g} seconds, the site's own pace, and at most a day")
     schedule = Schedule(
         name=new.name,
         platform=task.platform,
@@ -168,7 +168,7 @@ async def find_schedule(ledger: Ledger, name: str) -> ScheduleRow | None:
 
 class ScheduleState(StrEnum):
     WAITING = "waiting"
-    """For the next run."""
+    """Waiting for the next run."""
     RUNNING = "running"
     RESTING = "resting"
     """A run is in progress, and the site blocks every worker."""
@@ -183,7 +183,7 @@ class ScheduleRun(Struct, frozen=True, kw_only=True):
     total: int
     """Tasks."""
     queued: int
-    """Of these, how many were queued so far."""
+    """How many of them were queued so far."""
     done: int
     """Once it has ended: tasks with a record, or whose parcel the site does not have."""
     failed: int
@@ -204,26 +204,26 @@ class ScheduleStatus(Struct, frozen=True, kw_only=True):
     pace_seconds: float
     created_at: datetime
     next_run_at: datetime | None
-    """null: it is paused."""
+    """null while it is paused."""
     max_age_seconds: float
     """A parcel scraped within that time is fresh: the interval, and the window in which a run may reach it."""
     parcels: int
     fresh: int
     fresh_share: float | None
-    """null: there are no parcels yet."""
+    """null if there are no parcels yet."""
     oldest_at: datetime | None
-    """The oldest scrape; null: a parcel has none."""
+    """Time of the oldest scrape; null if a parcel was never scraped."""
     open_tasks: int
-    """Of the run in progress: queued or leased."""
+    """Queued or leased tasks of the run in progress."""
     run: ScheduleRun | None
-    """The one in progress."""
+    """The run in progress."""
     last_run: ScheduleRun | None
 
 
 class ScheduleDetail(Struct, frozen=True):
     schedule: ScheduleStatus
     runs: Sequence[ScheduleRun]
-    """The 50 newest, the newest first."""
+    """The 50 newest runs, newest first."""
 
 
 async def schedule_detail(
@@ -276,7 +276,7 @@ def _status(row: ScheduleRow, freshness: Freshness, blocked: Sequence[str], now:
     if row.run and blocked:
         state, message = (
             ScheduleState.RESTING,
-            f"the site blocks {', '.join(blocked[:_MAX_NAMED])}; it goes on after that",
+            f"the site blocks {', '.join(blocked[:_MAX_NAMED])}; it continues after that",
         )
     if row.paused_at is not None:
         state, message = ScheduleState.PAUSED, ""
@@ -321,8 +321,8 @@ def schedule_findings(statuses: Sequence[ScheduleStatus], now: datetime) -> Iter
     for status in statuses:
         place = f"{status.county}, {status.state}"
         if status.status is ScheduleState.RESTING:
-            fix = "it goes on by itself; if it stays blocked, use a longer pace"
-            yield Finding.of("schedule.resting", f"schedule {status.name} rests: {status.message}", fix)
+            fix = "it continues on its own; if the site keeps blocking, use a longer pace"
+            yield Finding.of("schedule.resting", f"schedule {status.name} is on hold: {status.message}", fix)
         elif status.message:
             fix = "start more workers, or use a longer interval"
             yield Finding.of("schedule.skipped", f"schedule {status.name}: {status.message}", fix)

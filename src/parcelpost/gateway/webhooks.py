@@ -114,7 +114,7 @@ def check_webhook(name: str, url: str, secret_variable: str, guard: Guard) -> No
     try:
         guard.url(url)
     except AddressRefused as error:
-        raise InvalidInput(str(error), hint="webhooks are sent to public http and https addresses") from None
+        raise InvalidInput(str(error), hint="webhooks can only be sent to public http and https addresses") from None
 
 
 def default_name(url: str) -> str:
@@ -314,7 +314,7 @@ class _Batch:
         self._retried: list[int] = []
         self._gone = False
         self.is_held = True
-        """Whether this gateway still delivers to it."""
+        """Whether this gateway is still the one that delivers to it."""
 
     def succeeded(self, row: ChangeRow, *, is_new: bool) -> None:
         self._delivered += 1
@@ -368,7 +368,7 @@ class _Batch:
         if not self.is_held:
             return
         if self._gone:
-            reason = "the receiver returned 410: it wants no more"
+            reason = "the receiver returned 410: it no longer wants changes"
             await ledger.pause_webhook(webhook.webhook_no, reason)
         since = self._before.failing_since
         if webhook.failing_since and not since:

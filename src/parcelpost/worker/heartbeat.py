@@ -31,7 +31,7 @@ from parcelpost.worker.learning import Learning
 from parcelpost.worker.sync import SyncManager
 
 _LONGEST_SILENCE_SECONDS = 240.0
-"""Gateways forget a worker after 300 s."""
+"""Gateways consider a worker offline after 300 s."""
 _NOT_LEADER_SECONDS = 5.0
 _COMMANDS_STATE = "commands"
 _MOST_SHARED = 50

@@ -54,7 +54,9 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name."
 
 
 def add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and . _ - between them.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Lower-case letters and digits, with . _ - between them.")
+    ],
     platform: Annotated[str, typer.Option("--platform", help="The platform of the county's site.")],
     state: Annotated[str, typer.Option("--state", help="The state, such as FL.")],
     county: Annotated[str, typer.Option("--county", help="The county.")],
@@ -72,19 +74,19 @@ def add(
     ] = "",
     pace: Annotated[
         float | None,
-        typer.Option("--pace", metavar="SECONDS", help="At least, between two tasks. [default: the site's]"),
+        typer.Option("--pace", metavar="SECONDS", help="Minimum time between two tasks. [default: the site's]"),
     ] = None,
     only: Annotated[str, typer.Option("--filter", metavar="delinquent", help="Only delinquent parcels.")] = "",
     file: Annotated[
         str,
         typer.Option(
-            "--file", metavar="FILE", help="Only the parcels of this file, known or not. Its rows are copied."
+            "--file", metavar="FILE", help="Only the parcels in this file, known or not. Its rows are copied."
         ),
     ] = "",
     list_: Annotated[
-        bool, typer.Option("--list", help="The whole list of an auction or lien register, which brings new parcels.")
+        bool, typer.Option("--list", help="Scrape a whole auction list or lien register, which adds new parcels.")
     ] = False,
-    url: Annotated[str, typer.Option("--url", help="The list's address, if the platform needs one.")] = "",
+    url: Annotated[str, typer.Option("--url", help="URL of the list, if the platform needs one.")] = "",
     maps: Maps = None,
     any_platform: AnyPlatform = False,
     database: Database = None,
@@ -92,11 +94,11 @@ def add(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Scrape a county's parcels again and again: those that the ledger knows, a file's, or a whole list.
+    """Scrape a county regularly: its known parcels, the parcels in a file, or a whole list.
 
-    Pages are requested from the site. Tasks are spread over the window, and never queued faster than the site's pace;
-    all other tasks go first. While a run has not ended, no other is started; runs missed while no gateway was running
-    are made up for once. The first run starts at once, unless there is a time of day.
+    Pages are requested from the site, never taken from the page cache. Tasks are spread over the window, never queued
+    faster than the site's pace, and all other tasks go first. A run starts only after the previous one has ended; runs
+    missed while no gateway was running are made up for once. The first run starts immediately, unless --at is given.
     """
     import asyncio
 
@@ -130,7 +132,8 @@ def add(
         async with _ledger(settings, create=True) as opened:
             if not await opened.add_schedule(schedule, scraped, first_run(schedule, now)):
                 raise InvalidInput(
-                    f"there is a schedule {name} already", hint="choose another name, or delete it first"
+                    f"a schedule named {name} already exists",
+                    hint="choose another name, or delete the existing one first",
                 )
             return (await _statuses(opened, name))[0]
 
@@ -150,7 +153,7 @@ def _scope(only: str, file: str, *, is_list: bool) -> Scope:
     if only not in ("", "delinquent"):
         raise InvalidInput(f"unknown filter: {only!r:.40}", hint="use --filter delinquent")
     if only and (file or is_list):
-        raise InvalidInput("--filter is for parcels that the ledger knows", hint="leave out --file and --list")
+        raise InvalidInput("--filter is for parcels that the ledger knows", hint="omit --file and --list")
     if is_list:
         return Scope.LIST
     return Scope.FILE if file else Scope.DELINQUENT if only else Scope.KNOWN
@@ -190,7 +193,7 @@ _FIRST_ROWS = 5
 def list_schedules(
     database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
-    """List schedules, each with how fresh its county is."""
+    """List schedules and how fresh their counties are."""
     import asyncio
 
     async def read() -> list[ScheduleStatus]:
@@ -225,7 +228,7 @@ def _cells(status: ScheduleStatus) -> tuple[Cell, ...]:
 
 
 def share_text(share: float | None) -> str:
-    """Never 100 % while a parcel is missing."""
+    """Rounds down, so that 100 % means that no parcel is missing."""
     return "" if share is None else f"{int(share * 1_000) / 10:g} %"
 
 
@@ -242,7 +245,7 @@ def show(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a schedule: its freshness, its next run and the runs so far."""
+    """Show a schedule with its freshness, its next run and its past runs."""
     import asyncio
 
     async def read() -> ScheduleDetail | None:
@@ -290,21 +293,21 @@ def _run_cells(run: ScheduleRun) -> tuple[Cell, ...]:
 def pause(
     name: Name, database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
-    """Pause a schedule: it starts no run, and one in progress queues no more tasks."""
+    """Pause a schedule: it starts no runs, and a run in progress queues no more tasks."""
     _act(name, "pause", _settings(database, config, set_), f"Paused schedule {name}.", as_json=as_json)
 
 
 def resume(
     name: Name, database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
-    """Resume a paused schedule. A run that was missed meanwhile starts at once."""
+    """Resume a paused schedule. A run that was missed meanwhile starts immediately."""
     _act(name, "resume", _settings(database, config, set_), f"Resumed schedule {name}.", as_json=as_json)
 
 
 def run_now(
     name: Name, database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
-    """Start a run now. The next ones are due as before."""
+    """Start a run now. Later runs stay as scheduled."""
     done = f"A running gateway starts a run of {name} within seconds."
     _act(name, "run-now", _settings(database, config, set_), done, as_json=as_json)
 
@@ -317,7 +320,7 @@ def delete(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a schedule with its runs, and take back its tasks that no worker has yet. Asks for confirmation."""
+    """Delete a schedule with its runs and its tasks that no worker has taken. Asks for confirmation."""
     if not yes:
         confirm(f"Delete schedule {name}?")
     _act(name, "delete", _settings(database, config, set_), f"Deleted schedule {name}.", as_json=as_json)

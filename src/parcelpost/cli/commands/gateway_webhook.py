@@ -1,4 +1,4 @@
-"""The `parcelpost gateway webhook` commands: who is told of changes."""
+"""The `parcelpost gateway webhook` commands: receivers of changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 _MAX_SHOWN_RETRIES = 100
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The webhook's name.")]
-Since = Annotated[int, typer.Option("--since", metavar="NUMBER", min=0, help="Number of the last change not to send.")]
+Since = Annotated[int, typer.Option("--since", metavar="NUMBER", min=0, help="Send only changes after this number.")]
 
 ADD_EXAMPLES = examples(
     "parcelpost gateway webhook add https://crm.example.org/hooks/parcelpost --name crm --kind lien --state FL",
@@ -47,20 +47,22 @@ ADD_EXAMPLES = examples(
 
 
 def add(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where changes are posted to.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="URL that receives the changes.")],
     name: Annotated[str, typer.Option("--name", help="Name of the webhook. [default: the host]")] = "",
     kinds: Annotated[
         list[str] | None,
-        typer.Option("--kind", metavar="KIND", help="A kind such as lien.new, or lien for all of liens. Repeatable."),
+        typer.Option(
+            "--kind", metavar="KIND", help="Only this kind, such as lien.new; lien selects them all. Repeatable."
+        ),
     ] = None,
     platform: Platform = None,
     state: Annotated[str, typer.Option("--state", help="Only parcels in this state.")] = "",
     county: Annotated[str, typer.Option("--county", help="Only parcels in this county.")] = "",
-    field: Annotated[str, typer.Option("--field", help="Only changes of this field, such as market_value.")] = "",
+    field: Annotated[str, typer.Option("--field", help="Only changes to this field, such as market_value.")] = "",
     since: Annotated[
         int | None,
         typer.Option(
-            "--since", metavar="NUMBER", min=0, help="Send changes after this number. [default: only those that come]"
+            "--since", metavar="NUMBER", min=0, help="Send changes after this number. [default: future changes only]"
         ),
     ] = None,
     secret_variable: Annotated[
@@ -143,7 +145,7 @@ def show(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a webhook, and the changes that wait or were given up."""
+    """Show a webhook, and the changes that are waiting or were given up."""
     from parcelpost.gateway.api.webhooks import WebhookDetail, find_webhook, webhook_state
 
     async def detail(ledger: Ledger) -> WebhookDetail:
@@ -191,7 +193,7 @@ def pause(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send nothing until the webhook is resumed. Changes wait meanwhile."""
+    """Stop sending until the webhook is resumed. Changes are kept meanwhile."""
     from parcelpost.gateway.api.webhooks import find_webhook
 
     async def change(ledger: Ledger) -> None:
@@ -211,7 +213,7 @@ def resume(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send again, at once, also to a receiver that fails."""
+    """Resume sending immediately, even to a receiver that is failing."""
     from parcelpost.cli.context import CLOCK
     from parcelpost.gateway.api.webhooks import find_webhook
 
@@ -233,7 +235,7 @@ def delete(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a webhook and what waits for it. Asks for confirmation."""
+    """Delete a webhook and the changes that are waiting for it. Asks for confirmation."""
     from parcelpost.gateway.api.webhooks import find_webhook
 
     settings = _settings(database, config, set_)
@@ -257,7 +259,7 @@ def replay(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send all changes after a number again, also those that were given up. Their ids are the same as before."""
+    """Resend all changes after a number, including those that were given up. Their ids are the same as before."""
     from parcelpost.cli.context import CLOCK
     from parcelpost.gateway.api.webhooks import find_webhook
     from parcelpost.gateway.api.webhooks import replay as replay_webhook
@@ -279,7 +281,7 @@ def test(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send a test event from here, and show what the receiver says. Needs the secret in this command's environment."""
+    """Send a test event from this machine and show the response. Needs the secret in this command's environment."""
     import asyncio
     import os
 

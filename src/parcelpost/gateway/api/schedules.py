@@ -34,7 +34,7 @@ class ActionRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 class ActionReply(Struct, frozen=True):
     schedule: ScheduleStatus | None
-    """null: it was deleted."""
+    """null if the schedule was deleted."""
 
 
 class SchedulesApi:
@@ -69,7 +69,7 @@ class SchedulesApi:
         now = self._context.clock.now()
         schedule, targets = make_schedule(body, now, self._context.platforms)
         if not await self._ledger.add_schedule(schedule, targets, first_run(schedule, now)):
-            raise ApiError(409, f"there is a schedule {schedule.name} already")
+            raise ApiError(409, f"a schedule named {schedule.name} already exists")
         (status,) = await self._statuses(schedule.name)
         return status
 

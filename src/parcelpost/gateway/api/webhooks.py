@@ -29,17 +29,17 @@ class NewWebhook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     url: str
     name: str = ""
-    """The host of the URL if left out."""
+    """Defaults to the host of the URL."""
     secret_variable: str = WEBHOOK_SECRET_VARIABLE
     """The variable in the gateway's environment that holds the secret."""
     kinds: list[Text] = []
-    """Such as `lien.new`, or `lien` for all of liens."""
+    """Kinds such as `lien.new`; `lien` selects them all."""
     platform: Text = ""
     state: Text = ""
     county: Text = ""
     field: Text = ""
     since: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
-    """Send changes after this number; null: only those that come."""
+    """Send changes after this number; null: future changes only."""
 
 
 class ReplayRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,19 +59,19 @@ class WebhookState(Struct, frozen=True, kw_only=True):
     field: str
     status: Literal["active", "paused", "failing"]
     since: int
-    """Changes up to this number were delivered, or wait to be tried again."""
+    """Changes up to this number were delivered or are waiting for a retry."""
     behind: int
-    """Changes that were not looked at yet."""
+    """Number of changes after `since` that have not been processed yet."""
     waiting: int
-    """Changes that will be tried again."""
+    """Number of changes waiting for a retry."""
     gave_up: int
-    """Changes that were tried for a day: only a replay delivers them."""
+    """Changes given up after a day of attempts. Only a replay delivers them."""
     delivered: int
     delivered_at: datetime | None
     failing_since: datetime | None
     error: str
     next_at: datetime
-    """It rests until then."""
+    """No deliveries until then, because the receiver fails."""
     created_at: datetime
 
 
@@ -82,7 +82,7 @@ class WebhookList(Struct, frozen=True):
 class WebhookDetail(Struct, frozen=True):
     webhook: WebhookState
     retries: Sequence[WebhookRetry]
-    """The first 100 changes that wait or were given up."""
+    """The first 100 changes that are waiting or were given up."""
 
 
 def webhook_state(webhook: Webhook) -> WebhookState:
@@ -123,10 +123,10 @@ async def add_webhook(ledger: Ledger, new: NewWebhook, guard: Guard, now: dateti
     )
     last = await ledger.last_change()
     if new.since is not None and new.since > last:
-        raise InvalidInput(f"the last change is {last:,}", hint="leave 'since' out to send only changes to come")
+        raise InvalidInput(f"the last change is {last:,}", hint="omit 'since' to send only future changes")
     cursor = last if new.since is None else new.since
     if not await ledger.add_webhook(name, new.url, new.secret_variable, wanted, cursor, now):
-        raise InvalidInput(f"there is a webhook {name!r} already", hint="choose another name")
+        raise InvalidInput(f"a webhook named {name!r} already exists", hint="choose another name")
     return await find_webhook(ledger, name)
 
 
@@ -171,29 +171,29 @@ class WebhooksApi:
         return webhook_state(await add_webhook(self._ledger, body, guard, self._context.clock.now()))
 
     async def webhook(self, name: str) -> WebhookDetail:
-        """Return a receiver, and what waits for it."""
+        """Return a receiver and the changes that are waiting for it."""
         found = await self._find(name)
         retries = await self._ledger.webhook_retries(found.webhook_no, 0, _MAX_LISTED_RETRIES)
         return WebhookDetail(webhook_state(found), retries)
 
     async def delete_webhook(self, name: str) -> WebhookState:
-        """Send nothing more, and forget what waits."""
+        """Delete a receiver and the changes that are waiting for it."""
         found = await self._find(name)
         await self._ledger.delete_webhook(found.webhook_no)
         return webhook_state(found)
 
     async def pause_webhook(self, name: str) -> WebhookState:
-        """Send nothing until it is resumed. Changes wait meanwhile."""
+        """Stop sending until the webhook is resumed. Changes are kept meanwhile."""
         await self._ledger.pause_webhook((await self._find(name)).webhook_no, "")
         return webhook_state(await self._find(name))
 
     async def resume_webhook(self, name: str) -> WebhookState:
-        """Send again, at once, also to a receiver that fails."""
+        """Resume sending immediately, even to a receiver that is failing."""
         await self._ledger.resume_webhook((await self._find(name)).webhook_no, self._context.clock.now())
         return webhook_state(await self._find(name))
 
     async def replay_webhook(self, name: str, body: ReplayRequest) -> WebhookState:
-        """Send all changes after a number again, also those that were given up."""
+        """Resend all changes after a number, including those that were given up."""
         await replay(self._ledger, await self._find(name), body.since, self._context.clock.now())
         return webhook_state(await self._find(name))
 

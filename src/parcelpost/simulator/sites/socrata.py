@@ -14,7 +14,7 @@ _ALL = re.compile(r"\s*(1\s*=\s*1|cycle\s*=\s*'90 Day Notice')?\s*", re.IGNORECA
 _LOTS, _BOROUGHS = 1_000, 5
 _MOST_ROWS = 50_000
 _ROWS = 1_000
-"""Unless told."""
+"""Default number of rows per response."""
 
 
 def parcel_id(number: int) -> str:
