@@ -26,7 +26,7 @@ from parcelpost.events import (
 from parcelpost.model import BrowserState
 from parcelpost.scrapers.browser import chromium, processes
 from parcelpost.scrapers.browser.browser import BrowserCallFailed, Chromium, LeasedPage, PlaywrightDriver, launch
-from parcelpost.scrapers.browser.chromium import ChromiumMissing, SandboxCheck
+from parcelpost.scrapers.browser.chromium import ChromiumMissing
 from parcelpost.scrapers.browser.processes import BrowserStore
 from parcelpost.scrapers.fetch.errors import BrowserCrashed, BrowserUnavailable, HostBusy, RetryLater
 from parcelpost.settings.schema import BrowserSettings
@@ -128,8 +128,6 @@ class Launcher:
         self._emit = emit
         self._driver: PlaywrightDriver | None = None
         self._driver_lock = asyncio.Lock()
-        self._executable = ""
-        self._sandbox = SandboxCheck(is_on=True)
         self._failures = 0
         self._retry_at = 0.0
 
@@ -141,11 +139,14 @@ class Launcher:
     async def launch(self, slot: BrowserSlot) -> Chromium:
         """Raises BrowserCallFailed, or a StoreError if the browser cannot be announced."""
         began = self._clock.monotonic()
-        await self._find()
+        installed = chromium.find(self._settings)
+        if isinstance(installed, ChromiumMissing):
+            raise BrowserCallFailed(installed.reason, installed.hint)
+        sandbox = await asyncio.to_thread(chromium.sandbox, self._settings, installed.path)
         driver = await self._get_driver()
         marker = f"{self.token}-{secrets.token_hex(4)}"
         await slot.announce(marker)
-        started = await launch(driver, self._executable, marker, sandbox=self._sandbox.is_on, clock=self._clock)
+        started = await launch(driver, installed.path, marker, sandbox=sandbox.is_on, clock=self._clock)
         await slot.begin(started)
         self._emit(
             BrowserStarted(
@@ -154,14 +155,13 @@ class Launcher:
                 version=started.version,
                 launches=slot.state.launches,
                 seconds=self._clock.monotonic() - began,
-                no_sandbox=self._sandbox.reason,
+                no_sandbox=sandbox.reason,
             )
         )
         return started
 
     def failed(self, reason: str, hint: str = "") -> None:
         """A hint means that the operator must act: the next attempt is then a minute away."""
-        self._executable = ""  # it may have been removed or replaced
         self._failures += 1
         longest = min(_MAX_BACKOFF_SECONDS, _MIN_BACKOFF_SECONDS * 2 ** min(self._failures, 30))
         seconds = _MAX_BACKOFF_SECONDS if hint else random.uniform(longest / 2, longest)  # noqa: S311 - jitter
@@ -182,14 +182,6 @@ class Launcher:
         finally:
             for pid in processes.find_browsers(self.token):
                 await processes.kill_and_wait(pid, self._clock)
-
-    async def _find(self) -> None:
-        if not self._executable:
-            installed = chromium.find(self._settings)
-            if isinstance(installed, ChromiumMissing):
-                raise BrowserCallFailed(installed.reason, installed.hint)
-            self._sandbox = await asyncio.to_thread(chromium.sandbox, self._settings, installed.path)
-            self._executable = installed.path
 
     async def _get_driver(self) -> PlaywrightDriver:
         async with self._driver_lock:
