@@ -253,6 +253,7 @@ _EXAMPLES: list[Struct] = [
         ],
         schedules=[_SCHEDULE],
     ),
+    _SCHEDULE,
     Schedules([_SCHEDULE]),
     ScheduleDetail(_SCHEDULE, [_RUN]),
     NewSchedule(
