@@ -21,7 +21,7 @@ FAST = {
     "executor.retry_min_seconds": "0.1",
     "executor.retry_max_seconds": "0.5",
     "heartbeat.seconds": "0.5",
-    "gateway.timeout_seconds": "2",
+    "gateway.timeout_seconds": "20",
     "worker.drain_seconds": "5",
     "resources.slow_percent": "100",
 }

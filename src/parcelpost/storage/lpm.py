@@ -102,8 +102,8 @@ class LocalPersistenceManager:
         On exit, remaining claims are released. `waits`: writes that must not be lost wait while the store is full or
         locked, instead of raising (`backpressure`).
         """
-        opening = recovery.Opening(Path(path), options, clock, emit, worker, create, migrate)
-        async with recovery.open_store(opening) as store:
+        request = recovery.OpenRequest(Path(path), options, clock, emit, worker, create, migrate)
+        async with recovery.open_store(request) as store:
             self = cls(store, waits=waits)
             self._beat()
             try:

@@ -60,7 +60,7 @@ def _has_content(file: Path) -> bool:
     return file.exists() and file.stat().st_size > 0
 
 
-class Opening(NamedTuple):
+class OpenRequest(NamedTuple):
     """How a store is opened."""
 
     path: Path
@@ -97,13 +97,13 @@ class OpenStore(NamedTuple):
 
 
 @asynccontextmanager
-async def open_store(opening: Opening) -> AsyncIterator[OpenStore]:
+async def open_store(request: OpenRequest) -> AsyncIterator[OpenStore]:
     """Opens or creates the store and recovers from crashed processes. Closes everything on exit."""
-    path = opening.path.resolve()  # one set of locks per store, even if it is opened through a link
-    opening = opening._replace(path=path)
+    path = request.path.resolve()  # one set of locks per store, even if it is opened through a link
+    request = request._replace(path=path)
     if not path.exists():
         check_not_moved(path)  # before creating a folder, which would be in the way of moving the store back
-        if not opening.create:
+        if not request.create:
             raise StoreNotFound(f"there is no store at {path}")
     if path.exists() and (problem := db.file_problem(path)):
         raise NotAStore(f"{path} {problem}")
@@ -112,15 +112,15 @@ async def open_store(opening: Opening) -> AsyncIterator[OpenStore]:
     async with AsyncExitStack() as stack:
         try:
             durable_files.make_folder(live)
-            async with gate(live, opening.clock, opening.options.busy_timeout_seconds):
+            async with gate(live, request.clock, request.options.busy_timeout_seconds):
                 _check_no_orphaned_wal(path)
                 try:
-                    store = await _open_parts(stack, opening, reserve)
+                    store = await _open_parts(stack, request, reserve)
                 except StoreFull:
                     if not reserve.give_up():
                         raise
                     await stack.aclose()
-                    store = await _open_parts(stack, opening, reserve)
+                    store = await _open_parts(stack, request, reserve)
                 await store.even_if_full(partial(_recover, store))
         except OSError as error:
             raise os_error(error, path) from error
@@ -130,10 +130,10 @@ async def open_store(opening: Opening) -> AsyncIterator[OpenStore]:
         yield store
 
 
-async def _open_parts(stack: AsyncExitStack, opening: Opening, reserve: Reserve) -> OpenStore:
-    path, options, clock, emit, worker, _, _ = opening
+async def _open_parts(stack: AsyncExitStack, request: OpenRequest, reserve: Reserve) -> OpenStore:
+    path, options, clock, emit, worker, _, _ = request
     live = live_folder(path)
-    database = await _open_database(stack, opening)
+    database = await _open_database(stack, request)
     owner = locks.Owner.take(live, worker, options.synchronous, clock)
     stack.callback(owner.release)
     folder = await take_raw_folder(database, await store_id(database, clock))
@@ -142,9 +142,9 @@ async def _open_parts(stack: AsyncExitStack, opening: Opening, reserve: Reserve)
     return OpenStore(database, raw, owner, reserve, live, options, clock, emit)
 
 
-async def _open_database(stack: AsyncExitStack, opening: Opening) -> LocalDatabase:
+async def _open_database(stack: AsyncExitStack, request: OpenRequest) -> LocalDatabase:
     """Raises StoreInUse if the store needs a migration while a peer process has it open."""
-    path, options, clock, _, _, create, migrate = opening
+    path, options, clock, _, _, create, migrate = request
     alive, _ = locks.owners(live_folder(path))
     opened = LocalDatabase.open(path, options, clock, create=create, migrate=migrate and not alive)
     try:

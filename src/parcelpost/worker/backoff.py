@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
@@ -140,11 +139,10 @@ class UpstreamState:
         """Whether its next try was brought forward and has not been made yet."""
         return self._loops[loop].retries_early
 
-    def restore(self, outages: Mapping[str, Offline]) -> None:
+    def restore(self, loop: str, outage: Offline | None) -> None:
         """Continues the backoff of another process, unless its credentials were rejected: ours may be new."""
-        for loop, offline in outages.items():
-            if loop in self._loops and not offline.denied:
-                self._loops[loop].backoff.offline = offline
+        if outage is not None and not outage.denied:
+            self._loops[loop].backoff.offline = outage
 
     def leave(self, loop: str) -> None:
         """Clears the loop's state: from now on a peer process makes its calls."""

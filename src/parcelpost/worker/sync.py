@@ -281,7 +281,7 @@ class SyncManager:
         statuses = await read_statuses(self._lpm.state)
         outages = (status.outages.get(SYNC) for status in statuses)
         outage = next((outage for outage in outages if outage and outage.until > self._clock.now()), None)
-        self._state.restore({SYNC: outage} if outage else {})
+        self._state.restore(SYNC, outage)
         recent = self._clock.now() - _SLOW_COUNTS_FOR
         self.batch_size.restore(
             next((status.slow for status in statuses if status.slow and status.published_at > recent), None)
