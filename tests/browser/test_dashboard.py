@@ -10,6 +10,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from parcelpost.clock import SystemClock
+from parcelpost.gateway.models import ChangeFilter
 from tests.browser.conftest import a_page
 from tests.gateway.filling import a_beat, a_task, an_arrival, fill
 from tests.gateway.served import Served, served
@@ -401,6 +402,23 @@ CONTRASTS = """() => {
   return found;
 }"""
 """Every text below WCAG AA's 4.5."""
+
+
+async def test_webhooks_are_listed_with_what_is_wrong(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        ledger, now = gateway.ledger, SystemClock().now()
+        await ledger.add_webhook("crm", "https://crm.example.org/hidden", "V", ChangeFilter(kinds=("lien",)), 0, now)
+        webhook = await ledger.webhook("crm")
+        assert webhook is not None
+        await ledger.pause_webhook(webhook.webhook_no, "the receiver <b>wants</b> no more")
+        async with a_page(browser, f"{gateway.address}/#/schedules") as watched:
+            await is_live(watched.page)
+            row = watched.page.get_by_role("row").filter(has=watched.page.get_by_role("rowheader", name="crm"))
+            await expect(row).to_contain_text("https://crm.example.org")
+            await expect(row).to_contain_text("Paused")
+            await expect(row).to_contain_text("the receiver <b>wants</b> no more")
+            await expect(row).not_to_contain_text("hidden")
+            assert watched.errors == []
 
 
 async def test_a_schedule_is_added_paused_and_deleted(browser: Browser, tmp_path: Path) -> None:

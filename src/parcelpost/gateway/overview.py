@@ -9,6 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Literal
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -124,6 +126,34 @@ class PlatformHealth(Struct, frozen=True, kw_only=True):
     """Another selector finds the field, so no data is lost."""
 
 
+class WebhookState(Struct, frozen=True, kw_only=True):
+    name: str
+    receiver: str
+    """Scheme and host of its URL."""
+    secret_variable: str
+    kinds: Sequence[str]
+    platform: str
+    county: str
+    state: str
+    field: str
+    status: Literal["active", "paused", "failing"]
+    since: int
+    """Changes up to this number were delivered or are waiting for a retry."""
+    behind: int
+    """Number of changes after `since` that have not been processed yet."""
+    waiting: int
+    """Number of changes waiting for a retry."""
+    gave_up: int
+    """Changes given up after a day of attempts. Only a replay delivers them."""
+    delivered: int
+    delivered_at: datetime | None
+    failing_since: datetime | None
+    error: str
+    next_at: datetime
+    """No deliveries until then, because the receiver fails."""
+    created_at: datetime
+
+
 class Sync(Struct, frozen=True):
     unsynced: int
     lag_seconds: float
@@ -149,6 +179,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     sync: Sync
     platforms: Sequence[PlatformHealth]
     schedules: Sequence[ScheduleStatus]
+    webhooks: Sequence[WebhookState]
     """By name."""
 
 
@@ -165,10 +196,10 @@ async def gather_overview(
     """
     rows = [row for row in await ledger.workers() if now - row.last_seen_at <= _HIDDEN_AFTER]
     queue = await ledger.queue()
-    webhooks = webhook_findings(await ledger.webhooks(), now)
+    webhooks = await ledger.webhooks()
     schedules = await schedule_statuses(ledger, rows, now, freshness or FreshnessCache())
     scheduled = schedule_findings(schedules, now)
-    findings = sort_findings([*fleet_findings(queue, rows, now), *webhooks, *scheduled])
+    findings = sort_findings([*fleet_findings(queue, rows, now), *webhook_findings(webhooks, now), *scheduled])
     return Overview(
         now=now,
         version=version,
@@ -184,6 +215,7 @@ async def gather_overview(
         sync=Sync(sum(row.unsynced for row in rows), max((row.lag_seconds(now) for row in rows), default=0.0)),
         platforms=_platform_health(outcomes, [row for row in rows if row.is_alive(now)]),
         schedules=schedules,
+        webhooks=[webhook_state(webhook) for webhook in webhooks],
     )
 
 
@@ -342,6 +374,37 @@ def fleet_findings(queue: Sequence[QueueRow], workers: Sequence[WorkerRow], now:
             *_unclaimed_findings(_unclaimed_platforms(queue, workers, now)),
         )
     )
+
+
+def webhook_state(webhook: Webhook) -> WebhookState:
+    wanted = webhook.wanted
+    return WebhookState(
+        name=webhook.name,
+        receiver=receiver_of(webhook.url),
+        secret_variable=webhook.secret_variable,
+        kinds=wanted.kinds,
+        platform=wanted.platform,
+        state=wanted.state,
+        county=wanted.county,
+        field=wanted.field,
+        status="paused" if webhook.is_paused else "failing" if webhook.failing_since else "active",
+        since=webhook.cursor,
+        behind=max(0, webhook.last - webhook.cursor),
+        waiting=webhook.retries,
+        gave_up=webhook.dead,
+        delivered=webhook.delivered,
+        delivered_at=webhook.delivered_at,
+        failing_since=webhook.failing_since,
+        error=webhook.error,
+        next_at=webhook.next_at,
+        created_at=webhook.created_at,
+    )
+
+
+def receiver_of(url: str) -> str:
+    """Scheme and host: the rest may be secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def webhook_findings(webhooks: Sequence[Webhook], now: datetime) -> Iterator[Finding]:

@@ -124,12 +124,6 @@ def default_name(url: str) -> str:
         return ""
 
 
-def receiver_of(url: str) -> str:
-    """Scheme and host: the rest may be secret."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
 class Attempt(Struct, frozen=True):
     """What came of a request."""
 

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from parcelpost.gateway.api.webhooks import WebhookDetail, WebhookState
+    from parcelpost.gateway.api.webhooks import WebhookDetail
     from parcelpost.gateway.ledger.base import Ledger
+    from parcelpost.gateway.overview import WebhookState
     from parcelpost.settings import Settings
 
 T = TypeVar("T")
@@ -82,7 +83,8 @@ def add(
     server.allow_private names them.
     """
     from parcelpost.cli.context import CLOCK
-    from parcelpost.gateway.api.webhooks import NewWebhook, add_webhook, webhook_state
+    from parcelpost.gateway.api.webhooks import NewWebhook, add_webhook
+    from parcelpost.gateway.overview import webhook_state
     from parcelpost.guard import Guard
 
     settings = _settings(database, config, set_)
@@ -117,7 +119,8 @@ def list_(
     database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
     """List the webhooks."""
-    from parcelpost.gateway.api.webhooks import WebhookList, webhook_state
+    from parcelpost.gateway.api.webhooks import WebhookList
+    from parcelpost.gateway.overview import webhook_state
 
     webhooks = _with_ledger(_settings(database, config, set_), lambda ledger: ledger.webhooks())
     states = [webhook_state(one) for one in webhooks]
@@ -146,7 +149,8 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a webhook, and the changes that are waiting or were given up."""
-    from parcelpost.gateway.api.webhooks import WebhookDetail, find_webhook, webhook_state
+    from parcelpost.gateway.api.webhooks import WebhookDetail, find_webhook
+    from parcelpost.gateway.overview import webhook_state
 
     async def detail(ledger: Ledger) -> WebhookDetail:
         webhook = await find_webhook(ledger, name)
@@ -288,7 +292,8 @@ def test(
     from parcelpost import __version__
     from parcelpost.cli.context import CLOCK
     from parcelpost.gateway.api.webhooks import find_webhook
-    from parcelpost.gateway.webhooks import Attempt, Sender, read_secrets, receiver_of, send_test
+    from parcelpost.gateway.overview import receiver_of
+    from parcelpost.gateway.webhooks import Attempt, Sender, read_secrets, send_test
     from parcelpost.guard import Guard
 
     settings = _settings(database, config, set_)
@@ -344,7 +349,8 @@ def _with_ledger(settings: Settings, run: Callable[[Ledger], Awaitable[T]]) -> T
 
 
 def _report(name: str, settings: Settings, done: str, *, as_json: bool) -> None:
-    from parcelpost.gateway.api.webhooks import find_webhook, webhook_state
+    from parcelpost.gateway.api.webhooks import find_webhook
+    from parcelpost.gateway.overview import webhook_state
 
     state = webhook_state(_with_ledger(settings, lambda ledger: find_webhook(ledger, name)))
     if as_json:

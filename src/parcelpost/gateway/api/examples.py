@@ -13,7 +13,7 @@ from parcelpost.gateway.api import responses
 from parcelpost.gateway.api.fleet import CommandRequest, RefreshRequest, ReleaseRequest, RequeueRequest
 from parcelpost.gateway.api.health import Health
 from parcelpost.gateway.api.schedules import ActionReply, ActionRequest, Schedules
-from parcelpost.gateway.api.webhooks import NewWebhook, ReplayRequest, WebhookDetail, WebhookList, WebhookState
+from parcelpost.gateway.api.webhooks import NewWebhook, ReplayRequest, WebhookDetail, WebhookList
 from parcelpost.gateway.api.worker import RawFileForm
 from parcelpost.gateway.history import Change, Scrape
 from parcelpost.gateway.models import Lease, LeaseEnd, LienSource, RunOutcome, Scope, WebhookRetry, WorkerState
@@ -54,7 +54,7 @@ _PARCEL = responses.Parcel(
     address=_PATH,
     sources=[responses.Source(**_SOURCE)],
 )
-_WEBHOOK = WebhookState(
+_WEBHOOK = overview.WebhookState(
     name="crm",
     receiver="https://crm.example.org",
     secret_variable=WEBHOOK_SECRET_VARIABLE,
@@ -252,6 +252,7 @@ _EXAMPLES: list[Struct] = [
             )
         ],
         schedules=[_SCHEDULE],
+        webhooks=[_WEBHOOK],
     ),
     _SCHEDULE,
     Schedules([_SCHEDULE]),

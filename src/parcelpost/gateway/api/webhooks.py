@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -15,8 +15,9 @@ from parcelpost.gateway.context import Context
 from parcelpost.gateway.errors import ApiError
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import ChangeFilter, Webhook, WebhookRetry
+from parcelpost.gateway.overview import WebhookState, webhook_state
 from parcelpost.gateway.routes import Role, Route
-from parcelpost.gateway.webhooks import check_webhook, default_name, receiver_of
+from parcelpost.gateway.webhooks import check_webhook, default_name
 from parcelpost.guard import Guard
 from parcelpost.places import county_slug, state_code
 from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE
@@ -47,34 +48,6 @@ class ReplayRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """All changes after this number are sent again."""
 
 
-class WebhookState(Struct, frozen=True, kw_only=True):
-    name: str
-    receiver: str
-    """Scheme and host of its URL."""
-    secret_variable: str
-    kinds: Sequence[str]
-    platform: str
-    county: str
-    state: str
-    field: str
-    status: Literal["active", "paused", "failing"]
-    since: int
-    """Changes up to this number were delivered or are waiting for a retry."""
-    behind: int
-    """Number of changes after `since` that have not been processed yet."""
-    waiting: int
-    """Number of changes waiting for a retry."""
-    gave_up: int
-    """Changes given up after a day of attempts. Only a replay delivers them."""
-    delivered: int
-    delivered_at: datetime | None
-    failing_since: datetime | None
-    error: str
-    next_at: datetime
-    """No deliveries until then, because the receiver fails."""
-    created_at: datetime
-
-
 class WebhookList(Struct, frozen=True):
     webhooks: Sequence[WebhookState]
 
@@ -83,31 +56,6 @@ class WebhookDetail(Struct, frozen=True):
     webhook: WebhookState
     retries: Sequence[WebhookRetry]
     """The first 100 changes that are waiting or were given up."""
-
-
-def webhook_state(webhook: Webhook) -> WebhookState:
-    wanted = webhook.wanted
-    return WebhookState(
-        name=webhook.name,
-        receiver=receiver_of(webhook.url),
-        secret_variable=webhook.secret_variable,
-        kinds=wanted.kinds,
-        platform=wanted.platform,
-        state=wanted.state,
-        county=wanted.county,
-        field=wanted.field,
-        status="paused" if webhook.is_paused else "failing" if webhook.failing_since else "active",
-        since=webhook.cursor,
-        behind=max(0, webhook.last - webhook.cursor),
-        waiting=webhook.retries,
-        gave_up=webhook.dead,
-        delivered=webhook.delivered,
-        delivered_at=webhook.delivered_at,
-        failing_since=webhook.failing_since,
-        error=webhook.error,
-        next_at=webhook.next_at,
-        created_at=webhook.created_at,
-    )
 
 
 async def add_webhook(ledger: Ledger, new: NewWebhook, guard: Guard, now: datetime) -> Webhook:

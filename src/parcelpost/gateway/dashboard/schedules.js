@@ -1,4 +1,5 @@
-// Schedules, which keep counties fresh: how fresh each is, its runs, and what an operator does with it.
+// Schedules, which keep counties fresh: how fresh each is, its runs, and what an operator does with it. Below them,
+// who is told of changes.
 
 import { addSchedule, chooseAction } from "./commands.js";
 import { h, on, patch, s } from "./dom.js";
@@ -14,6 +15,15 @@ const COLUMNS = [
   { label: "Last run" },
   { label: "", class: "act" },
 ];
+const WEBHOOKS = [
+  { label: "Webhook" },
+  { label: "Sends" },
+  { label: "Status" },
+  { label: "Delivered", class: "num" },
+  { label: "Waiting", class: "num" },
+  { label: "Gave up", class: "num" },
+];
+const WEBHOOK_STATES = { active: ["good", "Active"], failing: ["bad", "Failing"], paused: ["warn", "Paused"] };
 const SCOPES = { known: "known parcels", delinquent: "delinquent parcels", file: "a file", list: "a list" };
 const STATES = {
   waiting: ["", "Waiting"],
@@ -30,14 +40,34 @@ export class SchedulesPage {
     this.page = page;
     this.schedules = [];
     this.list = h("div");
+    this.webhooks = h("div");
     const add = h("button", { type: "button", class: "small", "data-add": true }, "Add schedule");
-    this.root = h("div", { class: "page" }, h("h1", null, this.title), section("Counties kept fresh", add, this.list));
+    this.root = h(
+      "div",
+      { class: "page" },
+      h("h1", null, this.title),
+      section("Counties kept fresh", add, this.list),
+      section("Webhooks", null, this.webhooks),
+    );
     on(this.root, "click", "[data-add]", () => this.add());
     on(this.root, "click", "[data-schedule]", (button) => this.change(button.dataset.schedule));
   }
 
-  async update({ schedules }) {
+  async update({ schedules, webhooks }) {
     this.schedules = schedules;
+    patch(
+      this.webhooks,
+      webhooks.length
+        ? table(
+            "Webhooks",
+            WEBHOOKS,
+            webhooks.map((webhook) => ({ key: `webhook ${webhook.name}`, cells: webhookCells(webhook) })),
+          )
+        : empty(
+            h("p", null, "Nobody is told of changes. Add a receiver:"),
+            command("parcelpost gateway webhook add https://crm.example.org/hooks/parcelpost --kind lien"),
+          ),
+    );
     patch(
       this.list,
       schedules.length
@@ -77,6 +107,20 @@ const cells = (schedule) => [
     { type: "button", class: "small", "data-schedule": schedule.name, "aria-label": `Change ${schedule.name}` },
     "Change",
   ),
+];
+
+const webhookCells = (webhook) => [
+  [h("span", { class: "name" }, webhook.name), h("small", null, webhook.receiver)],
+  [...webhook.kinds, webhook.platform, webhook.county, webhook.state, webhook.field].filter(Boolean).join(", ") ||
+    "all changes",
+  [
+    badge(...WEBHOOK_STATES[webhook.status]),
+    webhook.error && h("small", null, webhook.error),
+    webhook.failing_since && h("small", null, "since ", moment(webhook.failing_since)),
+  ],
+  [number(webhook.delivered), webhook.delivered_at && h("small", null, moment(webhook.delivered_at))],
+  number(webhook.behind + webhook.waiting),
+  number(webhook.gave_up),
 ];
 
 function fresh({ fresh_share: share, fresh: count, parcels, max_age_seconds: seconds }) {
