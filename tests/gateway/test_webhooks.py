@@ -26,6 +26,7 @@ from parcelpost.gateway.context import Context
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.models import ChangeFilter, Webhook
+from parcelpost.gateway.overview import webhook_findings
 from parcelpost.gateway.webhooks import Sender, Webhooks, check_webhook, new_secret, read_secrets, send_test
 from parcelpost.guard import Guard
 from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE
@@ -71,6 +72,9 @@ class Stage:
                 return
             self.clock.advance(step)
             seconds -= step
+
+    async def findings(self) -> list[str]:
+        return [finding.id for finding in webhook_findings(await self.ledger.webhooks(), self.clock.now())]
 
     async def webhook(self, name: str = "crm") -> Webhook:
         found = await self.ledger.webhook(name)
@@ -131,6 +135,7 @@ async def test_a_receiver_that_was_down_for_an_hour_gets_every_event_once(stage:
     state = await stage.webhook()
     assert (len(receiver.events), state.delivered) == (3, 3)
     assert 5 < state.failures < 25, "it rests more and more: it is not flooded"
+    assert await stage.findings() == ["webhook.failing"]
     assert "refused" in state.error or "connect" in state.error
     receiver.start()
     await stage.deliver(900)
@@ -175,6 +180,7 @@ async def test_a_change_that_is_never_taken_is_given_up_after_a_day_and_can_be_r
     assert "422" in dead.error
     assert 100 < dead.attempts < 300
     assert "WebhookGaveUp" in kinds(stage.events)
+    assert await stage.findings() == ["webhook.failing", "webhook.gave_up"]
     poison = False
     assert await stage.ledger.replay_webhook(state.webhook_no, 1, stage.clock.now())
     assert not await stage.ledger.replay_webhook(state.webhook_no, 6, stage.clock.now()), "there is no such change"
