@@ -7,6 +7,7 @@ that shows it.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -95,6 +96,12 @@ class LienFacts(Struct, frozen=True, omit_defaults=True, gc=False):
         return self.status in _REDEEMED
 
 
+VOLATILE = frozenset({"scraped_at", "raw_html_hash", "parser_version", "field_map"})
+"""Fields that differ even if the page did not change."""
+
+_FINGERPRINT_CHARS = 24
+
+
 class Facts(Struct, frozen=True, omit_defaults=True, gc=False):
     """The facts of one source, as it last showed each of them."""
 
@@ -113,6 +120,10 @@ class Facts(Struct, frozen=True, omit_defaults=True, gc=False):
     has_all_liens: bool = True
     parser: str = ""
     """Version of the parser that read it last."""
+    fingerprint: str = ""
+    """Of everything that the record shows."""
+    is_repeated: bool = False
+    """The scrape before it showed the same."""
     changed_at: Mapping[str, datetime] = {}
     """When the source was scraped that first showed another `owner`, `tax` or value than before, by name."""
 
@@ -130,6 +141,7 @@ def facts_of(data: bytes) -> Facts:
     """Extracts the facts from a record's JSON. Never raises for a record that was ingested."""
     record: Mapping[str, Json] = msgspec.json.decode(data)
     found = search_fields(record, data)
+    shown = {name: value for name, value in record.items() if name not in VOLATILE}
     values = {name: amount for name in _VALUES if (amount := cents(record.get(name))) is not None}
     year = record.get("value_year")
     return Facts(
@@ -143,6 +155,7 @@ def facts_of(data: bytes) -> Facts:
         subsequent_taxes=dict(subsequent_taxes_of(liens_of(record)[:_MAX_ITEMS])),
         has_all_liens=found.has_all_liens,
         parser=parser[:_MAX_NAME] if isinstance(parser := record.get("parser_version"), str) else "",
+        fingerprint=hashlib.sha256(msgspec.json.encode(shown)).hexdigest()[:_FINGERPRINT_CHARS],
     )
 
 
@@ -399,6 +412,8 @@ class KnownFacts(Struct, frozen=True, gc=False):
     scraped_at: datetime
     facts: Facts
     raw_sha256: str | None = None
+    unchanged: tuple[str, ...] = ()
+    """Tasks whose scrapes show what those before and after them show: they tell nothing more."""
 
 
 class FoundChange(Struct, frozen=True, gc=False):
@@ -430,8 +445,14 @@ def compare(scrapes: Sequence[Scraped], known: Iterable[KnownFacts]) -> tuple[li
             facts = merged(last, facts, scrape.scraped_at)
         else:
             facts = structs.replace(merged(last, facts, scrape.scraped_at), changed_at=before.facts.changed_at)
+        unchanged = touched[scrape.source_no].unchanged if scrape.source_no in touched else ()
+        if before is not None and before.facts.fingerprint == facts.fingerprint:
+            is_new = scrape.task_id != before.task_id
+            if is_new and before.facts.is_repeated:
+                unchanged = (*unchanged, before.task_id)
+            facts = structs.replace(facts, is_repeated=is_new or before.facts.is_repeated)
         sources[scrape.source_no] = touched[scrape.source_no] = KnownFacts(
-            scrape.parcel_no, scrape.source_no, scrape.task_id, scrape.scraped_at, facts, scrape.raw_sha256
+            scrape.parcel_no, scrape.source_no, scrape.task_id, scrape.scraped_at, facts, scrape.raw_sha256, unchanged
         )
         of_parcel[scrape.parcel_no].add(scrape.source_no)
     return list(touched.values()), found

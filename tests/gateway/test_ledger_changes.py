@@ -138,7 +138,7 @@ async def test_while_many_results_arrive_the_gateway_looks_for_changes_now_and_t
 async def test_of_scrapes_that_show_the_same_the_first_and_the_last_stay(ledger: Ledger, now: datetime) -> None:
     owners = ["ANN", "ANN", "ANN", "ANN", "BO", "BO", "BO", "ANN"]
     for hour, owner in enumerate(owners):
-        scraped = arrival(f"t{hour}", "P", NOON + hour * HOUR, owner_names=[owner])
+        scraped = arrival(f"t{hour}", "P", NOON + hour * HOUR, owner_names=[owner], raw_html_hash=str(hour))
         await ledger.store([scraped], "w1", now)
         assert await ledger.find_changes(now, 10) == 1
         await ledger.store([scraped], "w1", now)

@@ -88,6 +88,11 @@ def moment(value: datetime | None) -> str | None:
     return None if value is None else f"{value:%Y-%m-%d %H:%M:%S} UTC"
 
 
+def percentage(share: float | None) -> str:
+    """`99.9 %`; never 100 % while a part is missing. '' for None."""
+    return "" if share is None else f"{int(share * 1_000) / 10:g} %"
+
+
 def record_noun(record_type: str, number: int) -> str:
     """The noun for that many records of a sync round: `raw_files` is `raw file` for 1, else `raw files`."""
     words = record_type.replace("_", " ")

@@ -10,11 +10,9 @@ from decimal import Decimal, DecimalException
 import msgspec
 from msgspec import Raw, Struct
 
+from parcelpost.changes import VOLATILE
 from parcelpost.gateway.models import RecordVersion
 from parcelpost.model import Json
-
-VOLATILE = frozenset({"scraped_at", "raw_html_hash", "parser_version", "field_map"})
-"""Fields that differ even if the page did not change."""
 
 _LONG_BYTES = 256 * 1024
 _MAX_BYTES = 4 * 1024 * 1024

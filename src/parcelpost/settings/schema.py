@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta, Struct, field, inspect
+
+from parcelpost.schedule import Timing, longest_interval
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
@@ -217,6 +220,25 @@ class FieldMapSettings(Struct, frozen=True, kw_only=True):
     given: Mapping[str, Any]
 
 
+class ScheduleSettings(Struct, frozen=True, kw_only=True):
+    """A county that a standalone worker keeps fresh."""
+
+    platform: str
+    state: str
+    county: str
+    timing: Timing
+    window_seconds: float
+    delinquent_only: bool = False
+    list: bool = False
+    """A whole list instead of known parcels."""
+    url: str = ""
+    """Of the list."""
+
+    def fresh_since(self, now: datetime) -> datetime:
+        """A parcel scraped since then is as fresh as the schedule asks for."""
+        return now - longest_interval(self.timing, now) - timedelta(seconds=self.window_seconds)
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     worker: WorkerSettings = WorkerSettings()
     gateway: GatewaySettings = GatewaySettings()
@@ -237,9 +259,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """By name. Only in the file."""
     field_maps: Mapping[str, FieldMapSettings] = {}
     """By name. Only in the file."""
+    schedules: Mapping[str, ScheduleSettings] = {}
+    """By name; only in the file."""
 
 
-SECTIONS_OF_NAMES = ("platforms", "field_maps")
+SECTIONS_OF_NAMES = ("platforms", "field_maps", "schedules")
 """Sections whose keys the operator names."""
 
 

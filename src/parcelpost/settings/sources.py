@@ -7,20 +7,23 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parcelpost.errors import InvalidSettings
+from parcelpost.errors import InvalidInput, InvalidSettings
 from parcelpost.health import Finding
+from parcelpost.schedule import DAY_SECONDS, longest_interval, make_timing, parse_duration
 from parcelpost.settings.schema import (
     KEYS,
     FieldMapSettings,
     Key,
     PlatformSettings,
+    ScheduleSettings,
     Settings,
     form,
     from_text,
@@ -61,6 +64,7 @@ class SettingsBuilder:
         self.origins: dict[str, str] = dict.fromkeys(KEYS, "default")
         self.platforms: dict[str, PlatformSettings] = {}
         self.field_maps: dict[str, FieldMapSettings] = {}
+        self.schedules: dict[str, ScheduleSettings] = {}
         self.problems: list[Finding] = []
         self.warnings: list[str] = []
 
@@ -182,6 +186,8 @@ def _set_all(document: dict[str, Any], path: Path, where: Mapping[str, int], int
             _set_platforms(entries, origin, into)
         elif section == FIELD_MAPS:
             _set_field_maps(entries, origin, into)
+        elif section == SCHEDULES:
+            _set_schedules(entries, origin, into)
         elif isinstance(entries, dict) and (entries or section in Settings.__struct_fields__):
             for field, value in entries.items():
                 into.set_toml(f"{section}.{field}", value, origin(f"{section}.{field}"))
@@ -296,6 +302,75 @@ def _set_field_maps(tables: Any, origin: Callable[[str], str], into: SettingsBui
             into.field_maps[name] = FieldMapSettings(origin=origin(where), given=given)
 
 
+SCHEDULES = "schedules"
+
+_SCHEDULE_REMEDY = (
+    'write it as [schedules.columbia] with platform, state, county and every = "7d" or cron = "0 2 * * 1"; '
+    "at, timezone, window, filter, list and url are optional"
+)
+
+
+class _GivenSchedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    platform: str
+    state: str
+    county: str
+    every: str = ""
+    at: str = ""
+    timezone: str = ""
+    cron: str = ""
+    window: str = ""
+    filter: Literal["", "delinquent"] = ""
+    list: bool = False
+    url: str = ""
+
+
+def _set_schedules(tables: Any, origin: Callable[[str], str], into: SettingsBuilder) -> None:
+    """`origin` returns the line of a name in the file."""
+    if not isinstance(tables, Mapping):
+        into.add_problem(f"{origin(SCHEDULES)}: {SCHEDULES} is a section, not a setting", _SCHEDULE_REMEDY)
+        return
+    for name, entries in tables.items():
+        where = f"{SCHEDULES}.{name}"
+        if not _NAME.fullmatch(name):
+            into.add_problem(
+                f"{origin(SCHEDULES)}: a schedule's name must be {_VALID_NAME}, not {name!a:.60}", _SCHEDULE_REMEDY
+            )
+            continue
+        try:
+            into.schedules[name] = _schedule(msgspec.convert(entries, _GivenSchedule))
+            into.origins[where] = origin(where)
+        except (InvalidInput, msgspec.ValidationError) as error:
+            into.add_problem(f"{origin(where)}: {where}: {error}"[:_MAX_PROBLEM_CHARS], _SCHEDULE_REMEDY)
+
+
+_MAX_PROBLEM_CHARS = 500
+
+
+def _schedule(given: _GivenSchedule) -> ScheduleSettings:
+    """Raises InvalidInput."""
+    if not (given.platform and given.state and given.county):
+        raise InvalidInput("platform, state and county must not be empty")
+    if given.filter and given.list:
+        raise InvalidInput("filter is for known parcels, not for a list")
+    timing = make_timing(given.every, given.at, given.timezone, given.cron)
+    interval = longest_interval(timing, _SOME_DAY).total_seconds()
+    window = parse_duration("window", given.window) if given.window else min(interval, DAY_SECONDS)
+    if window > min(interval, DAY_SECONDS):
+        raise InvalidInput("window must not be longer than the interval, nor than a day")
+    return ScheduleSettings(
+        platform=given.platform,
+        state=given.state,
+        county=given.county,
+        timing=timing,
+        window_seconds=window,
+        delinquent_only=bool(given.filter),
+        list=given.list,
+        url=given.url,
+    )
+
+
+_SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
+
 _PREFIX = "PARCELPOST_"
 _VARIABLES = {key.variable: key.name for key in KEYS.values()}
 _SHORT_NAMES = {"PARCELPOST_STORE": "storage.path"}
@@ -359,7 +434,7 @@ def diagnose(
         builder.problems += check(builder.values, builder.origins)
     warnings = tuple(builder.warnings)
     plain = _settings(builder.values)
-    settings = replace(plain, platforms=builder.platforms, field_maps=builder.field_maps)
+    settings = replace(plain, platforms=builder.platforms, field_maps=builder.field_maps, schedules=builder.schedules)
     if builder.problems:
         return Diagnosis(loaded=None, partly=settings, problems=tuple(builder.problems), warnings=warnings)
     loaded = Loaded(settings=settings, origins=builder.origins, warnings=warnings, file=file)

@@ -8,14 +8,39 @@ import itertools
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from parcelpost.clock import Clock, SystemClock, iso
 from parcelpost.errors import StoreCorrupt, StoreError, StoreGone
 from parcelpost.events import Emit, PeerBack, PeerHung, StoreDamaged, ignore
-from parcelpost.model import Claim, Encoded, Json, OutboxEntry, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
-from parcelpost.storage import admin, claims, locks, outbox, queries, raw_files, recovery, rows, tasks, validation
+from parcelpost.model import (
+    Claim,
+    Encoded,
+    Json,
+    OutboxEntry,
+    QueueDepth,
+    Result,
+    Site,
+    Source,
+    Task,
+    TaskInfo,
+    TaskStatus,
+)
+from parcelpost.storage import (
+    admin,
+    claims,
+    locks,
+    outbox,
+    queries,
+    raw_files,
+    recovery,
+    refresh,
+    rows,
+    tasks,
+    validation,
+)
 from parcelpost.storage.admin import Admin, Selection
 from parcelpost.storage.artifacts import Artifacts
 from parcelpost.storage.browsers import Browsers
@@ -27,6 +52,7 @@ from parcelpost.storage.leases import Leases
 from parcelpost.storage.locks import LeaderLocks
 from parcelpost.storage.options import LONGEST_DELAY, StoreOptions
 from parcelpost.storage.raw_files import GONE_HINT
+from parcelpost.storage.refresh import StoreFreshness
 from parcelpost.storage.reparse import Reparse
 from parcelpost.storage.results import Saving
 from parcelpost.storage.retention import Maintenance
@@ -178,6 +204,24 @@ class LocalPersistenceManager:
             return self._write(insert, chunk)
 
         return await tasks.add_in_chunks(store, new_tasks, self._clock, self._options.max_target_bytes)
+
+    async def known_parcels(self, site: Site, *, delinquent_only: bool) -> list[int]:
+        """Returns a completed task for each parcel of the site, by `seq`: what `add_refreshes` takes."""
+        return await self._db.read(partial(refresh.known_parcels, delinquent_only=delinquent_only), site)
+
+    async def add_refreshes(
+        self, prefix: str, seqs: Sequence[int], first: int, spacing: float, longest: float, now: datetime
+    ) -> int:
+        """Adds tasks that scrape these parcels again, `spacing` seconds apart (`refresh.add`)."""
+        return await self._write(refresh.add, prefix, seqs, first, spacing, longest, now)
+
+    async def freshness(self, site: Site, since: datetime, *, delinquent_only: bool) -> StoreFreshness:
+        """Returns how many of the site's known parcels were scraped since then."""
+        return await self._db.read(partial(refresh.freshness, delinquent_only=delinquent_only), site, since)
+
+    async def open_refreshes(self, prefix: str, run: str) -> int:
+        """Returns how many tasks of other runs of a schedule have not ended."""
+        return await self._db.read(refresh.open_tasks, prefix, run)
 
     async def claim(
         self, limit: int = 1, *, platforms: Collection[str] | None = None, exclude_sites: Sites = ()

@@ -21,6 +21,7 @@ from parcelpost.worker.browser_limit import Resources
 from parcelpost.worker.context import Context
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import FailureCount
+from parcelpost.worker.schedules import Schedules
 from parcelpost.worker.status import Publisher, delete_old_statuses
 
 _STEP_SECONDS = 0.5
@@ -133,6 +134,8 @@ class Janitor:
         """None: not read yet."""
         self._not_before: dict[str, float] = {}
         """Monotonic time before which a failed chore is not tried again."""
+        self.schedules: Schedules | None = None
+        """Of a standalone worker that runs until it is told to leave."""
         self.cleaning_since: datetime | None = None
         self.check_end: Callable[[], Awaitable[None]] | None = None
         """Ends the run when nothing is left to do; None: it does not end by itself."""
@@ -269,6 +272,8 @@ class Janitor:
         await self._lpm.recover_abandoned()
         await self._maintenance.correct_times()
         await self._lpm.expire_tasks(self._max_age)
+        if self.schedules is not None:
+            await self.schedules.step()
         if self._clock.monotonic() - self._sampled_at >= _SAMPLE_SECONDS:
             await self._sample()
         await self._back_up_and_clean()

@@ -79,6 +79,9 @@ def _named_sections(loaded: Loaded) -> Iterator[tuple[str, str, str]]:
     for name, written in loaded.settings.field_maps.items():
         fields = written.given.get("fields")
         yield f"field_maps.{name}", ", ".join(fields) if isinstance(fields, dict) else "", written.origin
+    for name, schedule in loaded.settings.schedules.items():
+        site = f"{schedule.platform} {schedule.state}/{schedule.county}"
+        yield f"schedules.{name}", f"{site} {schedule.timing.text}", loaded.origins[f"schedules.{name}"]
 
 
 def settings_document(loaded: Loaded) -> dict[str, Any]:

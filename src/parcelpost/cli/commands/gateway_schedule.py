@@ -19,6 +19,7 @@ from parcelpost.cli.output import (
     examples,
     fields,
     moment,
+    percentage,
     print_json,
     print_lines,
     printable,
@@ -223,13 +224,8 @@ def _cells(status: ScheduleStatus) -> tuple[Cell, ...]:
         status.status,
         moment(status.next_run_at) if status.next_run_at else "",
         status.parcels,
-        share_text(status.fresh_share),
+        percentage(status.fresh_share),
     )
-
-
-def share_text(share: float | None) -> str:
-    """Rounds down, so that 100 % means that no parcel is missing."""
-    return "" if share is None else f"{int(share * 1_000) / 10:g} %"
 
 
 def _scope_text(status: ScheduleStatus) -> str:
@@ -266,7 +262,7 @@ def show(
 
 def _detail_lines(detail: ScheduleDetail) -> Iterator[str]:
     status = detail.schedule
-    fresh = f"{status.fresh:,} of {count(status.parcels, 'parcel')} ({share_text(status.fresh_share) or 'none yet'})"
+    fresh = f"{status.fresh:,} of {count(status.parcels, 'parcel')} ({percentage(status.fresh_share) or 'none yet'})"
     facts: list[tuple[str, Cell]] = [
         ("site", f"{status.platform} {status.state}/{status.county}"),
         ("refreshes", _scope_text(status)),

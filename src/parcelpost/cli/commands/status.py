@@ -12,15 +12,19 @@ from msgspec import Struct
 from parcelpost.cli.health.summary import finding_lines, opener_text, outbox_text, pause_lines, queue_lines, used_text
 from parcelpost.cli.options import AsJson, ConfigOption, SetOption, StoreContext, StoreOption, store_context
 from parcelpost.cli.output import (
+    Cell,
     age,
     count,
     examples,
     fields,
     fitted,
+    moment,
+    percentage,
     print_json,
     print_lines,
     printable,
     record_noun,
+    table,
     terminal_width,
 )
 from parcelpost.errors import InvalidInput, StoreError
@@ -28,7 +32,7 @@ from parcelpost.errors import InvalidInput, StoreError
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from parcelpost.cli.health.overview import Overview, SyncedRound
+    from parcelpost.cli.health.overview import CountyFreshness, Overview, SyncedRound
     from parcelpost.health import Finding
     from parcelpost.worker.status import WorkerStatus
 
@@ -128,6 +132,16 @@ def status_lines(state: Overview | UnreadableStore, now: datetime) -> Iterator[s
     yield ""
     yield from queue_lines(state.queue, state.platforms if len(state.platforms) > 1 else {})
     yield from pause_lines(state.paused)
+    if state.schedules:
+        yield ""
+        headers = ("schedule", "site", "when", "next run", "parcels", "fresh")
+        yield from table(headers, map(_schedule_cells, state.schedules))
+
+
+def _schedule_cells(schedule: CountyFreshness) -> tuple[Cell, ...]:
+    next_run = moment(schedule.next_run_at) if schedule.next_run_at else "when a standalone worker runs"
+    fresh = percentage(schedule.fresh / schedule.parcels if schedule.parcels else None)
+    return schedule.schedule, schedule.site, schedule.timing, next_run, schedule.parcels, fresh
 
 
 def _facts(overview: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:

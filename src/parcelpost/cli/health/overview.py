@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +28,8 @@ from parcelpost.clock import iso
 from parcelpost.health import Finding, is_ok, sort_findings
 from parcelpost.model import Broken, BrowserState, QueueDepth, Source
 from parcelpost.scrapers.fetch.errors import needs_operator
-from parcelpost.storage import backup, claims, clock_changes, health, locks, outbox, queries, raw_files
+from parcelpost.settings import Settings
+from parcelpost.storage import backup, claims, clock_changes, health, locks, outbox, queries, raw_files, refresh
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.clock_changes import CLOCK_STATE, ClockSetBackNote
 from parcelpost.storage.db import LocalDatabase
@@ -46,6 +48,7 @@ from parcelpost.worker.findings import (
     usage_finding,
     worst_outage,
 )
+from parcelpost.worker.schedules import SCHEDULE_STATE, ScheduleState, schedule_site
 from parcelpost.worker.status import BrowserWait, WorkerStatus, is_current, last_run, read_statuses
 
 _CLI_WORKER = re.compile(r"cli-\d+-[0-9a-f]{8}")
@@ -137,6 +140,46 @@ class Overview(Struct, frozen=True, kw_only=True):
     broken: list[BrokenField]
     browser_waits: list[BrowserWait]
     """Platforms whose tasks wait because no browser can be started."""
+    schedules: list[CountyFreshness]
+    """Of the settings file, for a standalone worker."""
+
+
+class CountyFreshness(Struct, frozen=True, kw_only=True):
+    """How fresh a county of the settings' schedules is."""
+
+    schedule: str
+    site: str
+    timing: str
+    parcels: int
+    """Known to the store."""
+    fresh: int
+    """Of these, scraped within `max_age_seconds`."""
+    max_age_seconds: float
+    oldest_at: datetime | None
+    next_run_at: datetime | None
+    """None: no worker has seen the schedule yet."""
+
+
+async def _freshness(database: LocalDatabase, state: WorkerState, settings: Settings) -> list[CountyFreshness]:
+    now, found = CLOCK.now(), []
+    for name, schedule in settings.schedules.items():
+        site, since = schedule_site(schedule), schedule.fresh_since(now)
+        count = partial(refresh.freshness, delinquent_only=schedule.delinquent_only)
+        counted = await database.read(count, site, since)
+        kept = await state.get(f"{SCHEDULE_STATE}{name}", ScheduleState)
+        found.append(
+            CountyFreshness(
+                schedule=name,
+                site=f"{site.platform} {site.state}/{site.county}",
+                timing=schedule.timing.text,
+                parcels=counted.parcels,
+                fresh=counted.fresh,
+                max_age_seconds=(now - since).total_seconds(),
+                oldest_at=counted.oldest_at,
+                next_run_at=kept.next_run_at if kept else None,
+            )
+        )
+    return found
 
 
 async def gather_overview(store: StoreContext) -> Overview:
@@ -185,6 +228,7 @@ async def gather_overview(store: StoreContext) -> Overview:
             )
         )
         sync = await _sync_state(database, statuses)
+        schedules = await _freshness(database, state, store.settings)
     newest, newest_age = state_of_store.newest_backup, state_of_store.newest_backup_age_seconds
     return Overview(
         ok=is_ok(findings),
@@ -209,6 +253,7 @@ async def gather_overview(store: StoreContext) -> Overview:
         statuses=statuses,
         broken=broken,
         browser_waits=waits,
+        schedules=schedules,
     )
 
 

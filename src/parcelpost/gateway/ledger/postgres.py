@@ -409,7 +409,7 @@ class PostgresLedger(SqlLedger):
                 await connection.executemany(numbered(STORE_FACTS), [rows.facts_values(change) for change in known])
                 await connection.executemany(numbered(ADD_CHANGE), changed)
                 await connection.executemany(numbered(IS_COMPARED), list(map(rows.compared, waiting)))
-                await connection.executemany(numbered(DROP_UNCHANGED), rows.scraped_again(waiting, facts))
+                await connection.executemany(numbered(DROP_UNCHANGED), rows.unchanged(known))
                 return len(waiting)
 
         return await _with_retries(find)

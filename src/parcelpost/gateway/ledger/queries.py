@@ -347,21 +347,8 @@ INSERT INTO source_facts (source_no, task_id, scraped_at, facts) VALUES (?, ?, ?
 ON CONFLICT (source_no) DO UPDATE
 SET task_id = excluded.task_id, scraped_at = excluded.scraped_at, facts = excluded.facts
 """
-DROP_UNCHANGED = """
-DELETE FROM results WHERE source_no = ? AND task_id IN (
-    SELECT v.task_id FROM (
-        SELECT r.task_id, r.data, lag(r.data) OVER newer AS before, lead(r.data) OVER newer AS after
-        FROM (SELECT task_id, scraped_at, data FROM results WHERE source_no = ?
-              ORDER BY scraped_at DESC, task_id DESC LIMIT 3) r
-        WINDOW newer AS (ORDER BY r.scraped_at, r.task_id)
-    ) v WHERE v.data = v.before AND v.data = v.after
-) AND NOT EXISTS (
-    SELECT 1 FROM results_to_compare c WHERE c.source_no = results.source_no AND c.task_id = results.task_id
-)
-"""
-"""Deletes the last scrape but one if it shows what those before and after it show: the newest tells that nothing
-changed until then, and a county that does not change needs no more room each time.
-"""
+DROP_UNCHANGED = "DELETE FROM results WHERE source_no = ? AND task_id = ?"
+"""A county that does not change needs no more room for each scrape."""
 IS_COMPARED = """
 DELETE FROM results_to_compare WHERE source_no = ? AND scraped_at = ? AND task_id = ? AND idempotency_key = ?
 """

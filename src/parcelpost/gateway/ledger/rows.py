@@ -289,10 +289,9 @@ def compared(row: Row) -> tuple[Any, ...]:
     return source_no, scraped_at, task_id, idempotency_key
 
 
-def scraped_again(waiting: Iterable[Row], facts: Iterable[Row]) -> list[tuple[int, int]]:
-    """The sources among those waiting for comparison that had been compared before, each twice."""
-    known = {row[1] for row in facts}
-    return [(number, number) for number in sorted({row[1] for row in waiting} & known)]
+def unchanged(known: Iterable[KnownFacts]) -> list[tuple[int, str]]:
+    """Source and task of the scrapes that tell nothing more."""
+    return [(facts.source_no, task_id) for facts in known for task_id in facts.unchanged]
 
 
 def known_facts(row: Row) -> KnownFacts:

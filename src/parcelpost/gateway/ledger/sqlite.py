@@ -198,7 +198,7 @@ def find_changes(db: sqlite3.Connection, now: datetime, most: int) -> int:
         db, ADD_CHANGE, [rows.change_values(change, number, now) for number, change in enumerate(changes, last + 1)]
     )
     _execute_many(db, IS_COMPARED, list(map(rows.compared, waiting)))
-    _execute_many(db, DROP_UNCHANGED, rows.scraped_again(waiting, facts))
+    _execute_many(db, DROP_UNCHANGED, rows.unchanged(known))
     return len(waiting)
 
 

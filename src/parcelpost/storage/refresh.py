@@ -1,0 +1,82 @@
+"""Scraping known parcels again: tasks of a standalone worker's schedules, spread over time."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from msgspec.json import encode
+
+from parcelpost.clock import from_iso, iso
+from parcelpost.model import REFRESH, Priority, Site
+
+MAX_RETRIES = 3
+
+# Those of a gateway are refreshed by its own schedules.
+_KNOWN = """
+FROM tasks AS t LEFT JOIN results AS r ON r.task_id = t.task_id
+WHERE t.platform = :platform AND t.state = :state AND t.county = :county AND t.status = 'completed'
+    AND t.parent_id IS NULL AND t.source IN ('local_file', 'cli') AND t.parcel_id <> ''
+GROUP BY t.parcel_id, t.target_json
+"""
+# Of a bare column next to max(), SQLite takes the row of the maximum: the newest record.
+_IS_DELINQUENT = "HAVING NOT :delinquent_only OR json_extract(r.data, '$.delinquent')"
+_NEWEST = f"SELECT t.seq, max(t.completed_at) AS at {_KNOWN} {_IS_DELINQUENT} ORDER BY t.parcel_id"
+_FRESHNESS = f"""
+SELECT count(*), count(CASE WHEN at >= :since THEN 1 END), min(at) FROM (
+    SELECT max(t.completed_at) AS at {_KNOWN} {_IS_DELINQUENT})
+"""
+_ADD = f"""
+INSERT INTO tasks (task_id, source, type, platform, state, county, parcel_id, target_json, priority, max_retries,
+    created_at, updated_at, available_at)
+SELECT :prefix || t.seq, 'local_file', '{REFRESH}', t.platform, t.state, t.county, t.parcel_id, t.target_json,
+    {int(Priority.BATCH)}, {MAX_RETRIES}, :now, :now,
+    strftime('%Y-%m-%dT%H:%M:%fZ', :now, '+' || min(:longest, (:first + wanted.key) * :spacing) || ' seconds')
+FROM json_each(:seqs) AS wanted CROSS JOIN tasks AS t ON t.seq = wanted.value
+WHERE true ON CONFLICT (task_id) DO NOTHING
+"""
+_OPEN = """
+SELECT count(*) FROM tasks
+WHERE task_id >= :prefix AND task_id < :end AND status IN ('pending', 'processing')
+    AND substr(task_id, 1, length(:run)) <> :run
+"""
+
+
+class StoreFreshness(NamedTuple):
+    """How many of a schedule's parcels were scraped since a moment."""
+
+    parcels: int
+    fresh: int
+    oldest_at: datetime | None
+
+
+def known_parcels(db: sqlite3.Connection, site: Site, *, delinquent_only: bool) -> list[int]:
+    """Returns the newest completed task of each parcel, by `seq`, in the order of the parcels' numbers."""
+    return [seq for seq, _ in db.execute(_NEWEST, _values(site, delinquent_only))]
+
+
+def freshness(db: sqlite3.Connection, site: Site, since: datetime, *, delinquent_only: bool) -> StoreFreshness:
+    values = _values(site, delinquent_only) | {"since": iso(since)}
+    parcels, fresh, oldest = db.execute(_FRESHNESS, values).fetchone()
+    return StoreFreshness(parcels, fresh, from_iso(oldest) if oldest else None)
+
+
+def add(
+    db: sqlite3.Connection, prefix: str, seqs: Sequence[int], first: int, spacing: float, longest: float, now: datetime
+) -> int:
+    """Adds a task for each, the `first` after that many intervals. Returns how many were not known by their ids."""
+    values = {"prefix": prefix, "seqs": encode(seqs).decode(), "first": first, "spacing": spacing, "longest": longest}
+    return db.execute(_ADD, values | {"now": iso(now)}).rowcount
+
+
+def open_tasks(db: sqlite3.Connection, prefix: str, run: str) -> int:
+    """Returns how many tasks whose ids begin with `prefix` have not ended, other than those of this run."""
+    values = {"prefix": prefix, "end": f"{prefix}~", "run": run}
+    return int(db.execute(_OPEN, values).fetchone()[0])
+
+
+def _values(site: Site, delinquent_only: bool) -> dict[str, object]:
+    place = {"platform": site.platform, "state": site.state, "county": site.county}
+    return place | {"delinquent_only": int(delinquent_only)}

@@ -1,0 +1,112 @@
+"""A standalone worker's schedules: known parcels are scraped again, spread, once for each time that is due."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from parcelpost.clock import ManualClock
+from parcelpost.errors import InvalidSettings
+from parcelpost.events import Event, RunSkipped, RunStarted
+from parcelpost.model import Result, Site, Source, Target, Task
+from parcelpost.settings import Settings
+from parcelpost.settings.sources import load
+from parcelpost.storage import LocalPersistenceManager, StoreOptions, refresh
+from parcelpost.upstream.null import NullUpstream
+from parcelpost.worker.schedules import Schedules
+from tests.worker.rig import a_context
+
+START = datetime(2026, 11, 15, 12, tzinfo=UTC)
+HOUR = 3_600
+UNION = Site("echo", "FL", "union")
+
+SETTINGS = """
+[schedules.union]
+platform = "echo"
+state = "Florida"
+county = "Union County"
+every = "1d"
+window = "2h"
+
+[schedules.late]
+platform = "echo"
+state = "FL"
+county = "union"
+cron = "0 18 * * *"
+timezone = "UTC"
+filter = "delinquent"
+
+[schedules.auctions]
+platform = "echo"
+state = "FL"
+county = "alachua"
+every = "12h"
+list = true
+url = "https://example.org/list"
+"""
+
+
+def settings(folder: Path, text: str = SETTINGS) -> Settings:
+    file = folder / "parcelpost.toml"
+    file.write_text(text)
+    return load(config=file, environment={}, flags={}).settings
+
+
+async def scrape(lpm: LocalPersistenceManager, clock: ManualClock) -> list[str]:
+    """Scrapes whatever is due now."""
+    done = []
+    while claims := await lpm.claim(10):
+        for claim in claims:
+            done.append(claim.task.target.parcel_id)
+            delinquent = claim.task.target.parcel_id == "P2"
+            await lpm.save_result(claim, Result(data={"delinquent": delinquent}, scraped_at=clock.now()))
+    return done
+
+
+async def test_known_parcels_are_scraped_again_when_it_is_due(tmp_path: Path) -> None:
+    clock, events = ManualClock(START), list[Event]()
+    async with LocalPersistenceManager.open(tmp_path / "store.db", clock=clock, options=StoreOptions()) as lpm:
+        for n in range(4):
+            target = Target(parcel_id=f"P{n}", state="FL", county="union")
+            await lpm.add_task(Task(task_id=f"t{n}", platform="echo", target=target, source=Source.CLI))
+        leased = Target(parcel_id="P9", state="FL", county="union")
+        await lpm.add_task(Task(task_id="t9", platform="echo", target=leased, source=Source.GATEWAY))
+        assert len(await scrape(lpm, clock)) == 5
+        clock.advance(HOUR)
+        context = a_context(lpm, NullUpstream(), clock, events.append, settings(tmp_path))
+        schedules = Schedules(context)
+        found: dict[int, list[str]] = {}
+        for hour in range(8):
+            await schedules.step()
+            await Schedules(context).step()  # as after a restart
+            if done := await scrape(lpm, clock):
+                found[hour] = sorted(done)
+            clock.advance(HOUR)
+        # P2 at 18:00 again: it is delinquent. A gateway refreshes what came from it.
+        assert found == {0: ["", "P0"], 1: ["P1", "P2"], 2: ["P3"], 5: ["P2"]}
+        assert [event.schedule for event in events if isinstance(event, RunStarted)] == ["union", "auctions", "late"]
+
+        since = START + timedelta(hours=1)
+        assert await lpm.freshness(UNION, since, delinquent_only=False) == (4, 4, START + timedelta(hours=1))
+        assert await lpm.freshness(UNION, since + timedelta(hours=2), delinquent_only=False) == (4, 2, since)
+
+        clock.advance(5 * 24 * HOUR)  # nobody was running
+        for _ in range(3):
+            await schedules.step()
+        started = [event for event in events if isinstance(event, RunStarted)][3:]
+        assert [(event.schedule, event.tasks) for event in started] == [("union", 4), ("late", 1), ("auctions", 1)]
+        clock.advance(24 * HOUR)
+        await schedules.step()
+        skipped = [event.schedule for event in events if isinstance(event, RunSkipped)]
+        assert skipped == ["union", "late", "auctions"]  # nothing of the last run was scraped
+        assert refresh.MAX_RETRIES == 3
+
+
+def test_a_schedule_that_cannot_be_meant_is_named(tmp_path: Path) -> None:
+    good = '[schedules.a]\nplatform = "echo"\nstate = "FL"\ncounty = "union"\n'
+    for wrong in ('every = "often"', "", 'every = "1d"\nfilter = "rich"', 'every = "1d"\nwindow = "3d"', "pace = 3"):
+        with pytest.raises(InvalidSettings) as error:
+            settings(tmp_path, good + wrong)
+        assert "schedules.a" in str(error.value)
