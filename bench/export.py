@@ -114,7 +114,7 @@ _LIEN_NAMES = [column.name for column in LIEN_COLUMNS]
 def ours(form: Format) -> Export:
     def run(store: Path, output: Path, county: str) -> int:
         from parcelpost.cli.commands import export
-        from parcelpost.cli.options import StoreContext
+        from parcelpost.cli.settings_options import StoreContext
         from parcelpost.export.exporter import plan_export
         from parcelpost.settings import Settings
         from parcelpost.storage.export_queries import ExportFilter

@@ -20,7 +20,7 @@ from pathlib import Path
 from draw import HERE, save
 from rich.console import Console
 
-from parcelpost.cli.options import StoreContext
+from parcelpost.cli.settings_options import StoreContext
 from parcelpost.cli.top.data import read_once
 from parcelpost.cli.top.view import frame
 from parcelpost.settings import Settings

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from docs.reference.tables import joined, sections, table
 from parcelpost.cli.main import COMMANDS
-from parcelpost.cli.options import AsJson, ConfigOption, SetOption, StoreOption
+from parcelpost.cli.settings_options import AsJson, ConfigOption, SetOption, StoreOption
 
 HEADER = ("option", "meaning")
 _SHARED = {get_args(option)[1].help for option in (StoreOption, ConfigOption, SetOption, AsJson)}

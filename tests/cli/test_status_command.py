@@ -17,7 +17,7 @@ import pytest
 from msgspec import structs
 
 from parcelpost.cli.health.store_files import open_finding
-from parcelpost.cli.options import StoreContext
+from parcelpost.cli.settings_options import StoreContext
 from parcelpost.clock import SystemClock
 from parcelpost.errors import StoreReadOnly
 from parcelpost.model import Broken

@@ -11,7 +11,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidSettings
 from parcelpost.events import AccessDenied, Event, TokensNotRead
 from parcelpost.gateway.auth import TokenBook, check_tokens, read_tokens
-from parcelpost.guard import is_loopback
+from parcelpost.private_addresses import is_loopback
 from parcelpost.settings.schema import ServerSettings
 from tests.gateway.stage import WORKER, a_client, a_result, a_task, add_tasks, kinds, some_context
 

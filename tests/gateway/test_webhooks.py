@@ -28,7 +28,7 @@ from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.models import ChangeFilter, Webhook
 from parcelpost.gateway.overview import webhook_findings
 from parcelpost.gateway.webhooks import Sender, Webhooks, check_webhook, new_secret, read_secrets, send_test
-from parcelpost.guard import Guard
+from parcelpost.private_addresses import Guard
 from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE
 from tests.gateway.factories import arrival
 from tests.gateway.receiver import SECRET, Receiver, receiving

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from parcelpost.files_and_sockets import tcp_server
-from parcelpost.guard import Resolve, resolve
+from parcelpost.private_addresses import Resolve, resolve
 from parcelpost.scrapers.browser.proxy import GuardProxy, ProxyLease
 from parcelpost.scrapers.fetch.errors import CannotFetch, RetryLater
 from parcelpost.scrapers.fetch.guard import Guard

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from parcelpost.cli.options import parse_set
+from parcelpost.cli.settings_options import parse_set
 from parcelpost.errors import InvalidSettings
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import KEYS

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from parcelpost.cli.context import open_for_reading, open_for_writing, run_async
-from parcelpost.cli.options import StoreContext, command_line
 from parcelpost.cli.output import confirm, count, print_json, printable
 from parcelpost.cli.progress import Meter
+from parcelpost.cli.settings_options import StoreContext, command_line
 from parcelpost.errors import InvalidInput
 from parcelpost.storage import admin
 from parcelpost.storage.admin import CHANGES, Admin, Flags, Operation, PlannedAction, Progress, Selection, stored_until

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parcelpost.cli.options import StoreContext, store_command
 from parcelpost.cli.output import count
+from parcelpost.cli.settings_options import StoreContext, store_command
 from parcelpost.clock import SystemClock
 from parcelpost.errors import (
     LedgerError,

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from parcelpost.cli.context import open_for_reading
-from parcelpost.cli.options import StoreContext
 from parcelpost.cli.output import Cell, fitted, print_lines, printable, table, terminal_width
 from parcelpost.cli.progress import Meter
+from parcelpost.cli.settings_options import StoreContext
 from parcelpost.storage.db import LocalDatabase
 
 _LONGEST_CELL = 23  # the length of a timestamp

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from parcelpost.cli.options import After, AsJson, ConfigOption, Limit, SetOption, StoreOption, Yes, store_context
+from parcelpost.cli.settings_options import (
+    After,
+    AsJson,
+    ConfigOption,
+    Limit,
+    SetOption,
+    StoreOption,
+    Yes,
+    store_context,
+)
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Priority, Source, TaskStatus
 
@@ -70,7 +79,7 @@ class Filters(NamedTuple):
     def selection(self) -> Selection:
         """Raises InvalidInput."""
         from parcelpost.cli.context import CLOCK
-        from parcelpost.cli.options import parse_moment
+        from parcelpost.cli.settings_options import parse_moment
         from parcelpost.storage.admin import Delivery, Selection
 
         return Selection(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from parcelpost.cli.components import fetch_options, known_sites, open_upstream, scraper_factory
 from parcelpost.cli.context import store_options
 from parcelpost.cli.health.settings import check_ready, secret_warnings
-from parcelpost.cli.options import profiles_folder
+from parcelpost.cli.settings_options import profiles_folder
 from parcelpost.cli.systemd import Service
 from parcelpost.clock import SystemClock
 from parcelpost.events import Emit, Event

@@ -22,7 +22,7 @@ from parcelpost.errors import InvalidSettings
 from parcelpost.events import Emit, TokensNotRead, TokensRead
 from parcelpost.gateway.errors import ApiError
 from parcelpost.gateway.ledger.base import Ledger
-from parcelpost.guard import is_loopback
+from parcelpost.private_addresses import is_loopback
 from parcelpost.settings.schema import ServerSettings
 from parcelpost.settings.secrets import (
     ADMIN_TOKENS_VARIABLE,

@@ -25,8 +25,8 @@ from parcelpost.gateway.context import Context, Counters, Platforms
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.maintenance import Maintenance
 from parcelpost.gateway.webhooks import Sender, Webhooks
-from parcelpost.guard import Guard
 from parcelpost.object_store import open_raw_store, remove_leftovers
+from parcelpost.private_addresses import Guard
 from parcelpost.protocol.payloads import error_body
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import ServerSettings

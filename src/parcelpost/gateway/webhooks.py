@@ -32,7 +32,7 @@ from parcelpost.gateway.api.responses import change_response
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.models import ChangeRow, Webhook, WebhookRetry
 from parcelpost.gateway.routes import encode
-from parcelpost.guard import AddressRefused, Guard, NoAddress, open_connection_pool
+from parcelpost.private_addresses import AddressRefused, Guard, NoAddress, open_connection_pool
 from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE, Secret
 
 _SECRET_PREFIX = "whsec_"  # noqa: S105 - of every secret

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.cli.context import open_for_reading
-from parcelpost.cli.options import StoreContext
+from parcelpost.cli.settings_options import StoreContext
 from parcelpost.cli.top.data import RATE_STEPS, PacedQuery, StoreFailure, TopData, read_rates, watch
 from parcelpost.cli.top.terminal import apply_key, can_draw, has_utf8, split_keys
 from parcelpost.cli.top.view import View

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import (
+from parcelpost.cli.output import age, examples, print_json, printable
+from parcelpost.cli.settings_options import (
     AnyPlatform,
     AsJson,
     ConfigOption,
@@ -19,7 +20,6 @@ from parcelpost.cli.options import (
     command_line,
     store_context,
 )
-from parcelpost.cli.output import age, examples, print_json, printable
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Json, Source, Task, TaskInfo, TaskStatus
 

@@ -16,16 +16,6 @@ from urllib.parse import urlsplit
 import typer
 
 from parcelpost.cli.health.summary import finding_line, finding_lines
-from parcelpost.cli.options import (
-    AsJson,
-    ConfigOption,
-    SetOption,
-    StoreContext,
-    StoreOption,
-    Yes,
-    profiles_folder,
-    store_context,
-)
 from parcelpost.cli.output import (
     Cell,
     age,
@@ -39,6 +29,16 @@ from parcelpost.cli.output import (
     printable,
     size,
     table,
+)
+from parcelpost.cli.settings_options import (
+    AsJson,
+    ConfigOption,
+    SetOption,
+    StoreContext,
+    StoreOption,
+    Yes,
+    profiles_folder,
+    store_context,
 )
 from parcelpost.errors import InvalidInput, ParcelpostError
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from parcelpost.cli.options import AsJson, ConfigOption, SetOption, parse_set
 from parcelpost.cli.output import examples, print_json, print_lines, printable, table
+from parcelpost.cli.settings_options import AsJson, ConfigOption, SetOption, parse_set
 from parcelpost.errors import InvalidSettings
 from parcelpost.settings.schema import SECTIONS_OF_NAMES
 from parcelpost.settings.secrets import without_password

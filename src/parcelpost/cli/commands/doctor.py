@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import AsJson, ConfigOption, SetOption, StoreOption, parse_set
 from parcelpost.cli.output import examples, print_json, print_lines
+from parcelpost.cli.settings_options import AsJson, ConfigOption, SetOption, StoreOption, parse_set
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
-from parcelpost.cli.options import (
+from parcelpost.cli.output import count, examples, moment, print_json, print_lines, printable, size
+from parcelpost.cli.settings_options import (
     AsJson,
     ConfigOption,
     SetOption,
@@ -22,7 +23,6 @@ from parcelpost.cli.options import (
     command_line,
     store_context,
 )
-from parcelpost.cli.output import count, examples, moment, print_json, print_lines, printable, size
 from parcelpost.errors import InvalidInput
 from parcelpost.export import Format
 
@@ -253,7 +253,7 @@ def _with_time_range(
 def _moment_range(text: str | None) -> tuple[datetime | None, datetime | None]:
     """Start and end of the given time: a date spans a day, anything else is an instant. Raises InvalidInput."""
     from parcelpost.cli.context import CLOCK
-    from parcelpost.cli.options import parse_moment
+    from parcelpost.cli.settings_options import parse_moment
 
     if text is None:
         return None, None

@@ -28,17 +28,6 @@ from parcelpost.cli.importer.options import (
     PlatformOfAll,
     StateOfAll,
 )
-from parcelpost.cli.options import (
-    AnyPlatform,
-    AsJson,
-    ConfigOption,
-    Database,
-    Platform,
-    SetOption,
-    Yes,
-    load_settings,
-    parse_moment,
-)
 from parcelpost.cli.output import (
     Cell,
     age,
@@ -51,6 +40,17 @@ from parcelpost.cli.output import (
     print_lines,
     printable,
     table,
+)
+from parcelpost.cli.settings_options import (
+    AnyPlatform,
+    AsJson,
+    ConfigOption,
+    Database,
+    Platform,
+    SetOption,
+    Yes,
+    load_settings,
+    parse_moment,
 )
 from parcelpost.errors import InvalidInput
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcelpost.cli.importer.options import Maps
-from parcelpost.cli.options import AnyPlatform, AsJson, ConfigOption, Database, SetOption, Yes, load_settings
 from parcelpost.cli.output import (
     Cell,
     age,
@@ -25,6 +24,7 @@ from parcelpost.cli.output import (
     printable,
     table,
 )
+from parcelpost.cli.settings_options import AnyPlatform, AsJson, ConfigOption, Database, SetOption, Yes, load_settings
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import ConfigOption, Database, SetOption, load_settings
 from parcelpost.cli.output import examples, fields, print_lines
+from parcelpost.cli.settings_options import ConfigOption, Database, SetOption, load_settings
 from parcelpost.settings.secrets import (
     ADMIN_TOKENS_VARIABLE,
     READ_TOKENS_VARIABLE,
@@ -174,7 +174,7 @@ def _exit_after(seconds: float) -> None:
 
 
 def _announce(settings: Settings, address: str) -> None:
-    from parcelpost.guard import is_loopback
+    from parcelpost.private_addresses import is_loopback
 
     server = settings.server
     kinds = {

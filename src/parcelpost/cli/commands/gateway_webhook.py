@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from parcelpost.cli.options import AsJson, ConfigOption, Database, Platform, SetOption, Yes, load_settings
 from parcelpost.cli.output import (
     Cell,
     confirm,
@@ -21,6 +20,7 @@ from parcelpost.cli.output import (
     printable,
     table,
 )
+from parcelpost.cli.settings_options import AsJson, ConfigOption, Database, Platform, SetOption, Yes, load_settings
 from parcelpost.errors import ParcelpostError
 from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE
 
@@ -85,7 +85,7 @@ def add(
     from parcelpost.cli.context import CLOCK
     from parcelpost.gateway.api.webhooks import NewWebhook, add_webhook
     from parcelpost.gateway.overview import webhook_state
-    from parcelpost.guard import Guard
+    from parcelpost.private_addresses import Guard
 
     settings = _settings(database, config, set_)
     new = NewWebhook(
@@ -294,7 +294,7 @@ def test(
     from parcelpost.gateway.api.webhooks import find_webhook
     from parcelpost.gateway.overview import receiver_of
     from parcelpost.gateway.webhooks import Attempt, Sender, read_secrets, send_test
-    from parcelpost.guard import Guard
+    from parcelpost.private_addresses import Guard
 
     settings = _settings(database, config, set_)
     webhook = _with_ledger(settings, lambda ledger: find_webhook(ledger, name))

@@ -19,7 +19,8 @@ from parcelpost.cli.importer.options import (
     PlatformOfAll,
     StateOfAll,
 )
-from parcelpost.cli.options import (
+from parcelpost.cli.output import examples
+from parcelpost.cli.settings_options import (
     AnyPlatform,
     AsJson,
     ConfigOption,
@@ -28,7 +29,6 @@ from parcelpost.cli.options import (
     StoreOption,
     store_context,
 )
-from parcelpost.cli.output import examples
 
 if TYPE_CHECKING:
     from parcelpost.cli.importer.importer import Sink

@@ -15,9 +15,9 @@ import typer
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parcelpost.cli.options import AsJson
 from parcelpost.cli.output import examples, fitted, print_json, print_lines, printable, terminal_width
 from parcelpost.cli.platform_names import canonical_platform, platform_names
+from parcelpost.cli.settings_options import AsJson
 from parcelpost.errors import InvalidInput
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import KEYS, from_text
@@ -164,7 +164,7 @@ def write_settings(folder: Path, chosen: Mapping[str, str], *, force: bool) -> W
 
 
 def _notes(url: str) -> Iterator[str]:
-    from parcelpost.guard import is_local_url
+    from parcelpost.private_addresses import is_local_url
 
     if not url:
         return
@@ -188,7 +188,7 @@ def _has_token() -> bool:
 
 
 def _next_steps(folder: Path, chosen: Mapping[str, str]) -> Iterator[str]:
-    from parcelpost.guard import is_local_url
+    from parcelpost.private_addresses import is_local_url
 
     if folder.absolute() != Path.cwd():
         yield f"cd {shlex.quote(str(folder))}"

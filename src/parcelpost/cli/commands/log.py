@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from parcelpost.cli.options import ConfigOption, Limit, SetOption, StoreContext, StoreOption, store_context
 from parcelpost.cli.output import examples, moment, print_json, printable, record_noun
+from parcelpost.cli.settings_options import ConfigOption, Limit, SetOption, StoreContext, StoreOption, store_context
 
 if TYPE_CHECKING:
     from parcelpost.storage.history import LoggedRound

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from parcelpost.cli.options import ConfigOption, SetOption, load_settings
 from parcelpost.cli.output import examples, print_json, printable
+from parcelpost.cli.settings_options import ConfigOption, SetOption, load_settings
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Blocked, Done, GiveUp, NotFound, Outcome, Page, Retry, Target
 

@@ -11,8 +11,8 @@ import typer
 from typer.core import TyperGroup
 
 from parcelpost.cli.commands.platforms_map import MAP_EXAMPLES, map_layer
-from parcelpost.cli.options import AsJson, ConfigOption, SetOption, StoreContext, StoreOption, store_context
 from parcelpost.cli.output import Cell, age, examples, print_json, print_lines, printable, table
+from parcelpost.cli.settings_options import AsJson, ConfigOption, SetOption, StoreContext, StoreOption, store_context
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from parcelpost.cli.options import AsJson, ConfigOption, SetOption, Yes, load_settings
 from parcelpost.cli.output import Cell, confirm, examples, fields, print_json, print_lines, printable, table
+from parcelpost.cli.settings_options import AsJson, ConfigOption, SetOption, Yes, load_settings
 from parcelpost.errors import InvalidInput, ParcelpostError
 
 if TYPE_CHECKING:

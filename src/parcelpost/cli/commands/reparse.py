@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import (
+from parcelpost.cli.output import count, examples, print_json, printable
+from parcelpost.cli.settings_options import (
     AsJson,
     ConfigOption,
     Platform,
@@ -16,7 +17,6 @@ from parcelpost.cli.options import (
     StoreOption,
     store_context,
 )
-from parcelpost.cli.output import count, examples, print_json, printable
 
 if TYPE_CHECKING:
     from parcelpost.settings import Settings

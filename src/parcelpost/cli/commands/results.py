@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcelpost.cli.commands.tasks import TaskHistory, artifact_text, history_lines, page_facts, task_history
-from parcelpost.cli.options import (
+from parcelpost.cli.output import Cell, examples, fields, moment, print_json, print_lines, printable
+from parcelpost.cli.settings_options import (
     AsJson,
     ConfigOption,
     SetOption,
@@ -19,7 +20,6 @@ from parcelpost.cli.options import (
     command_line,
     store_context,
 )
-from parcelpost.cli.output import Cell, examples, fields, moment, print_json, print_lines, printable
 from parcelpost.cli.task_filters import (
     CommandText,
     County,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import ConfigOption, SetOption, StoreContext, command_line, load_settings
 from parcelpost.cli.output import examples, printable
+from parcelpost.cli.settings_options import ConfigOption, SetOption, StoreContext, command_line, load_settings
 from parcelpost.errors import UpstreamLost
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import ConfigOption, SetOption, load_settings, profiles_folder
 from parcelpost.cli.output import examples, printable
+from parcelpost.cli.settings_options import ConfigOption, SetOption, load_settings, profiles_folder
 from parcelpost.model import BrowserState
 
 if TYPE_CHECKING:

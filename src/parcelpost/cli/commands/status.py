@@ -10,7 +10,6 @@ import typer
 from msgspec import Struct
 
 from parcelpost.cli.health.summary import finding_lines, opener_text, outbox_text, pause_lines, queue_lines, used_text
-from parcelpost.cli.options import AsJson, ConfigOption, SetOption, StoreContext, StoreOption, store_context
 from parcelpost.cli.output import (
     Cell,
     age,
@@ -27,6 +26,7 @@ from parcelpost.cli.output import (
     table,
     terminal_width,
 )
+from parcelpost.cli.settings_options import AsJson, ConfigOption, SetOption, StoreContext, StoreOption, store_context
 from parcelpost.errors import InvalidInput, StoreError
 
 if TYPE_CHECKING:

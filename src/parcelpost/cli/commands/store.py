@@ -18,7 +18,8 @@ from parcelpost.cli.health.summary import (
     queue_lines,
     used_text,
 )
-from parcelpost.cli.options import (
+from parcelpost.cli.output import age, count, examples, fields, print_json, print_lines, printable, size, table
+from parcelpost.cli.settings_options import (
     AsJson,
     ConfigOption,
     SetOption,
@@ -27,7 +28,6 @@ from parcelpost.cli.options import (
     store_command,
     store_context,
 )
-from parcelpost.cli.output import age, count, examples, fields, print_json, print_lines, printable, size, table
 from parcelpost.errors import InvalidInput, StoreInUse, StoreOutdated
 
 if TYPE_CHECKING:

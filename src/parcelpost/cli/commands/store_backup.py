@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
-from parcelpost.cli.options import (
+from parcelpost.cli.output import count, examples, fields, print_json, print_lines, printable, size
+from parcelpost.cli.settings_options import (
     AsJson,
     ConfigOption,
     SetOption,
@@ -17,7 +18,6 @@ from parcelpost.cli.options import (
     store_command,
     store_context,
 )
-from parcelpost.cli.output import count, examples, fields, print_json, print_lines, printable, size
 from parcelpost.errors import InvalidInput, StoreInUse, StoreNotFound
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import Struct
 
-from parcelpost.cli.options import (
+from parcelpost.cli.output import Cell, count, examples, fields, moment, print_json, print_lines, size
+from parcelpost.cli.settings_options import (
     AsJson,
     ConfigOption,
     SetOption,
@@ -18,7 +19,6 @@ from parcelpost.cli.options import (
     command_line,
     store_context,
 )
-from parcelpost.cli.output import Cell, count, examples, fields, moment, print_json, print_lines, size
 from parcelpost.cli.task_filters import (
     CommandText,
     County,

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from parcelpost.cli.options import AsJson, ConfigOption, SetOption, StoreContext, StoreOption, store_context
 from parcelpost.cli.output import examples, print_json, print_lines
+from parcelpost.cli.settings_options import AsJson, ConfigOption, SetOption, StoreContext, StoreOption, store_context
 from parcelpost.errors import InvalidInput
 
 EXAMPLES = examples(

@@ -18,8 +18,8 @@ from msgspec import Struct
 from parcelpost.cli.commands.export import ExportOrder, run_export
 from parcelpost.cli.context import CLOCK, open_for_reading
 from parcelpost.cli.health.store_files import page_sha256
-from parcelpost.cli.options import StoreContext
 from parcelpost.cli.output import Cell, count, fields, table
+from parcelpost.cli.settings_options import StoreContext
 from parcelpost.errors import InvalidInput
 from parcelpost.export import Format
 from parcelpost.export.exporter import plan_export

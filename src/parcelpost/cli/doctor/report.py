@@ -19,9 +19,9 @@ from parcelpost.cli.health import backups, browsers, clock, settings, store_file
 from parcelpost.cli.health.checks import CheckContext, CheckResult
 from parcelpost.cli.health.overview import Overview, gather_overview
 from parcelpost.cli.health.summary import opener_text, outbox_text, used_text
-from parcelpost.cli.options import StoreContext
 from parcelpost.cli.output import age, count, print_lines, printable, terminal_width, wrapped
 from parcelpost.cli.progress import Meter
+from parcelpost.cli.settings_options import StoreContext
 from parcelpost.errors import ParcelpostError, StoreCorrupt
 from parcelpost.health import Finding, Severity, is_ok, sort_findings
 from parcelpost.settings.sources import Diagnosis

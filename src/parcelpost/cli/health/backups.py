@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from parcelpost.cli.health.checks import CheckContext, CheckResult
-from parcelpost.cli.options import StoreContext, store_command
+from parcelpost.cli.settings_options import StoreContext, store_command
 from parcelpost.health import Finding
 from parcelpost.storage import backup, health, salvage
 from parcelpost.storage.snapshot import never

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from parcelpost.cli.context import CLOCK
-from parcelpost.cli.options import StoreContext
+from parcelpost.cli.settings_options import StoreContext
 from parcelpost.health import Finding, sort_findings
 from parcelpost.settings import Settings
 from parcelpost.settings.sources import Diagnosis

@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 from parcelpost.cli.context import CLOCK, Opener, open_for_reading, openers, store_options
 from parcelpost.cli.health.backups import backup_findings, damage_finding
 from parcelpost.cli.health.clock import clock_findings
-from parcelpost.cli.options import (
+from parcelpost.cli.settings_options import (
     UPSTREAM_SOURCES,
     StoreContext,
     command_line,

@@ -14,8 +14,8 @@ from parcelpost.cli.health.checks import CheckContext, CheckResult
 from parcelpost.cli.platform_names import platform_names
 from parcelpost.errors import InvalidSettings, StoreError, TooFewFiles, extra_hint
 from parcelpost.files_and_sockets import raise_file_limit
-from parcelpost.guard import is_local_url, proxy_url
 from parcelpost.health import Finding
+from parcelpost.private_addresses import is_local_url, proxy_url
 from parcelpost.scrapers.fetch.guard import Guard
 from parcelpost.settings import Settings
 from parcelpost.settings.secrets import TOKEN_VARIABLE, is_open_to_all, read_token

@@ -21,8 +21,8 @@ from msgspec import Struct
 from parcelpost.cli.context import CLOCK, open_for_reading, openers, require_store
 from parcelpost.cli.health.backups import damage_finding, newest_good_backup, restore_command
 from parcelpost.cli.health.checks import CheckContext, CheckResult
-from parcelpost.cli.options import StoreContext, command_line, store_command
 from parcelpost.cli.progress import Meter
+from parcelpost.cli.settings_options import StoreContext, command_line, store_command
 from parcelpost.errors import (
     MigrationEdited,
     StoreCorrupt,

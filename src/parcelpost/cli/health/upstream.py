@@ -14,8 +14,8 @@ from parcelpost.cli.health.clock import compare_clocks
 from parcelpost.cli.health.settings import check_firestore, running_and_ended
 from parcelpost.cli.output import printable
 from parcelpost.errors import AnotherGateway, InvalidSettings, StoreError, Unavailable, UpstreamError
-from parcelpost.guard import is_local_url
 from parcelpost.health import Finding
+from parcelpost.private_addresses import is_local_url
 from parcelpost.settings.schema import GatewaySettings
 from parcelpost.settings.secrets import read_token
 from parcelpost.settings.validation import url_problem

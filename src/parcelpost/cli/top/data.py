@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from parcelpost.cli.context import CLOCK, open_for_reading, with_store_name
 from parcelpost.cli.health.overview import Overview, WorkerBrowser, gather_overview, worker_browsers
-from parcelpost.cli.options import StoreContext, run_command
+from parcelpost.cli.settings_options import StoreContext, run_command
 from parcelpost.clock import Clock, iso
 from parcelpost.errors import StoreError, StoreNotFound
 from parcelpost.model import QueueDepth

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.live import Live
 
 from parcelpost.cli.context import CLOCK
-from parcelpost.cli.options import StoreContext
+from parcelpost.cli.settings_options import StoreContext
 from parcelpost.cli.top.data import StoreFailure, TopData, watch
 from parcelpost.cli.top.view import VIEWS, View, frame
 

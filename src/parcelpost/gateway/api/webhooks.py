@@ -18,8 +18,8 @@ from parcelpost.gateway.models import ChangeFilter, Webhook, WebhookRetry
 from parcelpost.gateway.overview import WebhookState, webhook_state
 from parcelpost.gateway.routes import Role, Route
 from parcelpost.gateway.webhooks import check_webhook, default_name
-from parcelpost.guard import Guard
 from parcelpost.places import county_slug, state_code
+from parcelpost.private_addresses import Guard
 from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE
 
 _MAX_LISTED_RETRIES = 100

@@ -14,7 +14,7 @@ import httpcore2
 import httpx2
 
 from parcelpost.files_and_sockets import tcp_server
-from parcelpost.guard import origin_of, port_of, proxy_url
+from parcelpost.private_addresses import origin_of, port_of, proxy_url
 from parcelpost.scrapers.fetch.errors import CannotFetch, FetchFailed, RetryLater
 from parcelpost.scrapers.fetch.guard import Guard
 

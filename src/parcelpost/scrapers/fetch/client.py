@@ -11,8 +11,8 @@ from msgspec import structs
 
 from parcelpost.clock import Clock, SystemClock
 from parcelpost.events import Emit, PageFetched, ignore
-from parcelpost.guard import Resolve, open_connection_pool, origin_of, port_of, resolve
 from parcelpost.model import Page, Task
+from parcelpost.private_addresses import Resolve, open_connection_pool, origin_of, port_of, resolve
 from parcelpost.scrapers.browser.proxy import GuardProxy
 from parcelpost.scrapers.browser.renderer import PageLease, RenderContext, Renderer, RenderRequest
 from parcelpost.scrapers.browser.steps import Step

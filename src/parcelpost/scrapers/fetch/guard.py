@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from parcelpost import guard
+from parcelpost import private_addresses
 from parcelpost.scrapers.fetch.errors import CannotFetch, RetryLater
 
 
-class Guard(guard.Guard):
+class Guard(private_addresses.Guard):
     setting = "fetch.allow_private"
     refused = CannotFetch
     no_address = RetryLater
