@@ -23,6 +23,7 @@ _MAX_ROUNDS = 20
 _COMPARED_AT_ONCE = 100
 _BUSY_RESULTS = 200  # stored since the last step
 _BUSY_SECONDS = 0.1
+_BUSY_SHARE = 0.05  # of the time
 
 
 class Maintenance:
@@ -37,6 +38,7 @@ class Maintenance:
         self._failures = 0
         self._prune_at = 0.0
         self._stored = 0
+        self._find_at = 0.0
         self._began: float | None = None
 
     @property
@@ -100,9 +102,14 @@ class Maintenance:
         clock = self._context.clock
         stored = sum(number for (_, outcome), number in self._context.counters.totals.items() if outcome == "stored")
         is_busy, self._stored = stored - self._stored > _BUSY_RESULTS, stored
-        until = clock.monotonic() + (_BUSY_SECONDS if is_busy else _STEP_SECONDS)
+        began = clock.monotonic()
+        if is_busy and began < self._find_at:
+            return
+        until = began + (_BUSY_SECONDS if is_busy else _STEP_SECONDS)
         while clock.monotonic() < until and await self._context.ledger.find_changes(clock.now(), _COMPARED_AT_ONCE):
             pass
+        ended = clock.monotonic()
+        self._find_at = ended + (ended - began) / _BUSY_SHARE
 
     async def _flush(self) -> None:
         taken = dict(self._context.counters.take())
