@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -53,6 +53,7 @@ from parcelpost.worker.status import BrowserWait, WorkerStatus, is_current, last
 
 _CLI_WORKER = re.compile(r"cli-\d+-[0-9a-f]{8}")
 _UNFINISHED = frozenset({"pending", "delayed", "processing"})
+_FRESH_SHARE = 0.9
 _RECENT = timedelta(days=1)
 _LONG_SILENT_SECONDS = 120.0
 _ROUNDS_SEARCHED = (50, 10_000)
@@ -158,6 +159,8 @@ class CountyFreshness(Struct, frozen=True, kw_only=True):
     oldest_at: datetime | None
     next_run_at: datetime | None
     """None: no worker has seen the schedule yet."""
+    is_stale: bool
+    """Fewer than nine in ten parcels are fresh, a whole interval after a worker first saw the schedule."""
 
 
 async def _freshness(database: LocalDatabase, state: WorkerState, settings: Settings) -> list[CountyFreshness]:
@@ -177,9 +180,20 @@ async def _freshness(database: LocalDatabase, state: WorkerState, settings: Sett
                 max_age_seconds=(now - since).total_seconds(),
                 oldest_at=counted.oldest_at,
                 next_run_at=kept.next_run_at if kept else None,
+                is_stale=kept is not None and kept.anchor < since and counted.fresh < _FRESH_SHARE * counted.parcels,
             )
         )
     return found
+
+
+def _freshness_findings(schedules: Sequence[CountyFreshness]) -> Iterator[Finding]:
+    for schedule in schedules:
+        if schedule.is_stale:
+            old = count(schedule.parcels - schedule.fresh, "parcel")
+            message = f"{old} of {schedule.parcels:,} at {schedule.site} were last scraped more than "
+            message += f"{age(schedule.max_age_seconds)} ago, longer than schedule {schedule.schedule} asks for"
+            fix = "keep a standalone worker running, without --until-empty, or use a longer interval"
+            yield Finding.of("schedule.stale", message, fix)
 
 
 async def gather_overview(store: StoreContext) -> Overview:
@@ -202,6 +216,7 @@ async def gather_overview(store: StoreContext) -> Overview:
         )
         broken = await broken_fields(database, all_statuses, now)
         waits = _browser_waits(statuses, platforms, now)
+        schedules = await _freshness(database, state, store.settings)
         option = command_line("", store).removeprefix("parcelpost ")
         findings = sort_findings(
             (
@@ -225,10 +240,10 @@ async def gather_overview(store: StoreContext) -> Overview:
                 *backup_findings(store, state_of_store),
                 *filter(None, (failures_finding(failures, option),)),
                 *(field_finding(lost.field, lost.page or "") for lost in broken),
+                *_freshness_findings(schedules),
             )
         )
         sync = await _sync_state(database, statuses)
-        schedules = await _freshness(database, state, store.settings)
     newest, newest_age = state_of_store.newest_backup, state_of_store.newest_backup_age_seconds
     return Overview(
         ok=is_ok(findings),

@@ -77,12 +77,15 @@ WHERE run_no = ? AND added = ? AND after_norm = ?
 _END_RUN = """
 UPDATE schedule_runs
 SET ended_at = ?, outcome = 'ended',
+    added = (SELECT count(*) FROM tasks t WHERE t.run_no = schedule_runs.run_no),
     done = (SELECT count(*) FROM tasks t WHERE t.run_no = schedule_runs.run_no AND t.state IN ('done', 'not_found')),
     failed = (SELECT count(*) FROM tasks t WHERE t.run_no = schedule_runs.run_no AND t.state IN ('failed', 'dead'))
 WHERE run_no = ? AND ended_at IS NULL AND all_added
   AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.run_no = schedule_runs.run_no AND t.state IN ('queued', 'leased'))
 """
-"""Decides itself whether the run is over: another gateway may have queued its last tasks meanwhile."""
+"""Decides itself whether the run is over: another gateway may have queued its last tasks meanwhile. Tasks that a
+gateway queued just before it was killed are counted now, as they may have ended before they were found again.
+"""
 
 _NEXT_KNOWN = """
 SELECT s.source_no, s.target, p.parcel_norm FROM parcels p JOIN sources s ON s.parcel_no = p.parcel_no WHERE {}
