@@ -24,6 +24,8 @@ def postgres() -> Iterator[PostgresServer]:
     try:
         server = _started(folder / "data")
         try:
+            # Statistics that are taken at some moment, of tables just emptied, would make plans a matter of chance.
+            server.psql("ALTER SYSTEM SET autovacuum = off; SELECT pg_reload_conf();")
             yield server
         finally:
             server.cleanup()
