@@ -385,7 +385,7 @@ class BrowserDied(Event, frozen=True):
     browser_id: int
     reason: str
     tasks: int
-    """Number of tasks it did."""
+    """Number of tasks it ran."""
 
 
 class BrowserRetired(Event, frozen=True):
@@ -394,7 +394,7 @@ class BrowserRetired(Event, frozen=True):
     browser_id: int
     reason: str
     tasks: int
-    """Number of tasks it did."""
+    """Number of tasks it ran."""
 
 
 class BrowserOrphansRemoved(Event, frozen=True):
@@ -482,14 +482,14 @@ class LeasesEnded(Event, frozen=True):
 
 
 class WebhookFailing(Event, frozen=True):
-    """A receiver of changes does not take them. It is tried again, less and less often."""
+    """A webhook's receiver does not accept changes. Delivery is retried with growing delays."""
 
     webhook: str
     error: str
 
 
 class WebhookRecovered(Event, frozen=True):
-    """A receiver takes changes again."""
+    """A webhook's receiver accepts changes again."""
 
     webhook: str
     seconds: float
@@ -497,7 +497,7 @@ class WebhookRecovered(Event, frozen=True):
 
 
 class WebhookGaveUp(Event, frozen=True):
-    """A change was tried for a day and not taken: only a replay delivers it."""
+    """A change was not accepted for a day and was given up: only a replay delivers it."""
 
     webhook: str
     change: int
@@ -515,7 +515,7 @@ class RunStarted(Event, frozen=True):
 
 
 class RunSkipped(Event, frozen=True):
-    """A schedule is due, but its last run has not ended: this one is left out."""
+    """A schedule is due, but its previous run is still in progress: this run is skipped."""
 
     schedule: str
     late_seconds: float

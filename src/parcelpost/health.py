@@ -101,11 +101,11 @@ CHECKS: Mapping[str, Check] = {
     "fleet.worker_lost": Check(_NOTE, "A worker is offline with leased tasks; they return when the leases expire."),
     "queue.dead": Check(_WARNING, "All leases of some tasks expired."),
     "queue.failed": Check(_WARNING, "Workers gave up on some tasks."),
-    "webhook.failing": Check(_WARNING, "A receiver of changes does not take them."),
-    "webhook.gave_up": Check(_WARNING, "A receiver did not take some changes for a day."),
-    "schedule.stale": Check(_WARNING, "Parcels of a county are older than its schedule asks for."),
-    "schedule.resting": Check(_WARNING, "A run of a schedule is on hold because the site blocks every worker."),
-    "schedule.skipped": Check(_NOTE, "A run of a schedule was left out, because the one before takes longer."),
+    "webhook.failing": Check(_WARNING, "A webhook's receiver does not accept changes."),
+    "webhook.gave_up": Check(_WARNING, "A webhook's receiver did not accept some changes for a day."),
+    "schedule.stale": Check(_WARNING, "A schedule is behind: some of its parcels were not scraped in time."),
+    "schedule.resting": Check(_WARNING, "A scheduled run is on hold because the site blocks every worker."),
+    "schedule.skipped": Check(_NOTE, "A scheduled run was skipped because the previous one was still in progress."),
     "queue.unclaimed": Check(_WARNING, "No online worker handles a platform that has queued tasks."),
 }
 

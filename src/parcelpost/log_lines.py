@@ -360,7 +360,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         lambda e: "warning" if e.dead else "info",
         lambda e: f"{count(e.queued + e.dead, 'lease')} expired; {count(e.dead, 'task')} given up",
     ),
-    events.WebhookFailing: ("warning", lambda e: f"webhook {e.webhook} fails: {e.error}"),
+    events.WebhookFailing: ("warning", lambda e: f"webhook {e.webhook} is failing: {e.error}"),
     events.WebhookRecovered: ("info", lambda e: f"webhook {e.webhook} works again after {age(e.seconds)}"),
     events.WebhookGaveUp: (
         "error",
@@ -369,7 +369,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     events.RunStarted: ("info", lambda e: f"schedule {e.schedule}: refreshing {count(e.tasks, 'parcel')}{_overdue(e)}"),
     events.RunSkipped: (
         "warning",
-        lambda e: f"schedule {e.schedule}: a run was skipped: the last one has not ended",
+        lambda e: f"schedule {e.schedule}: skipped a run because the previous one is still in progress",
     ),
     events.LedgerPruned: ("info", lambda e: f"{count(e.removed, 'old row')} removed from the ledger"),
     events.LedgerLost: ("error", lambda e: f"the ledger is unreachable: {e.reason}"),

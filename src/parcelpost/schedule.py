@@ -54,7 +54,7 @@ class Timing(Struct, frozen=True, kw_only=True):
 def make_timing(every: str, at: str, timezone: str, cron: str) -> Timing:
     """From what an operator wrote. Raises InvalidInput."""
     if bool(every) == bool(cron):
-        raise InvalidInput("say how often: either every or cron", hint="for example every 7d, or cron '0 2 * * 1'")
+        raise InvalidInput("specify either every or cron", hint="for example every 7d, or cron '0 2 * * 1'")
     timing = Timing(
         every_seconds=parse_duration("every", every) if every else 0,
         at=at,
@@ -70,7 +70,7 @@ def check(timing: Timing) -> None:
     _zone(timing.timezone)
     if timing.cron:
         if timing.at or timing.every_seconds:
-            raise InvalidInput("at belongs to every, not to cron", hint="cron has minute and hour, as in '0 2 * * 1'")
+            raise InvalidInput("at and every cannot be combined with cron", hint="set the time in cron: '0 2 * * 1'")
         _check_cron(timing)
         return
     if not MIN_SECONDS <= timing.every_seconds <= MAX_SECONDS:
@@ -78,7 +78,7 @@ def check(timing: Timing) -> None:
     if timing.at and not _TIME.fullmatch(timing.at):
         raise InvalidInput(f"at: not a time of day: {timing.at!r:.40}", hint="for example 02:00")
     if timing.at and timing.every_seconds % DAY_SECONDS:
-        raise InvalidInput("at needs an interval of whole days", hint="for example every 1d or every 7d")
+        raise InvalidInput("at requires an interval of whole days", hint="for example every 1d or every 7d")
 
 
 def parse_duration(name: str, text: str) -> int:

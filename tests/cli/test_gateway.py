@@ -301,7 +301,7 @@ def test_webhooks_are_managed_and_their_secrets_shown_nowhere(
         return run("gateway", "webhook", *arguments, "--database", ledger, *allowed)
 
     at(ledger, fill)
-    assert "There is no webhook." in webhook("list").out
+    assert "No webhooks yet." in webhook("list").out
     with receiving() as receiver:
         url = f"{receiver.url}?key=hidden"
         private = run("gateway", "webhook", "add", url, "--database", ledger)

@@ -298,7 +298,7 @@ async def test_schedules_are_added_shown_and_ordered_over_http(context: Context)
         overview = (await client.get("/v1/overview")).json()
         assert [one["name"] for one in overview["schedules"]] == ["file", "union"]
         stale = [found for found in overview["findings"] if found["id"] == "schedule.stale"]
-        assert len(stale) == 2 and "4 parcels of 4 in union, FL" in stale[1]["message"]
+        assert len(stale) == 2 and "4 of 4 parcels in union, FL" in stale[1]["message"]
         metrics = (await client.get("/metrics")).text
         labels = 'county="union",platform="echo",schedule="union",state="FL"'
         assert f"parcelpost_gateway_schedule_fresh_ratio{{{labels}}} 0.0" in metrics

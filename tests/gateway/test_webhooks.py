@@ -260,7 +260,7 @@ async def test_what_a_receiver_answers_is_bounded_and_never_followed(stage: Stag
         (redirect, "redirects are not followed"),
         (endless, "returned 500"),
         (busy, "returned 429"),
-        (lambda *_: 410, "no longer wants changes"),
+        (lambda *_: 410, "no longer accepts changes"),
         (lambda *_: 401, "returned 401"),
     ]
     for number, (answer, expected) in enumerate(cases):
@@ -270,7 +270,7 @@ async def test_what_a_receiver_answers_is_bounded_and_never_followed(stage: Stag
             await stage.deliver()
             state = await stage.webhook(f"w{number}")
             assert expected in state.error
-            assert (state.is_paused, other.requests) == (expected == "no longer wants changes", 1)
+            assert (state.is_paused, other.requests) == (expected == "no longer accepts changes", 1)
             rests = (state.next_at - stage.clock.now()).total_seconds()
             assert rests == 1_800 if answer is busy else 0 < rests <= 5
             await stage.ledger.delete_webhook(state.webhook_no)

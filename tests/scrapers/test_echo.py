@@ -76,11 +76,11 @@ async def test_a_delay_is_slept_on_the_clock() -> None:
 
 
 ENDS: dict[Json, Outcome] = {
-    True: Retry("asked to"),
-    "retry": Retry("asked to"),
-    "give_up": GiveUp("asked to"),
-    "blocked": Blocked("asked to"),
-    "not_found": NotFound("asked to"),
+    True: Retry("requested by the task"),
+    "retry": Retry("requested by the task"),
+    "give_up": GiveUp("requested by the task"),
+    "blocked": Blocked("requested by the task"),
+    "not_found": NotFound("requested by the task"),
 }
 
 
@@ -92,7 +92,7 @@ async def test_it_ends_as_asked_to_after_the_delay(fail: Json, expected: Outcome
 
 
 async def test_it_raises_and_exits_as_asked_to() -> None:
-    with pytest.raises(ValueError, match="asked to"):
+    with pytest.raises(ValueError, match="requested by the task"):
         await echo(fail="raise")
     with pytest.raises(SystemExit):
         await echo(fail="exit")

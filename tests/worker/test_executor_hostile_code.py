@@ -69,7 +69,7 @@ def ended(works: Works, task_id: str) -> tuple[str, str]:
 
 
 QUICK: dict[str, tuple[dict[str, Json], str, str]] = {
-    "an exception": ({"fail": "raise"}, "retry", "ValueError: asked to"),
+    "an exception": ({"fail": "raise"}, "retry", "ValueError: requested by the task"),
     "a sys.exit": ({"fail": "exit"}, "retry", "SystemExit: 3"),
     "200 MB": ({"size_bytes": 200 * MIB}, "give_up", "page has 209,715,200 bytes; at most 67,108,864 are allowed"),
 }

@@ -415,7 +415,7 @@ class Webhook(Struct, frozen=True, kw_only=True):
 
 
 class WebhookRetry(Struct, frozen=True, kw_only=True):
-    """A change that a receiver did not take."""
+    """A change that a receiver did not accept."""
 
     change_no: int
     attempts: int
@@ -518,7 +518,7 @@ class LienRow(Struct, frozen=True, kw_only=True):
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """A lease of a task to a worker. `ended_at` is None while it is open."""
+    """A lease of a task to a worker. `ended_at` is null while it is open."""
 
     worker_id: str
     granted_at: datetime

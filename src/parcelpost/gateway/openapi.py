@@ -28,7 +28,7 @@ _DESCRIPTIONS = {
     401: "The token is missing or unknown",
     403: "The request is not local and no tokens are configured, or the worker ID belongs to another token",
     404: "Not found",
-    409: "There is one with this name already",
+    409: "The name is already taken",
     413: "The body is too large",
     415: "The body's Content-Encoding is not supported",
     421: "The request is for a gateway with another ledger",

@@ -415,9 +415,9 @@ def webhook_findings(webhooks: Sequence[Webhook], now: datetime) -> Iterator[Fin
             yield Finding.of("webhook.failing", f"webhook {name} was paused: {webhook.error}", fix)
         elif webhook.failing_since and not webhook.is_paused:
             since = age((now - webhook.failing_since).total_seconds())
-            message = f"webhook {name} has taken no change for {since}: {webhook.error}"
+            message = f"webhook {name} has been failing for {since}: {webhook.error}"
             yield Finding.of(
-                "webhook.failing", message, f"check the receiver and its secret; '{show}' shows what waits"
+                "webhook.failing", message, f"check the receiver and its secret; '{show}' lists the waiting changes"
             )
         if webhook.dead:
             message = f"webhook {name}: gave up on {count(webhook.dead, 'change')} after a day"

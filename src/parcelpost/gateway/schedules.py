@@ -84,11 +84,12 @@ def make_schedule(
     """
     if not _NAME.fullmatch(new.name):
         raise InvalidInput(
-            f"name: {new.name!r:.80} is not valid", hint="use up to 64 small letters, digits, and . _ - between them"
+            f"name: {new.name!r:.80} is not valid",
+            hint="use up to 64 lower-case letters and digits, with . _ - between them",
         )
     state, county = state_code(new.state), county_name(new.county)
     if not (new.platform and state and county):
-        raise InvalidInput("a schedule needs a platform, a state and a county")
+        raise InvalidInput("a schedule requires a platform, a state and a county")
     targets = targets or _targets(new, state, county)
     task = Task(
         task_id=new.name, platform=new.platform, target=Target(parcel_id="", state=state, county=county, url=new.url)
@@ -127,9 +128,9 @@ def _targets(new: NewSchedule, state: str, county: str) -> list[Target]:
     if new.scope is Scope.LIST:
         return [Target(parcel_id="", state=state, county=county, url=new.url)]
     if new.url:
-        raise InvalidInput("url belongs to a list", hint="set scope to list")
+        raise InvalidInput("url requires scope list", hint="set scope to list, or omit url")
     if (new.scope is Scope.FILE) != bool(new.parcels):
-        raise InvalidInput("parcels are needed with scope file, and only there")
+        raise InvalidInput("parcels are required with scope file, and not allowed with any other scope")
     return [Target(parcel_id=number, state=state, county=county) for number in new.parcels]
 
 
@@ -270,13 +271,13 @@ async def schedule_statuses(
 def _status(row: ScheduleRow, freshness: Freshness, blocked: Sequence[str], now: datetime) -> ScheduleStatus:
     schedule, state, message = row.schedule, ScheduleState.WAITING, ""
     if row.last_run and row.last_run.outcome is RunOutcome.SKIPPED and row.run:
-        message = f"the run due {row.last_run.due_at:%Y-%m-%d %H:%M} UTC was skipped: this one takes longer"
+        message = f"the run due {row.last_run.due_at:%Y-%m-%d %H:%M} UTC was skipped because this one is not done"
     if row.run:
         state = ScheduleState.RUNNING
     if row.run and blocked:
         state, message = (
             ScheduleState.RESTING,
-            f"the site blocks {', '.join(blocked[:_MAX_NAMED])}; it continues after that",
+            f"the site blocks {', '.join(blocked[:_MAX_NAMED])}; the run continues after the pause",
         )
     if row.paused_at is not None:
         state, message = ScheduleState.PAUSED, ""
@@ -321,7 +322,7 @@ def schedule_findings(statuses: Sequence[ScheduleStatus], now: datetime) -> Iter
     for status in statuses:
         place = f"{status.county}, {status.state}"
         if status.status is ScheduleState.RESTING:
-            fix = "it continues on its own; if the site keeps blocking, use a longer pace"
+            fix = "no action needed: it continues on its own; if the site keeps blocking, use a slower pace"
             yield Finding.of("schedule.resting", f"schedule {status.name} is on hold: {status.message}", fix)
         elif status.message:
             fix = "start more workers, or use a longer interval"
@@ -329,10 +330,10 @@ def schedule_findings(statuses: Sequence[ScheduleStatus], now: datetime) -> Iter
         is_due = (now - status.created_at).total_seconds() > status.max_age_seconds
         if is_due and status.fresh_share is not None and status.fresh_share < _STALE_BELOW:
             old = status.parcels - status.fresh
-            message = f"{count(old, 'parcel')} of {status.parcels:,} in {place} were last scraped more than "
-            message += f"{age(status.max_age_seconds)} ago, longer than schedule {status.name} asks for"
+            message = f"schedule {status.name} is behind: {old:,} of {count(status.parcels, 'parcel')} in {place} "
+            message += f"were not scraped in the last {age(status.max_age_seconds)}"
             show = f"parcelpost gateway schedule show {status.name}"
-            yield Finding.of("schedule.stale", message, f"see '{show}', and whether workers take its tasks", show)
+            yield Finding.of("schedule.stale", message, f"check that workers take its tasks; see '{show}'", show)
 
 
 class ScheduleRunner:

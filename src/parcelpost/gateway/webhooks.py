@@ -362,7 +362,7 @@ class _Batch:
         if not self.is_held:
             return
         if self._gone:
-            reason = "the receiver returned 410: it no longer wants changes"
+            reason = "the receiver returned 410: it no longer accepts changes"
             await ledger.pause_webhook(webhook.webhook_no, reason)
         since = self._before.failing_since
         if webhook.failing_since and not since:

@@ -362,7 +362,7 @@ def _text(value: Json, max_chars: int) -> str:
 
 
 class NewTask(Struct, frozen=True, kw_only=True):
-    """For the OpenAPI document. `read_new_tasks` also accepts numbers as text, and ignores unknown fields."""
+    """A task to queue. Numbers may also be sent as text; unknown fields are ignored."""
 
     task_id: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_BYTES)]
     platform: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_BYTES)]

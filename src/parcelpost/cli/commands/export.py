@@ -120,7 +120,7 @@ def export(
     changes: Annotated[
         bool,
         typer.Option(
-            "--changes", help="What changed between the stored scrapes of each parcel, in place of their records."
+            "--changes", help="Export what changed between the stored scrapes of each parcel, instead of the records."
         ),
     ] = False,
     kinds: Annotated[
@@ -162,7 +162,7 @@ def export(
             "--all": every,
         }
         if given := [name for name, value in others.items() if value]:
-            raise InvalidInput(f"{given[0]} cannot be used with --changes", hint="--since says from when on")
+            raise InvalidInput(f"{given[0]} cannot be used with --changes", hint="use --since for the starting point")
     elif kinds:
         raise InvalidInput("--kind requires --changes", hint=f"parcelpost export {output} --changes --kind {kinds[0]}")
     plan = plan_changes(output, form) if changes else plan_export(output, form, _table_names(tables))
@@ -371,8 +371,8 @@ def _last_export(store: StoreContext, order: ExportOrder) -> tuple[Path | None, 
 
 
 _DELIVERED_NOTE = (
-    "note: this store deletes results some days after their delivery: the first scrape that it has of a parcel counts "
-    "as known, and 'parcelpost gateway changes' has everything"
+    "note: delivered results are deleted after storage.keep_results_days, so changes before the oldest stored scrape "
+    "of a parcel are missing; 'parcelpost gateway changes' lists them all"
 )
 
 

@@ -446,10 +446,14 @@ def refresh(
     parcel: Annotated[str, typer.Option("--parcel", metavar="NUMBER", help="Only this parcel ID.")] = "",
     older_than: Annotated[
         str | None,
-        typer.Option("--older-than", metavar="AGE", help="Only parcels last scraped before: 12h, 7d or 2026-11-15."),
+        typer.Option(
+            "--older-than",
+            metavar="AGE",
+            help="Only parcels last scraped before this time, or longer ago: 2026-11-15, 12h or 7d.",
+        ),
     ] = None,
     delinquent: Annotated[bool, typer.Option("--delinquent", help="Only delinquent parcels.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many, the oldest first.")] = 1_000_000,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many, oldest scrape first.")] = 1_000_000,
     yes: Yes = False,
     database: Database = None,
     config: ConfigOption = None,

@@ -64,24 +64,29 @@ def add(
     every: Annotated[str, typer.Option("--every", metavar="INTERVAL", help="How often: 12h, 7d, 2w.")] = "",
     at: Annotated[str, typer.Option("--at", metavar="HH:MM", help="Time of day, for intervals of whole days.")] = "",
     timezone: Annotated[
-        str, typer.Option("--timezone", metavar="ZONE", help="Of --at and --cron. [default: this machine's]")
+        str, typer.Option("--timezone", metavar="ZONE", help="Time zone of --at and --cron. [default: this machine's]")
     ] = "",
     cron: Annotated[
-        str, typer.Option("--cron", metavar="EXPRESSION", help="Instead of --every: minute, hour, day, month, weekday.")
+        str,
+        typer.Option("--cron", metavar="EXPRESSION", help="Cron expression, in place of --every."),
     ] = "",
     window: Annotated[
         str,
-        typer.Option("--window", metavar="DURATION", help="Spread a run over this time. [default: a day at most]"),
+        typer.Option(
+            "--window", metavar="DURATION", help="Spread each run over this time. [default: the interval, up to 1d]"
+        ),
     ] = "",
     pace: Annotated[
         float | None,
-        typer.Option("--pace", metavar="SECONDS", help="Minimum time between two tasks. [default: the site's]"),
+        typer.Option("--pace", metavar="SECONDS", help="Minimum time between two tasks. [default: the site's pace]"),
     ] = None,
     only: Annotated[str, typer.Option("--filter", metavar="delinquent", help="Only delinquent parcels.")] = "",
     file: Annotated[
         str,
         typer.Option(
-            "--file", metavar="FILE", help="Only the parcels in this file, known or not. Its rows are copied."
+            "--file",
+            metavar="FILE",
+            help="Only the parcels in this file, known or not. Its rows are copied.",
         ),
     ] = "",
     list_: Annotated[
@@ -145,7 +150,7 @@ def add(
     print(
         printable(f"Added schedule {name}: {status.timing}, {_scope_text(status)} in {status.county}, {status.state}.")
     )
-    print(f"Parcels known: {status.parcels:,}. First run: {_moment_or_now(status)}. A running gateway starts it.")
+    print(f"Known parcels: {status.parcels:,}. First run: {_moment_or_now(status)}. A running gateway starts it.")
 
 
 def _scope(only: str, file: str, *, is_list: bool) -> Scope:
@@ -154,7 +159,7 @@ def _scope(only: str, file: str, *, is_list: bool) -> Scope:
     if only not in ("", "delinquent"):
         raise InvalidInput(f"unknown filter: {only!r:.40}", hint="use --filter delinquent")
     if only and (file or is_list):
-        raise InvalidInput("--filter is for parcels that the ledger knows", hint="omit --file and --list")
+        raise InvalidInput("--filter applies only to parcels in the ledger", hint="omit --file and --list")
     if is_list:
         return Scope.LIST
     return Scope.FILE if file else Scope.DELINQUENT if only else Scope.KNOWN

@@ -77,7 +77,7 @@ def add(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send changes to a URL. A running gateway posts each within seconds, signed as the Standard Webhooks say.
+    """Send changes to a URL. A running gateway posts each within seconds, signed according to Standard Webhooks.
 
     The secret is in the gateway's environment; only the variable's name is stored. Private addresses are refused unless
     server.allow_private names them.
@@ -127,10 +127,10 @@ def list_(
     if as_json:
         print_json(WebhookList(states))
     elif states:
-        headers = ("webhook", "receiver", "status", "sent up to", "behind", "waiting", "gave up", "error")
+        headers = ("webhook", "receiver", "status", "sent up to", "behind", "waiting", "given up", "error")
         print_lines(table(headers, map(_cells, states)))
     else:
-        print("There is no webhook. Add one with 'parcelpost gateway webhook add URL'.")
+        print("No webhooks yet. Add one with 'parcelpost gateway webhook add URL'.")
 
 
 def _cells(state: WebhookState) -> tuple[Cell, ...]:
@@ -181,7 +181,7 @@ def _detail_lines(found: WebhookDetail) -> Iterator[str]:
     if found.retries:
         yield ""
         rows = (
-            (one.change_no, one.attempts, "gave up" if one.dead_at else f"next {moment(one.next_at)}", one.error)
+            (one.change_no, one.attempts, "given up" if one.dead_at else f"next {moment(one.next_at)}", one.error)
             for one in found.retries
         )
         yield from table(("change", "attempts", "state", "error"), rows)
@@ -311,7 +311,7 @@ def test(
     if as_json:
         print_json({"webhook": name, "delivered": not attempt.error, "status": attempt.status, "error": attempt.error})
     if attempt.error:
-        raise ParcelpostError(f"{receiver_of(webhook.url)}: {attempt.error}", hint="nothing else was sent")
+        raise ParcelpostError(f"{receiver_of(webhook.url)}: {attempt.error}", hint="only the test event was sent")
     if not as_json:
         print(printable(f"{receiver_of(webhook.url)} returned {attempt.status}."))
 
@@ -325,7 +325,7 @@ SECRET_EXAMPLES = examples(
 def secret() -> None:
     """Print a new random secret. Nothing is stored: put it into the gateway's environment, and give it to the receiver.
 
-    A variable may hold two, separated by a space, while one is replaced: each message is signed with both.
+    To rotate a secret, put both into the variable, separated by a space: each message is then signed with both.
     """
     from parcelpost.gateway.webhooks import new_secret
 
@@ -360,7 +360,7 @@ def _report(name: str, settings: Settings, done: str, *, as_json: bool) -> None:
 
 
 app = typer.Typer(
-    help="Send changes to receivers, signed as the Standard Webhooks specification says.",
+    help="Send changes to receivers, signed according to Standard Webhooks.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog=examples(

@@ -75,7 +75,7 @@ async def write_bundle(case: CheckContext, report: Report, file: Path | None, lo
     scrub = _scrubber(case)
     async with Meter("creating the bundle"):
         members = [
-            ("findings.json", "the findings of doctor", _findings(report, scrub)),
+            ("findings.json", "the findings of 'parcelpost doctor'", _findings(report, scrub)),
             ("versions.json", "Python, SQLite, system, packages", _versions()),
             ("settings.json", "all settings, with text values masked", _masked_settings(case, os.environ, scrub)),
             *[(name, holds, await _store_member(make, case, scrub)) for name, holds, make in _STORE_MEMBERS],

@@ -202,9 +202,10 @@ class FleetApi:
         return {name for row in await self._ledger.workers(_MAX_WORKERS) for name in row.heartbeat.platforms}
 
     async def refresh(self, body: RefreshRequest) -> RefreshReply:
-        """Queue tasks that scrape known parcels again, oldest scrape first, at most 10,000 at a time. Pages are
-        requested from the site, never taken from a page cache. Parcels that are already being refreshed, and parcels
-        known only from a list, are skipped.
+        """Queue tasks that scrape known parcels again, oldest scrape first, at most 10,000 at a time.
+
+        Pages are requested from the site, never taken from a page cache. Parcels that are already being refreshed, and
+        parcels known only from a list, are skipped.
         """
         if body == RefreshRequest():
             raise ApiError(

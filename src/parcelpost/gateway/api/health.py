@@ -96,15 +96,15 @@ METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("status",),
     ),
     "parcelpost_gateway_webhook_attempts_total": (
-        "Attempts of this process to deliver a change, by outcome: delivered, failed, dead.",
+        "Attempts by this process to deliver a change, by outcome: delivered, failed, dead.",
         ("webhook", "outcome"),
     ),
     "parcelpost_gateway_webhook_failing_seconds": (
-        "For how long a webhook has taken no change; 0 if it takes them.",
+        "How long a webhook has been failing; 0 if it is not.",
         ("webhook",),
     ),
     "parcelpost_gateway_webhook_changes": (
-        "Changes of a webhook: behind (not looked at yet), waiting (to be tried again), gave_up.",
+        "Changes for a webhook: behind (not processed yet), waiting (for a retry), gave_up (no longer retried).",
         ("webhook", "state"),
     ),
     "parcelpost_gateway_schedule_parcels": (
@@ -112,11 +112,11 @@ METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("schedule", "platform", "state", "county"),
     ),
     "parcelpost_gateway_schedule_fresh_ratio": (
-        "Share of a schedule's parcels that are as fresh as it asks for, from 0 to 1.",
+        "Share of a schedule's parcels that were scraped in time, from 0 to 1.",
         ("schedule", "platform", "state", "county"),
     ),
     "parcelpost_gateway_schedule_status": (
-        "1 for the status that a schedule has: waiting, running, resting, paused.",
+        "1 for the current status of a schedule: waiting, running, resting, paused.",
         ("schedule", "status"),
     ),
     "parcelpost_gateway_rows": ("Approximate number of rows in the ledger: parcels, liens, results.", ("what",)),

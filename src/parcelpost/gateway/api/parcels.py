@@ -73,8 +73,10 @@ class ParcelsApi:
         ]
 
     async def parcels(self, query: ListParams) -> Parcels:
-        """List parcels ordered by place and number, each with its sources. With `records`, only matching sources are
-        listed, `limit` counts sources, a page may have fewer, and a parcel's sources may continue on the next page.
+        """List parcels ordered by place and number, each with its sources.
+
+        With `records`, only matching sources are listed and `limit` counts sources. A page may have fewer, and a
+        parcel's sources may continue on the next page.
         """
         if query.records:
             return await self._with_records(query)
@@ -126,8 +128,9 @@ class ParcelsApi:
         return await self._detail_or_raw(request, query)
 
     async def parcel(self, request: Request) -> Response:
-        """Return a parcel, and the record of each source with how it changed over time. An empty part of the path is
-        written as `-`; the punctuation of the number does not matter.
+        """Return a parcel, with the record and the history of each source.
+
+        Write an empty part of the path as `-`. Punctuation in the number is ignored.
         """
         return await self._detail_or_raw(request, RawParams())
 

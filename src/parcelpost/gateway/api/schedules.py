@@ -74,7 +74,7 @@ class SchedulesApi:
         return status
 
     async def act_on_schedule(self, name: str, body: ActionRequest) -> ActionReply:
-        """Pause, resume, run or delete a schedule. Deleting takes back the tasks that no worker has yet."""
+        """Pause, resume, run or delete a schedule. Deleting also removes its tasks that no worker has taken."""
         if "\0" in name or not await act(self._ledger, name, body.action, self._context.clock.now()):
             raise ApiError(404, _NONE)
         statuses = await self._statuses(name)

@@ -114,7 +114,7 @@ class WebhooksApi:
         return WebhookList([webhook_state(one) for one in await self._ledger.webhooks()])
 
     async def new_webhook(self, body: NewWebhook) -> WebhookState:
-        """Send changes to a URL, signed as the Standard Webhooks specification says."""
+        """Send changes to a URL, signed according to Standard Webhooks."""
         guard = Guard(self._context.settings.allow_private)
         return webhook_state(await add_webhook(self._ledger, body, guard, self._context.clock.now()))
 

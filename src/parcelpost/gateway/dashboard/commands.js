@@ -62,10 +62,10 @@ function commandOf(given) {
 }
 
 const ACTIONS = {
-  "run-now": ["Run now", "Start a run. The next ones are due as before."],
-  pause: ["Pause", "Start no runs, and queue no more tasks of one in progress."],
-  resume: ["Resume", "A run that was missed starts at once."],
-  delete: ["Delete", "With its runs, and its tasks that no worker has yet. Parcels and changes stay."],
+  "run-now": ["Run now", "Start a run now. Later runs stay as scheduled."],
+  pause: ["Pause", "Start no runs. A run in progress queues no more tasks."],
+  resume: ["Resume", "A run that was missed starts immediately."],
+  delete: ["Delete", "Also delete its runs, and its tasks that no worker has taken. Parcels and changes are kept."],
 };
 
 // Resolves to what to do with a schedule, or null.
@@ -100,8 +100,8 @@ export async function addSchedule() {
     h(
       "select",
       { name: "scope" },
-      h("option", { value: "known" }, "all that are known"),
-      h("option", { value: "delinquent" }, "delinquent ones"),
+      h("option", { value: "known" }, "all known parcels"),
+      h("option", { value: "delinquent" }, "delinquent parcels"),
       h("option", { value: "list" }, "a whole list"),
     ),
   );
@@ -111,10 +111,10 @@ export async function addSchedule() {
     input("state", "State", { required: true, placeholder: "FL" }),
     input("county", "County", { required: true, placeholder: "columbia" }),
     input("every", "Every", { required: true, value: "7d", pattern: "\\s*[0-9]+\\s*(m|min|h|d|w)\\s*" }),
-    input("at", "At (for whole days)", { pattern: "([01][0-9]|2[0-3]):[0-5][0-9]", placeholder: "02:00" }),
+    input("at", "At (whole days only)", { pattern: "([01][0-9]|2[0-3]):[0-5][0-9]", placeholder: "02:00" }),
     input("timezone", "Time zone", { value: Intl.DateTimeFormat().resolvedOptions().timeZone }),
     scope,
-    input("url", "Address of a list", { type: "url" }),
+    input("url", "URL of the list", { type: "url" }),
   ];
   const text = await open("Add schedule", [h("div", { class: "form" }, fields)], "Add", (given) =>
     JSON.stringify(Object.fromEntries(given)),

@@ -205,7 +205,7 @@ class Page {
       reply.queued ? "Refresh queued" : "Nothing to refresh",
       reply.queued
         ? `${plural(reply.queued, "task")} will request this parcel from the site again.`
-        : "The parcel is being refreshed already, or only a list shows it.",
+        : "The parcel is already being refreshed, or is known only from a list.",
       "OK",
     );
   }

@@ -97,7 +97,7 @@ function sourceBlock(source, parcel, differing) {
       h(
         "p",
         { class: "meta" },
-        source.parcel_id === parcel.parcel_id ? "" : `As ${source.parcel_id}. `,
+        source.parcel_id === parcel.parcel_id ? "" : `Listed as ${source.parcel_id}. `,
         source.partial ? "Part of the page could not be read. " : "",
         "Scraped ",
         moment(source.scraped_at),

@@ -21,7 +21,7 @@ const WEBHOOKS = [
   { label: "Status" },
   { label: "Delivered", class: "num" },
   { label: "Waiting", class: "num" },
-  { label: "Gave up", class: "num" },
+  { label: "Given up", class: "num" },
 ];
 const WEBHOOK_STATES = { active: ["good", "Active"], failing: ["bad", "Failing"], paused: ["warn", "Paused"] };
 const SCOPES = { known: "known parcels", delinquent: "delinquent parcels", file: "a file", list: "a list" };
@@ -46,7 +46,7 @@ export class SchedulesPage {
       "div",
       { class: "page" },
       h("h1", null, this.title),
-      section("Counties kept fresh", add, this.list),
+      section("Refresh schedules", add, this.list),
       section("Webhooks", null, this.webhooks),
     );
     on(this.root, "click", "[data-add]", () => this.add());
@@ -64,7 +64,7 @@ export class SchedulesPage {
             webhooks.map((webhook) => ({ key: `webhook ${webhook.name}`, cells: webhookCells(webhook) })),
           )
         : empty(
-            h("p", null, "Nobody is told of changes. Add a receiver:"),
+            h("p", null, "No webhooks yet. Add one to be notified of changes:"),
             command("parcelpost gateway webhook add https://crm.example.org/hooks/parcelpost --kind lien"),
           ),
     );
@@ -77,7 +77,7 @@ export class SchedulesPage {
             schedules.map((schedule) => ({ key: `schedule ${schedule.name}`, cells: cells(schedule) })),
           )
         : empty(
-            h("p", null, "No schedules yet. Parcels are scraped once, until you refresh them. Add one:"),
+            h("p", null, "No schedules yet. Without one, parcels are scraped again only when you refresh them. Add one:"),
             command("parcelpost gateway schedule add columbia --platform grizzly_gis --state FL --county columbia --every 7d"),
           ),
     );
@@ -140,7 +140,7 @@ function fresh({ fresh_share: share, fresh: count, parcels, max_age_seconds: sec
 
 function status({ status: state, message, run, open_tasks: open }) {
   const [tone, label] = STATES[state];
-  const progress = run ? `${number(run.queued)} of ${number(run.total)} queued, ${number(open)} not done` : "";
+  const progress = run ? `${number(run.queued)} of ${number(run.total)} queued, ${number(open)} unfinished` : "";
   return [badge(tone, label), progress && h("small", null, progress), message && h("small", null, message)];
 }
 

@@ -15,7 +15,7 @@ from parcelpost.model import Blocked, Done, GiveUp, Json, NotFound, Outcome, Pag
 MAX_SIZE_BYTES = 512 * 1024**2
 MAX_DELAY_MS = 24 * 3_600_000
 
-_ASKED = "asked to"
+_ASKED = "requested by the task"
 _ENDS: dict[str, Outcome] = {
     "retry": Retry(_ASKED),
     "give_up": GiveUp(_ASKED),
