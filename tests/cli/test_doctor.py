@@ -31,6 +31,7 @@ from tests.cli.broken_stores import told
 from tests.cli.support import Run, a_status, change, damage, holder, make_full_store, make_store, publish_status, rows
 from tests.gateway.served import served
 from tests.hostile import HostileGateway, Trap
+from tests.storage.factories import save_one
 
 
 @pytest.fixture(autouse=True)
@@ -260,6 +261,30 @@ async def test_a_store_whose_workers_are_standalone_needs_no_gateway(
     for found in (never_ran, running, ended):
         states = {one.area: one.state for one in found.checks}
         assert (states["settings"], states["upstream"], found.findings) == ("ok", "skipped", [])
+
+
+async def test_a_token_that_is_bad_is_one_problem_whoever_noticed_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    now = SystemClock().now()
+    refusal = Offline(since=now - timedelta(hours=5), until=now, failures=99, reason="401", denied=True)
+    store = here / "parcelpost.db"
+    async with HostileGateway() as gateway, a_worker(store, gateway.url) as lpm:
+        await save_one(lpm)
+        refusals = dict.fromkeys(("collector", SYNC, "heartbeat"), refusal)
+        await publish(lpm.state, the_status(lpm, gateway.url, outages=refusals))
+        monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", "an-old-token")
+        doctor = await examined(store, gateway__url=gateway.url)
+        monkeypatch.delenv("PARCELPOST_GATEWAY_TOKEN")
+        none_here = await examined(store, gateway__url=gateway.url)
+        status = await asyncio.to_thread(run, "status", "--json", "--store", store)
+    assert [one["id"] for one in status.document["findings"]] == ["upstream.unauthorized"]
+    assert [one.id for one in doctor.findings] == ["upstream.unauthorized"]
+    assert [one.id for one in none_here.findings] == ["upstream.unauthorized"]
+    elsewhere = await examined(here / "none.db", gateway__url="https://gateway.invalid")
+    no_file = await examined(here / "none.db", gateway__url="https://gateway.invalid", gateway__token_file="none")
+    for found in (elsewhere, no_file):
+        assert [one.id for one in found.findings] == ["settings.invalid"], found.findings
 
 
 async def test_a_mode_that_was_set_needs_its_gateway_even_if_a_standalone_worker_ran(

@@ -40,8 +40,6 @@ async def check_upstream(case: CheckContext) -> list[CheckResult]:
         return [_skipped("no gateway is set: results stay in the local store")]
     if not worker.gateway_url:
         return [_skipped(f"no gateway is set; a worker delivers to {worker.upstream}")]
-    if read_token(case.settings.gateway, os.environ).secret is None and not is_local_url(worker.gateway_url):
-        return [_skipped(f"the worker's gateway {worker.gateway_url} was not checked: no token is set here")]
     return await _probe_gateway(case, replace(case.settings.gateway, url=worker.gateway_url))
 
 
@@ -56,6 +54,8 @@ async def _probe_gateway(case: CheckContext, settings: GatewaySettings) -> list[
         return [_skipped("not checked: the token cannot be used")]
     if url_problem(settings.url):  # it may hold a password
         return [_skipped("not checked: gateway.url cannot be used")]
+    if secret is None and not is_local_url(settings.url):
+        return [_skipped(f"the gateway {settings.url} was not checked: no token is set here")]
     gateway = replace(settings, timeout_seconds=min(settings.timeout_seconds, _PATIENCE_SECONDS))
     address = base_url(settings)
     worker_id, met = await _known_identity(case, address)
