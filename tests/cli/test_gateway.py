@@ -201,12 +201,20 @@ def test_the_ledger_is_that_of_the_settings_file_or_of_set(tmp_path: Path, ledge
     assert run("gateway", "status", "--json", "--database", ledger).document["totals"]["queued"] == 2
 
 
-def test_a_gateway_whose_port_is_taken_leaves_nothing_behind(tmp_path: Path, ledger: str, run: Run) -> None:
+def test_a_gateway_that_cannot_start_leaves_nothing_behind(tmp_path: Path, ledger: str, run: Run) -> None:
+    raw = tmp_path / "raw"
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        ran = run("gateway", "serve", "--port", port, "--database", ledger, "--raw", str(tmp_path / "raw"))
-    assert (ran.code, f"server.port {port}" in ran.err) == (1, True)
-    assert list(tmp_path.iterdir()) == []
+        port = taken.getsockname()[1]
+        for told, arguments in {
+            f"server.port {port}": ["--port", port],
+            "server.worker_tokens_file": ["--port", 0, "--set", "server.worker_tokens_file=nowhere"],
+            "server.host": ["--port", 0, "--host", "0.0.0.0"],
+            "server.raw": ["--port", 0, "--raw", "s3://"],
+            "no_such_setting": ["--port", 0, "--set", "server.no_such_setting=1"],
+        }.items():
+            ran = run("gateway", "serve", "--database", ledger, "--raw", raw, *arguments)
+            assert (ran.code in (1, 2), ran.err.startswith("error: "), told in ran.err) == (True, True, True), ran.err
+            assert list(tmp_path.iterdir()) == [], told
 
 
 def test_an_order_for_a_platform_that_nobody_works_on_is_told(ledger: str, run: Run) -> None:
