@@ -28,6 +28,13 @@ async def filled(gateway: Served, parcels: int = 12) -> None:
         await gateway.ledger.end_task(one.task.task_id, "harlow-02", error="", again=False, now=now, not_found=True)
 
 
+RATES = """async () => (await import("/dashboard/scale.js")).perMinute({
+    since: "2026-01-01T12:00:00Z", bucket_seconds: 120,
+    series: {done: [60, 3], failed: [2, 0], stored: [600, 250]},
+}, Date.parse("2026-01-01T12:02:30Z")).series"""
+"""Rates of a bucket that is over, and of one that has run for half a minute."""
+
+
 async def is_live(page: Page) -> None:
     await expect(page.locator("#state")).to_have_text("Live")
 
@@ -66,6 +73,16 @@ async def test_a_full_one_shows_fleet_queue_activity_and_health(browser: Browser
                 "2 selectors"
             )
             await expect(page.locator("figure svg")).to_have_count(3)
+            units = ["Throughput tasks per minute", "Outcomes tasks per minute", "Records records per minute"]
+            await expect(page.locator("figure h3")).to_have_text(units)
+            for newest in ("figure polyline.running", "figure rect.running"):
+                await expect(page.locator(newest).first).to_be_attached()
+            assert await page.evaluate(RATES) == {
+                "done": [30, 3],
+                "failed": [1, 0],
+                "stored": [300, 250],
+                "ended": [31, 3],
+            }
             await page.locator("figure svg").first.hover(position={"x": 200, "y": 60})
             await expect(page.locator(".tip").first).to_contain_text("finished")
             await page.locator("figure summary").first.click()

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from parcelpost.clock import SystemClock
+from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.gateway.models import WorkerHeartbeat
-from parcelpost.gateway.overview import PlatformState, gather_overview, last_day_outcomes
+from parcelpost.gateway.overview import BUCKET_SECONDS, PlatformState, gather_overview, last_day_outcomes
 from tests.gateway.stage import a_client, a_task, add_tasks, some_context
 
 # (worker, whether it stopped on purpose, days of silence)
@@ -84,6 +84,24 @@ async def test_a_platform_is_failing_if_most_of_its_tasks_fail(tmp_path: Path) -
     assert {health.platform: health.state for health in overview.platforms} == {
         platform: state for platform, (_, _, state) in counts.items()
     }
+
+
+@pytest.mark.parametrize("seconds", [0, 3_599.9])
+async def test_activity_reaches_to_this_moment_and_counts_tasks_and_records_apart(
+    tmp_path: Path, seconds: float
+) -> None:
+    clock = ManualClock()
+    clock.advance(seconds)
+    async with some_context(tmp_path, clock=clock) as context:
+        now = clock.now()
+        minute = now.replace(second=0, microsecond=0)
+        await context.ledger.add_activity({("vgsi", "done"): 3, ("echo", "done"): 1, ("vgsi", "stored"): 70}, minute)
+        for hours, bucket in BUCKET_SECONDS.items():
+            activity = (await gather_overview(context.ledger, now, hours, {}, "1.2.3")).activity
+            series = {outcome: counts[-1] for outcome, counts in activity.series.items() if sum(counts) == counts[-1]}
+            assert (len(activity.series["done"]), series) == (hours * 3_600 // bucket, {"done": 4, "stored": 70})
+            newest = activity.since + timedelta(seconds=(len(activity.series["done"]) - 1) * bucket)
+            assert timedelta(0) <= now - newest < timedelta(seconds=bucket)
 
 
 async def test_a_platform_that_no_online_worker_handles_is_named(tmp_path: Path) -> None:
