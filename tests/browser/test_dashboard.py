@@ -152,7 +152,7 @@ async def test_a_parcel_is_shown_with_its_liens_its_history_and_its_page(browser
             await expect(page.get_by_role("heading", name="Liens")).to_be_visible()
             taxes = page.locator(".fields section").filter(has_text="Tax and sale")
             await expect(taxes).to_contain_text("HERON BAY (01)")
-            await expect(page.locator(".history")).to_contain_text("No change in 2 scrapes")
+            await expect(page.locator(".history")).to_contain_text("No change by harlow-01")
             await expect(page.locator(".changes").first).to_contain_text("HOLLOWAY JUNE →")
             async with page.expect_download() as download:
                 await page.get_by_role("link", name="Raw file", exact=True).click()

@@ -170,7 +170,7 @@ def test_json_has_the_same_under_stable_keys(full_store: Path, run: Run) -> None
     assert set(found) == {
         "ok", "findings", "store", "schema_version", "last_change", "queue", "platforms", "paused", "failures", "sync",
         "storage", "used_percent", "cache_bytes", "artifact_bytes", "backup", "backups", "workers", "commands",
-        "crashed", "statuses", "broken", "browser_waits",
+        "crashed", "statuses", "broken", "browser_waits", "schedules",
     }  # fmt: skip
     assert (found["queue"]["pending"], found["queue"]["delayed"]) == (2, 1)
     assert (found["queue"]["unsynced"], found["queue"]["rejected"]) == (3, 1)

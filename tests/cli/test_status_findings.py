@@ -14,9 +14,11 @@ import pytest
 
 from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.model import Source
+from parcelpost.schedule import Timing
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.history import SyncRound
 from parcelpost.storage.locks import live_folder
+from parcelpost.worker.schedules import ScheduleState
 from parcelpost.worker.status import MemoryPressure
 from tests.cli.support import GONE, Run, a_status, held_here, holder, make_store, publish_status, task
 from tests.storage.crash.peer import Peer
@@ -242,3 +244,21 @@ def test_a_clock_that_was_set_back_is_told_before_and_after_a_worker_has_correct
     assert "Error: the clock was set back: 1 task and 0 paused platforms are waiting for a time" in status(run, store)
     asyncio.run(correct())
     assert "the clock was set back by 3,650 days in the last 24 h" in status(run, store)
+
+
+def test_a_county_that_is_older_than_its_schedule_asks_for_is_named(tmp_path: Path, run: Run) -> None:
+    store, settings = tmp_path / "parcelpost.db", tmp_path / "parcelpost.toml"
+    settings.write_text('[schedules.weekly]\nplatform = "vgsi"\nstate = "CT"\ncounty = "hartford"\nevery = "7d"\n')
+
+    async def make() -> None:
+        clock = ManualClock(SystemClock().now() - timedelta(days=30))
+        async with LocalPersistenceManager.open(store, clock=clock) as lpm:
+            await save_one(lpm, task("old", source=Source.CLI))
+            timing, now = Timing(every_seconds=7 * 86_400), clock.now()
+            await lpm.state.put("schedule weekly", ScheduleState(timing=timing, anchor=now, next_run_at=now))
+
+    asyncio.run(make())
+    out = status(run, store, "--config", settings)
+    assert "1 parcel of 1 at vgsi CT/hartford were last scraped more than 8 days ago" in out
+    (shown,) = json.loads(status(run, store, "--config", settings, "--json"))["schedules"]
+    assert (shown["parcels"], shown["fresh"], shown["is_stale"]) == (1, 0, True)
