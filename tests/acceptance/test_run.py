@@ -54,7 +54,7 @@ async def test_until_empty_works_through_all_that_is_offered_and_ends(tmp_path: 
     assert await counts(tmp_path) == {"pending": 0, "completed": 30, "unsynced": 0}
     lines = (tmp_path / "worker.log").read_text().splitlines()
     assert "30 completed, 1 failed, 0 expired in this run; 0 to deliver, 0 rejected in the store" in lines
-    assert lines[-1].startswith("1 of 31 tasks since this run started failed, most often with: ")
+    assert lines[-1].startswith("1 of 31 tasks failed since this run started, most often with: ")
     assert "parcelpost tasks list --status failed" in lines[-1]
 
 

@@ -220,6 +220,6 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "the write-ahead log": (with_a_long_wal, "parcelpost store clean"),
     "so no tasks are started": (above_its_cap, "parcelpost store clean --free-space"),
     "1 task to do, but no worker is running": (without_a_worker, "parcelpost run --store"),
-    "1 of 1 task in the last 24 h failed": (failing, "parcelpost tasks retry --status failed"),
+    "1 of 1 task failed in the last 24 h": (failing, "parcelpost tasks retry --status failed"),
 }
 """By what the doctor says of it: how a store is broken so, and how the command begins that mends it."""

@@ -149,7 +149,7 @@ def test_an_empty_store_needs_no_worker(tmp_path: Path, run: Run) -> None:
 def test_every_number_is_there(full_store: Path, run: Run) -> None:
     put(full_store, a_round(count=2), a_round(direction="download", count=7), a_round(success=False))
     out = status(run, full_store)
-    assert "outbox         3 results to deliver, the oldest for " in out
+    assert "outbox         3 results to deliver, the oldest waiting for " in out
     assert "; 1 rejected\n" in out
     assert re.search(r"^last delivery  \d+ s ago, 2 results$", out, re.MULTILINE)
     assert re.search(r"^last tasks     \d+ s ago, 7 tasks$", out, re.MULTILINE)

@@ -49,7 +49,7 @@ def work(store: Path, *, done: int, failed: int) -> Path:
 def test_when_every_task_fails_that_is_said_with_the_reason_and_the_next_step(tmp_path: Path, run: Run) -> None:
     store = work(tmp_path / "parcelpost.db", done=0, failed=6)
     (line,) = [line for line in status(run, store).splitlines() if line.startswith("Warning: 6 of 6")]
-    assert line.startswith("Warning: 6 of 6 tasks in the last 24 h failed, most often with: no table on page ")
+    assert line.startswith("Warning: 6 of 6 tasks failed in the last 24 h, most often with: no table on page ")
     assert f"'parcelpost tasks list --status failed --store {store}'" in line
     assert f"'parcelpost tasks retry --status failed --store {store}'" in line
     found = json.loads(status(run, store, "--json"))
@@ -61,7 +61,7 @@ def test_a_failure_among_many_is_told_without_an_alarm(tmp_path: Path, run: Run)
     store = work(tmp_path / "parcelpost.db", done=30, failed=1)
     out = status(run, store)
     assert "Warning: 1 of" not in out
-    assert "failed         1 of 31 tasks in the last 24 h failed, most often with: no table on page 31\n" in out
+    assert "failed         1 of 31 tasks failed in the last 24 h, most often with: no table on page 31\n" in out
 
 
 def test_a_raw_folder_that_is_gone_while_pages_wait_for_delivery_is_no_matter_of_the_gateway(

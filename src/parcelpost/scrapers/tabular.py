@@ -155,14 +155,14 @@ async def fetch_all_rows(fetch_rows: FetchRows, join: Callable[[Page, Rows], byt
         if is_last:
             return Page(body=join(first, rows), content_type=first.content_type, url=first.url)
         if len(rows) > _MAX_ROWS:
-            raise CannotFetch(f"more than {_MAX_ROWS:,} rows match: request fewer at once")
+            raise CannotFetch(f"more than {_MAX_ROWS:,} rows match: request fewer at a time")
 
 
 def _check_new(rows: Rows, seen: set[bytes], *, distinct: bool) -> None:
     """Adds the rows to `seen`. Raises if they are repeated."""
     new = {bytes(row) for row in rows}
     if new and new <= seen:
-        raise CannotFetch("the server repeats the same rows instead of the next page: request fewer at once")
+        raise CannotFetch("the server repeats the same rows instead of the next page: request fewer at a time")
     if distinct and new & seen:
         raise RetryLater("some rows were returned twice: the table changed while it was being read")
     seen |= new

@@ -138,7 +138,7 @@ def failures_text(failures: Failures, when: str = "in the last 24 h") -> str:
         platforms = f", including all of {', '.join(failures.hopeless)}"
     reason = failures.commonest[:_MAX_REASON_CHARS] or "no reason given"
     total = count(failures.ended, "task")
-    return f"{failures.failed:,} of {total} {when} failed{platforms}, most often with: {reason}"
+    return f"{failures.failed:,} of {total} failed {when}{platforms}, most often with: {reason}"
 
 
 def failures_finding(failures: Failures, store_option: str) -> Finding | None:

@@ -39,7 +39,7 @@ def run(
         typer.Option(
             "--mode",
             metavar="MODE",
-            help="ondemand: tasks from an upstream; standalone: from add and import; legacy: one task at a time.",
+            help="ondemand: get tasks from an upstream; standalone: use local tasks; legacy: run one task at a time.",
         ),
     ] = None,
     upstream: Annotated[

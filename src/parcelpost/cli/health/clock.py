@@ -54,7 +54,7 @@ async def check_clock_against_store(case: CheckContext) -> list[CheckResult]:
         newest = await database.read(health.newest_moment)
     ahead = from_iso(newest) - CLOCK.now() if newest else timedelta(0)
     if ahead < _MAY_DIFFER:
-        return [CheckResult("clock", "not behind the newest rows of the store")]
+        return [CheckResult("clock", "the store has no rows from the future")]
     message = f"the clock is {age(ahead.total_seconds())} behind the newest rows of the store: it was set back"
     fix = f"{_SET_CLOCK}; if it is correct now, nothing is lost: a running worker corrects the delays"
     return [CheckResult("clock", "", [Finding.of("clock.behind_store", message, fix)])]

@@ -189,9 +189,11 @@ async def _freshness(database: LocalDatabase, state: WorkerState, settings: Sett
 def _freshness_findings(schedules: Sequence[CountyFreshness]) -> Iterator[Finding]:
     for schedule in schedules:
         if schedule.is_stale:
-            old = count(schedule.parcels - schedule.fresh, "parcel")
-            message = f"{old} of {schedule.parcels:,} at {schedule.site} were last scraped more than "
-            message += f"{age(schedule.max_age_seconds)} ago, longer than schedule {schedule.schedule} asks for"
+            old, parcels = schedule.parcels - schedule.fresh, count(schedule.parcels, "parcel")
+            message = (
+                f"schedule {schedule.schedule} is behind: {old:,} of {parcels} at {schedule.site} were not scraped "
+            )
+            message += f"in the last {age(schedule.max_age_seconds)}"
             fix = "keep a standalone worker running, without --until-empty, or use a longer interval"
             yield Finding.of("schedule.stale", message, fix)
 

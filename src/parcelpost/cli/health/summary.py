@@ -36,7 +36,7 @@ def pause_lines(paused: dict[str, Pause]) -> Iterator[str]:
 
 
 def outbox_text(queue: QueueDepth) -> str:
-    waiting = f", the oldest for {age(queue.oldest_unsynced_seconds)}" if queue.unsynced else ""
+    waiting = f", the oldest waiting for {age(queue.oldest_unsynced_seconds)}" if queue.unsynced else ""
     own = queue.rejected_by_operator
     by_operator = f", {own:,} of them by the operator" if own else ""
     return f"{count(queue.unsynced, 'result')} to deliver{waiting}; {queue.rejected:,} rejected{by_operator}"

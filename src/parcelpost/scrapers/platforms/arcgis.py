@@ -97,7 +97,7 @@ async def _all_at_once(query: str, fetcher: Fetcher) -> tuple[Page, Rows | None,
     page = await fetcher.get(query)
     rows, more = _features(page)
     if rows is not None and more:
-        raise CannotFetch(f"the layer returns {len(rows):,} rows without further pages: request fewer at once")
+        raise CannotFetch(f"the layer returns {len(rows):,} rows without further pages: request fewer at a time")
     return page, rows, False
 
 
