@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -14,7 +15,9 @@ from parcelpost.schedule import Timing, next_run
 from parcelpost.settings.schema import ScheduleSettings
 from parcelpost.storage import refresh
 from parcelpost.storage.options import LONGEST_DELAY
-from parcelpost.worker.context import Context
+
+if TYPE_CHECKING:
+    from parcelpost.worker.context import Context  # status reads this module too, and needs no scrapers
 
 _CHUNK = 1_000
 SCHEDULE_STATE = "schedule "

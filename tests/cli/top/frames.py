@@ -61,6 +61,7 @@ def overview(**changes: object) -> Overview:
         "paused": {},
         "failures": Failures(failed=0, ended=0, platforms={}, commonest=""),
         "statuses": [],
+        "schedules": [],
         "broken": [],
         "browser_waits": [],
         "workers": [],
