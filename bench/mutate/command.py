@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from bench.mutate import data, markup
+from bench.mutate import data, markup, redesigns
 from bench.mutate.verdict import FLAGGED, NULLS, SAME, WRONG, Record, judge, records_of
 from bench.report import Report, Table, at_least, at_most, progress
 from parcelpost.model import Page, Target
@@ -41,9 +41,6 @@ class RealPage(Struct, frozen=True):
     records: Sequence[Record]
     texts: Sequence[str]
     mutations: Sequence[tuple[str, Mutate]]
-
-    def parse(self, body: bytes) -> object:
-        return self.platform.parse(Page(body=body), self.target).outcome
 
 
 class Finding(Struct, frozen=True):
@@ -93,24 +90,27 @@ def real_pages(platforms: Sequence[str]) -> Iterator[RealPage]:
         records = records_of(platform.parse(Page(body=body), target).outcome)
         if records:
             texts = [text for record in records for text in markup.texts_of(dict(record))]
-            yield RealPage(path.name, body, platform, target, records, texts, list(_mutations(body)))
+            if not platform.is_list and len(records) == 1:
+                target = structs.replace(target, parcel_id=records[0]["parcel_id"])
+            mutations = list(_mutations(body, target.parcel_id))
+            yield RealPage(path.name, body, platform, target, records, texts, mutations)
 
 
-def _mutations(body: bytes) -> Iterator[tuple[str, Mutate]]:
+def _mutations(body: bytes, parcel_id: str) -> Iterator[tuple[str, Mutate]]:
     start = body.lstrip()[:1]
     if start == b"<":
-        for of_markup in markup.MUTATIONS:
-            yield of_markup.__name__, _bound(of_markup, markup.Tree)
+        for of_markup in (*markup.MUTATIONS, *redesigns.MUTATIONS):
+            yield of_markup.__name__, _bound(of_markup, markup.Tree, parcel_id)
     elif start in (b"{", b"["):
         for of_json in data.JSON:
-            yield of_json.__name__, _bound(of_json, data.Response)
+            yield of_json.__name__, _bound(of_json, data.Response, parcel_id)
     else:
         for of_csv in data.CSV:
-            yield of_csv.__name__, _bound(of_csv, data.Sheet)
+            yield of_csv.__name__, _bound(of_csv, data.Sheet, parcel_id)
 
 
-def _bound(mutation: Callable[..., bytes | None], parts: Callable[..., object]) -> Mutate:
-    return lambda body, texts, chance: mutation(body, parts(body, texts, chance))
+def _bound(mutation: Callable[..., bytes | None], parts: Callable[..., object], parcel_id: str) -> Mutate:
+    return lambda body, texts, chance: mutation(body, parts(body, texts, chance, parcel_id))
 
 
 def _findings(pages: Sequence[RealPage], count: int, seed: int, folder: Path | None) -> Iterator[Finding]:

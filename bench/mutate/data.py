@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from io import StringIO
 from random import Random
@@ -34,7 +35,8 @@ def _lists(value: Any) -> list[Place]:
 class Response:
     """A decoded response, with the choice of its parts: mostly those with a text of the record."""
 
-    def __init__(self, body: bytes, texts: Sequence[str], chance: Random) -> None:
+    def __init__(self, body: bytes, texts: Sequence[str], chance: Random, parcel_id: str = "") -> None:
+        self.parcel_id = parcel_id
         self.value: Any = json.loads(body)
         self.chance = chance
         self._texts = {text.replace(",", "") for text in texts}
@@ -246,18 +248,128 @@ def look_alike_added(body: bytes, response: Response) -> bytes | None:
     place = response.pick(_lists(response.value))
     if place is None or not isinstance(place[0], dict):
         return None
-    text = json.dumps(place[0][place[1]])
-    other = "".join(str(response.chance.randrange(1, 10)) if sign.isdigit() else sign for sign in text)
+    other = _other_digits(json.dumps(place[0][place[1]]), response.chance)
     place[0]["neighboring" + str(place[1])] = json.loads(other)
     return response.bytes()
 
 
+def look_alike_first(body: bytes, response: Response) -> bytes | None:
+    """An item of another parcel before the others of a list."""
+    place = response.pick(_lists(response.value))
+    if place is None or not isinstance(place[0][place[1]][0], dict):
+        return None
+    items = place[0][place[1]]
+    items.insert(0, json.loads(_other_digits(json.dumps(items[0]), response.chance)))
+    return response.bytes()
+
+
+def item_duplicated(body: bytes, response: Response) -> bytes | None:
+    def repeat(around: Any, key: Any) -> None:
+        around.append(around[key])
+
+    return response.changed(response.pick(response.items()), repeat)
+
+
+def value_is_list(body: bytes, response: Response) -> bytes | None:
+    def wrap(around: Any, key: Any) -> None:
+        around[key] = [around[key]]
+
+    return response.changed(response.pick(response.scalars()), wrap)
+
+
+def value_is_words(body: bytes, response: Response) -> bytes | None:
+    return response.changed(response.pick(response.scalars()), _set(response.chance.choice(_WORDS)))
+
+
+def value_is_true(body: bytes, response: Response) -> bytes | None:
+    places = [place for place in response.scalars() if not isinstance(place[0][place[1]], bool)]
+    return response.changed(response.pick(places), _set(True))
+
+
+def value_is_error(body: bytes, response: Response) -> bytes | None:
+    return response.changed(response.pick(response.scalars()), _set({"error": "timeout"}))
+
+
+def value_in_markup(body: bytes, response: Response) -> bytes | None:
+    def wrap(around: Any, key: Any) -> None:
+        around[key] = f"<span>{around[key]}</span>"
+
+    return response.changed(response.pick(response.scalars()), wrap)
+
+
+def amounts_formatted(body: bytes, response: Response) -> bytes | None:
+    return _amounts(response, lambda amount: f"${amount:,.2f}")
+
+
+def amounts_european(body: bytes, response: Response) -> bytes | None:
+    return _amounts(response, lambda amount: f"{amount:,.0f}".replace(",", "."))
+
+
+def _amounts(response: Response, form: Callable[[float], str]) -> bytes | None:
+    """Numbers of thousands and more that are not years, moments or identifiers."""
+    for around, key in response.scalars():
+        value = around[key]
+        is_amount = isinstance(value, int | float) and not isinstance(value, bool) and 3_000 <= value < 10**9
+        if is_amount and not _IS_NUMBER.search(str(key)):
+            around[key] = form(value)
+    return response.bytes()
+
+
+def moments_in_seconds(body: bytes, response: Response) -> bytes | None:
+    count = 0
+    for around, key in response.scalars():
+        value = around[key]
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**11:
+            around[key], count = value // 1_000, count + 1
+    return response.bytes() if count else None
+
+
+def error_beside(body: bytes, response: Response) -> bytes | None:
+    """The server could not load a part, and says so."""
+    place = response.pick(_lists(response.value))
+    if place is None or not isinstance(place[0], dict):
+        return None
+    place[0][place[1]] = []
+    response.value = {**response.value, "error": "timeout"} if isinstance(response.value, dict) else response.value
+    return response.bytes()
+
+
+def response_replaced(body: bytes, response: Response) -> bytes | None:
+    return response.chance.choice(_TROUBLE)
+
+
+def parcel_number_changed(body: bytes, response: Response) -> bytes | None:
+    """The response for another parcel, where the number of this one was asked for."""
+    if not response.parcel_id:
+        return None
+    other = _other_digits(response.parcel_id, response.chance)
+    return json.dumps(response.value).replace(response.parcel_id, other).encode()
+
+
+def _other_digits(text: str, chance: Random) -> str:
+    """Other digits than 0, which could be at the beginning of a number."""
+    return "".join(str(chance.randrange(1, 10)) if sign.isdigit() else sign for sign in text)
+
+
+_IS_NUMBER = re.compile(r"id|num|pin|acc|geo|code|zip|key|parcel|folio|page|book|cert|year|certificate", re.IGNORECASE)
+_WORDS = ("See deed", "Confidential", "Contact the office", "Not disclosed", "pending")
+_TROUBLE = (
+    b'{"error": {"code": 500, "message": "Internal error"}}',
+    b'{"message": "Unauthorized"}',
+    b'{"Message": "An error has occurred."}',
+    b'{"status": "error", "data": null}',
+    b"{}",
+    b"null",
+    b"<html><body><h1>Sign in</h1></body></html>",
+)
 JsonMutation = Callable[[bytes, Response], bytes | None]
 JSON: Sequence[JsonMutation] = (
     *(cut, cut_and_closed, key_dropped, key_renamed, keys_renamed, keys_in_other_case, value_null, value_emptied),
     *(value_not_available, value_masked, value_is_loading, value_is_object, numbers_are_texts, item_dropped, item_null),
     *(item_emptied, item_is_list, list_emptied, list_null, list_is_object, list_reversed, object_is_list),
-    *(object_emptied, wrapped, keys_added, keys_reversed, look_alike_added),
+    *(object_emptied, wrapped, keys_added, keys_reversed, look_alike_added, look_alike_first, item_duplicated),
+    *(value_is_list, value_is_words, value_is_true, value_is_error, value_in_markup, amounts_formatted),
+    *(amounts_european, moments_in_seconds, error_beside, response_replaced, parcel_number_changed),
 )
 
 
@@ -265,7 +377,7 @@ JSON: Sequence[JsonMutation] = (
 
 
 class Sheet:
-    def __init__(self, body: bytes, texts: Sequence[str], chance: Random) -> None:
+    def __init__(self, body: bytes, texts: Sequence[str], chance: Random, parcel_id: str = "") -> None:
         self.rows = list(csv.reader(StringIO(body.decode("utf-8-sig"), newline="")))
         self.chance = chance
 
@@ -416,10 +528,87 @@ def second_table(body: bytes, sheet: Sheet) -> bytes | None:
     return sheet.bytes()
 
 
+def heading_twice(body: bytes, sheet: Sheet) -> bytes | None:
+    """A second column has the same heading."""
+    at = sheet.column()
+    for number, row in enumerate(sheet.rows):
+        if at < len(row):
+            row.insert(at, row[at] if number == 0 else _other_digits(row[at], sheet.chance))
+    return sheet.bytes()
+
+
+def cells_swapped_below_headings(body: bytes, sheet: Sheet) -> bytes | None:
+    """Two columns of different kinds change places, and their headings do not."""
+    kinds = [{_kind(row[at]) for row in sheet.rows[1:] if at < len(row)} - {""} for at in range(len(sheet.rows[0]))]
+    pairs = [
+        (a, b) for a, one in enumerate(kinds) for b, other in enumerate(kinds[:a]) if one and other and not one & other
+    ]
+    if not pairs:
+        return None
+    first, second = sheet.chance.choice(pairs)
+    for row in sheet.rows[1:]:
+        if max(first, second) < len(row):
+            row[first], row[second] = row[second], row[first]
+    return sheet.bytes()
+
+
+def _kind(text: str) -> str:
+    if not text.strip():
+        return ""
+    if text.count("/") == 2 or text[:10].count("-") == 2:
+        return "date"
+    number = text.replace(",", "").replace("$", "").removeprefix("-")
+    return (
+        "amount" if "." in number and number.replace(".", "").isdigit() else "digits" if number.isdigit() else "words"
+    )
+
+
+def heading_shifted(body: bytes, sheet: Sheet) -> bytes | None:
+    sheet.rows[0].insert(sheet.column(), "surveyor")
+    return sheet.bytes()
+
+
+def row_duplicated(body: bytes, sheet: Sheet) -> bytes | None:
+    at = sheet.row()
+    sheet.rows.insert(at, list(sheet.rows[at]))
+    return sheet.bytes()
+
+
+def rows_joined(body: bytes, sheet: Sheet) -> bytes | None:
+    """A line end is missing."""
+    at = sheet.row()
+    if at + 1 == len(sheet.rows):
+        return None
+    sheet.rows[at] += sheet.rows.pop(at + 1)
+    return sheet.bytes()
+
+
+def decimals_with_comma(body: bytes, sheet: Sheet) -> bytes | None:
+    for row in sheet.rows[1:]:
+        row[:] = [cell.replace(".", ",") if _kind(cell) == "amount" else cell for cell in row]
+    return sheet.bytes()
+
+
+def dates_with_dots(body: bytes, sheet: Sheet) -> bytes | None:
+    for row in sheet.rows[1:]:
+        row[:] = [".".join(cell.split("/")) if _kind(cell) == "date" else cell for cell in row]
+    return sheet.bytes()
+
+
+def cell_is_words(body: bytes, sheet: Sheet) -> bytes | None:
+    sheet.rows[sheet.row()][sheet.column()] = sheet.chance.choice(_WORDS)
+    return sheet.bytes()
+
+
+def sheet_replaced(body: bytes, sheet: Sheet) -> bytes | None:
+    return sheet.chance.choice((*_TROUBLE, b"", b"error\r\ntimeout\r\n"))
+
+
 CsvMutation = Callable[[bytes, Sheet], bytes | None]
 CSV: Sequence[CsvMutation] = (
     *(sheet_cut, sheet_cut_and_ended, heading_renamed, heading_emptied, headings_dropped, headings_in_words),
     *(headings_repeated, column_dropped, column_added, columns_swapped, cell_dropped, cell_added, cell_emptied),
     *(cell_masked, cell_is_error, row_emptied, row_dropped, rows_reversed, blank_lines, title_added, totals_added),
-    *(semicolons, tabs, quote_added, second_table),
+    *(semicolons, tabs, quote_added, second_table, heading_twice, cells_swapped_below_headings, heading_shifted),
+    *(row_duplicated, rows_joined, decimals_with_comma, dates_with_dots, cell_is_words, sheet_replaced),
 )

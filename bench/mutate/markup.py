@@ -74,9 +74,10 @@ _NOTES = ("Values are subject to change.", "Result: 1 of 1", "Click here for det
 class Tree:
     """A parsed page, the texts of its record, and the choice of elements."""
 
-    def __init__(self, body: bytes, texts: Sequence[str], chance: Random) -> None:
-        self.root: Element = _parsed(body)
+    def __init__(self, body: bytes, texts: Sequence[str], chance: Random, parcel_id: str = "") -> None:
+        self.root: Element = parsed(body)
         self.chance = chance
+        self.parcel_id = parcel_id
         self._is_whole = b"<html" in body.lower()
         self._texts = texts
 
@@ -88,7 +89,7 @@ class Tree:
         return self.chance.choice(relevant if relevant and self.chance.random() < _RELEVANT else elements)
 
     def is_relevant(self, element: Element) -> bool:
-        text = _text(element)
+        text = shown_text(element)
         return any(one in text for one in self._texts if len(one) > 3)
 
     def tables(self, rows: int = 1) -> list[Element]:
@@ -96,7 +97,7 @@ class Tree:
         return [
             table
             for table in self.root.iter("table")
-            if next(table.iterdescendants("table"), None) is None and len(_rows(table)) >= rows
+            if next(table.iterdescendants("table"), None) is None and len(rows_of(table)) >= rows
         ]
 
     def lists(self) -> list[Element]:
@@ -104,15 +105,17 @@ class Tree:
         return [table for table in self.tables(2) if _is_list(table)]
 
     def rows(self) -> list[Element]:
-        return [row for row in self.root.iter("tr") if next(row.iterdescendants("table"), None) is None and _text(row)]
+        return [
+            row for row in self.root.iter("tr") if next(row.iterdescendants("table"), None) is None and shown_text(row)
+        ]
 
     def cells(self) -> list[Element]:
         return [cell for cell in self.root.iter(*_CELLS) if next(cell.iterdescendants("table"), None) is None]
 
     def sections(self) -> list[Element]:
         """Blocks that are a part of the page, but not most of it."""
-        whole = max(1, len(_text(self.root)))
-        return [one for one in self.root.iter(*_SECTIONS) if 20 < len(_text(one)) < 0.4 * whole]
+        whole = max(1, len(shown_text(self.root)))
+        return [one for one in self.root.iter(*_SECTIONS) if 20 < len(shown_text(one)) < 0.4 * whole]
 
     def labels(self) -> list[Element]:
         """Elements whose own text is short, beside or above something else."""
@@ -142,7 +145,7 @@ def _written(root: Element, *, is_whole: bool = True) -> bytes:
     return bytes(html.tostring(root, encoding="ascii", doctype="<!DOCTYPE html>" if is_whole else None))
 
 
-def _parsed(body: bytes) -> Element:
+def parsed(body: bytes) -> Element:
     parser = html.HTMLParser(remove_comments=True, remove_pis=True)
     return html.document_fromstring(body, parser=parser)
 
@@ -152,26 +155,26 @@ def _shown(element: Element) -> list[str]:
     return [str(text) for text in found] if isinstance(found, list) else []
 
 
-def _text(element: Element) -> str:
+def shown_text(element: Element) -> str:
     return " ".join("".join(_shown(element)).split())
 
 
-def _rows(table: Element) -> list[Element]:
+def rows_of(table: Element) -> list[Element]:
     return [row for row in table.iter("tr") if next(row.iterancestors("table"), None) is table]
 
 
-def _cells(row: Element) -> list[Element]:
+def cells_of(row: Element) -> list[Element]:
     return [cell for cell in row if cell.tag in _CELLS]
 
 
 def _is_list(table: Element) -> bool:
-    rows = _rows(table)
-    width = len(_cells(rows[0]))
-    heads = [_text(cell) for cell in _cells(rows[0])]
+    rows = rows_of(table)
+    width = len(cells_of(rows[0]))
+    heads = [shown_text(cell) for cell in cells_of(rows[0])]
     return width > 2 and all(heads) and not any(one[:1].isdigit() or one[:1] == "$" for one in heads)
 
 
-def _drop(element: Element) -> None:
+def drop(element: Element) -> None:
     parent = element.getparent()
     if parent is None:
         return
@@ -184,14 +187,14 @@ def _drop(element: Element) -> None:
     parent.remove(element)
 
 
-def _empty(element: Element) -> None:
+def empty(element: Element) -> None:
     for child in list(element):
         element.remove(child)
     element.text = None
-    _drop_attributes(element, "title", "data-content")
+    drop_attributes(element, "title", "data-content")
 
 
-def _drop_attributes(element: Element, *names: str) -> None:
+def drop_attributes(element: Element, *names: str) -> None:
     for name in names:
         if name in element.attrib:
             del element.attrib[name]
@@ -210,7 +213,7 @@ def cut_and_ended(body: bytes, tree: Tree) -> bytes | None:
 
 def cut_and_closed(body: bytes, tree: Tree) -> bytes | None:
     """What a browser gives back of a page that was cut off."""
-    tree.root = _parsed(body[: _place(body, tree)])
+    tree.root = parsed(body[: _place(body, tree)])
     return tree.bytes()
 
 
@@ -241,7 +244,7 @@ def _without_rest(tree: Tree, first: Element | None) -> bytes | None:
         node.tail = None
         node = parent
     if first is not None:
-        _drop(first)
+        drop(first)
     return tree.bytes()
 
 
@@ -249,55 +252,55 @@ def _without_rest(tree: Tree, first: Element | None) -> bytes | None:
 
 
 def table_dropped(body: bytes, tree: Tree) -> bytes | None:
-    return _changed(tree, tree.pick(tree.tables()), _drop)
+    return changed(tree, tree.pick(tree.tables()), drop)
 
 
 def section_dropped(body: bytes, tree: Tree) -> bytes | None:
-    return _changed(tree, tree.pick(tree.sections()), _drop)
+    return changed(tree, tree.pick(tree.sections()), drop)
 
 
 def section_emptied(body: bytes, tree: Tree) -> bytes | None:
-    return _changed(tree, tree.pick(tree.sections()), _empty)
+    return changed(tree, tree.pick(tree.sections()), empty)
 
 
 def row_dropped(body: bytes, tree: Tree) -> bytes | None:
-    return _changed(tree, tree.pick(tree.rows()), _drop)
+    return changed(tree, tree.pick(tree.rows()), drop)
 
 
 def heading_row_dropped(body: bytes, tree: Tree) -> bytes | None:
     table = tree.pick(tree.lists())
-    return _changed(tree, _rows(table)[0] if table is not None else None, _drop)
+    return changed(tree, rows_of(table)[0] if table is not None else None, drop)
 
 
 def cell_dropped(body: bytes, tree: Tree) -> bytes | None:
-    return _changed(tree, tree.pick(tree.cells()), _drop)
+    return changed(tree, tree.pick(tree.cells()), drop)
 
 
 def cell_emptied(body: bytes, tree: Tree) -> bytes | None:
-    return _changed(tree, tree.pick(tree.cells()), _empty)
+    return changed(tree, tree.pick(tree.cells()), empty)
 
 
 def row_emptied(body: bytes, tree: Tree) -> bytes | None:
     def empty_cells(row: Element) -> None:
-        for cell in _cells(row):
-            _empty(cell)
+        for cell in cells_of(row):
+            empty(cell)
 
-    return _changed(tree, tree.pick(tree.rows()), empty_cells)
+    return changed(tree, tree.pick(tree.rows()), empty_cells)
 
 
 def column_dropped(body: bytes, tree: Tree) -> bytes | None:
-    return _columns(tree, lambda cells, at: _drop(cells[at]))
+    return _columns(tree, lambda cells, at: drop(cells[at]))
 
 
 def value_is_loading(body: bytes, tree: Tree) -> bytes | None:
     def wait(cell: Element) -> None:
-        _empty(cell)
+        empty(cell)
         cell.text = "Loading..."
 
-    return _changed(tree, tree.pick(tree.cells()), wait)
+    return changed(tree, tree.pick(tree.cells()), wait)
 
 
-def _changed(tree: Tree, element: Element | None, change: Callable[[Element], None]) -> bytes | None:
+def changed(tree: Tree, element: Element | None, change: Callable[[Element], None]) -> bytes | None:
     if element is None:
         return None
     change(element)
@@ -313,7 +316,7 @@ def cell_added(body: bytes, tree: Tree) -> bytes | None:
         cell.text = tree.chance.choice(("", "1", "New", "12/31/1999", "$1,234"))
         row.insert(tree.chance.randrange(len(row) + 1), cell)
 
-    return _changed(tree, tree.pick(tree.rows()), add)
+    return changed(tree, tree.pick(tree.rows()), add)
 
 
 def column_added(body: bytes, tree: Tree) -> bytes | None:
@@ -321,13 +324,13 @@ def column_added(body: bytes, tree: Tree) -> bytes | None:
     table = tree.pick(tree.lists())
     if table is None:
         return None
-    rows = _rows(table)
-    width = len(_cells(rows[0]))
+    rows = rows_of(table)
+    width = len(cells_of(rows[0]))
     at = tree.chance.randrange(width + 1)
-    for number, row in enumerate(row for row in rows if len(_cells(row)) == width):
-        cell = etree.Element(_cells(row)[0].tag)
+    for number, row in enumerate(row for row in rows if len(cells_of(row)) == width):
+        cell = etree.Element(cells_of(row)[0].tag)
         cell.text = "Surveyor" if number == 0 else f"{tree.chance.randrange(1000, 9999):,}"
-        row.insert(row.index(_cells(row)[at]) if at < width else len(row), cell)
+        row.insert(row.index(cells_of(row)[at]) if at < width else len(row), cell)
     return tree.bytes()
 
 
@@ -335,18 +338,18 @@ def note_row_added(body: bytes, tree: Tree) -> bytes | None:
     def add(row: Element) -> None:
         note = etree.Element("tr")
         cell = etree.SubElement(note, "td")
-        cell.set("colspan", str(max(1, len(_cells(row)))))
+        cell.set("colspan", str(max(1, len(cells_of(row)))))
         cell.text = tree.chance.choice(_NOTES)
         row.addprevious(note) if tree.chance.random() < 0.5 else row.addnext(note)
 
-    return _changed(tree, tree.pick(tree.rows()), add)
+    return changed(tree, tree.pick(tree.rows()), add)
 
 
 def headings_repeated(body: bytes, tree: Tree) -> bytes | None:
     table = tree.pick(tree.lists())
     if table is None:
         return None
-    rows = _rows(table)
+    rows = rows_of(table)
     tree.chance.choice(rows).addnext(deepcopy(rows[0]))
     return tree.bytes()
 
@@ -370,15 +373,15 @@ def _look_alike(tree: Tree, *, is_before: bool) -> bytes | None:
     copy = deepcopy(table)
     copy.tail = None
     for element in copy.iter():
-        _drop_attributes(element, "id", "headers", "title", "data-content", "href", "onclick")
-        element.text, element.tail = _other(element.text, tree.chance), _other(element.tail, tree.chance)
+        drop_attributes(element, "id", "headers", "title", "data-content", "href", "onclick")
+        element.text, element.tail = other_digits(element.text, tree.chance), other_digits(element.tail, tree.chance)
     block.append(copy)
     outer = next((one for one in table.iterancestors("section", "fieldset")), table)
     outer.addprevious(block) if is_before else outer.addnext(block)
     return tree.bytes()
 
 
-def _other(text: str | None, chance: Random) -> str | None:
+def other_digits(text: str | None, chance: Random) -> str | None:
     return re.sub(r"\d", lambda _: str(chance.randrange(1, 10)), text) if text else text
 
 
@@ -388,7 +391,7 @@ def section_duplicated(body: bytes, tree: Tree) -> bytes | None:
         copy.tail = None
         section.addnext(copy)
 
-    return _changed(tree, tree.pick(tree.sections()), duplicate)
+    return changed(tree, tree.pick(tree.sections()), duplicate)
 
 
 # What has another name, place or form.
@@ -399,14 +402,14 @@ def label_renamed(body: bytes, tree: Tree) -> bytes | None:
         colon = ":" if (label.text or "").rstrip().endswith(":") else ""
         label.text = tree.chance.choice(_RENAMED) + colon
 
-    return _changed(tree, tree.chance.choice(tree.labels()) if tree.labels() else None, rename)
+    return changed(tree, tree.chance.choice(tree.labels()) if tree.labels() else None, rename)
 
 
 def label_emptied(body: bytes, tree: Tree) -> bytes | None:
     def clear(label: Element) -> None:
         label.text = None
 
-    return _changed(tree, tree.chance.choice(tree.labels()) if tree.labels() else None, clear)
+    return changed(tree, tree.chance.choice(tree.labels()) if tree.labels() else None, clear)
 
 
 def labels_translated(body: bytes, tree: Tree) -> bytes | None:
@@ -419,7 +422,7 @@ def headings_translated(body: bytes, tree: Tree) -> bytes | None:
     table = tree.pick(tree.lists())
     if table is None:
         return None
-    for cell in _rows(table)[0].iter():
+    for cell in rows_of(table)[0].iter():
         if cell.text:
             cell.text = re.sub("[A-Za-z]+", lambda word: _SPANISH.get(word[0].lower(), word[0]), cell.text)
     return tree.bytes()
@@ -429,8 +432,8 @@ def heading_renamed(body: bytes, tree: Tree) -> bytes | None:
     table = tree.pick(tree.lists())
     if table is None:
         return None
-    cell = tree.chance.choice(_cells(_rows(table)[0]))
-    _empty(cell)
+    cell = tree.chance.choice(cells_of(rows_of(table)[0]))
+    empty(cell)
     cell.text = tree.chance.choice(_RENAMED)
     return tree.bytes()
 
@@ -446,8 +449,8 @@ def id_dropped(body: bytes, tree: Tree) -> bytes | None:
     def drop(element: Element) -> None:
         element.attrib.pop("id")
 
-    named = [one for one in tree.root.iter() if one.get("id") and _text(one)]
-    return _changed(tree, tree.pick(named), drop)
+    named = [one for one in tree.root.iter() if one.get("id") and shown_text(one)]
+    return changed(tree, tree.pick(named), drop)
 
 
 def classes_renamed(body: bytes, tree: Tree) -> bytes | None:
@@ -505,7 +508,7 @@ def _columns(tree: Tree, change: Callable[[list[Element], int], None]) -> bytes 
     table = tree.pick(tree.lists())
     if table is None:
         return None
-    rows = [_cells(row) for row in _rows(table)]
+    rows = [cells_of(row) for row in rows_of(table)]
     width = len(rows[0])
     at = tree.chance.randrange(1, width)
     for cells in rows:
@@ -518,7 +521,7 @@ def rows_reversed(body: bytes, tree: Tree) -> bytes | None:
     table = tree.pick(tree.lists())
     if table is None:
         return None
-    first, *rest = _rows(table)[1:]
+    first, *rest = rows_of(table)[1:]
     for row in rest:
         first.addprevious(row) if row.getparent() is first.getparent() else None
         first = row
@@ -530,7 +533,7 @@ def sections_shuffled(body: bytes, tree: Tree) -> bytes | None:
     blocks = [
         one
         for one in tree.root.iter("body", "div", "form")
-        if len(shown := [text for part in one if (text := _text(part))]) > 2 and min(map(len, shown)) > 40
+        if len(shown := [text for part in one if (text := shown_text(part))]) > 2 and min(map(len, shown)) > 40
     ]
     if not blocks:
         return None
@@ -570,10 +573,6 @@ MUTATIONS: Sequence[Mutation] = (
     *(headings_translated, heading_renamed, ids_renamed, id_dropped, classes_renamed, tags_changed, table_of_divs),
     *(columns_swapped, rows_reversed, sections_shuffled, values_wrapped, spaces_added, written_again),
 )
-
-
-def mutated(body: bytes, mutation: Mutation, texts: Sequence[str], chance: Random) -> bytes | None:
-    return mutation(body, Tree(body, texts, chance))
 
 
 def texts_of(record: object) -> Iterator[str]:

@@ -9,9 +9,13 @@ Exemptions, where a mutated page is what the site would show of another parcel:
 - REMOVES_ROWS: a mutation takes whole rows out of a list, or empties them (`{}` is how sites say that there is
   nothing). The list may lack rows, and what is taken from that list, such as the last sale, may differ. Other values
   may not.
+- ADDS_ROWS: a mutation adds rows. In a list of parcels or liens these are more of them, and values of another year of
+  the same parcel are right.
 - REORDERS: a mutation changes the order of rows. Lists are compared without their order, and what is taken from the
   first row, such as the year of the first building, may be that of another row.
-- Rows without a page around them (govease) that end between two rows: nothing says how many there are.
+- Rows without a page around them (govease, arcgis) that end between two rows: nothing says how many there are.
+- A field map that was proposed for a table says so in `field_map`, and may read columns that another map does not.
+- EMPTIES: a value that is put together from several cells or members, such as an address, may lack the emptied one.
 - Where the cell of a second owner is emptied, the page is that of a parcel with one owner.
 - In a register of liens an empty redemption date means that the lien is outstanding: if that cell is emptied, the
   status may differ.
@@ -20,7 +24,7 @@ Exemptions, where a mutated page is what the site would show of another parcel:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from parcelpost.model import Done, Encoded, NotFound, Outcome, Retry
@@ -32,6 +36,7 @@ REMOVES_ROWS = frozenset(
     {
         "row_dropped",
         "row_emptied",
+        "list_says_none",
         "item_dropped",
         "item_null",
         "item_emptied",
@@ -40,11 +45,24 @@ REMOVES_ROWS = frozenset(
         "sheet_cut_and_ended",
     }
 )
+ADDS_ROWS = frozenset(
+    {
+        *("look_alike_first", "item_duplicated", "row_duplicated", "second_parcel_before", "second_parcel_after"),
+        *("other_year_before", "other_year_after", "look_alike_before", "look_alike_after", "section_duplicated"),
+    }
+)
+EMPTIES = frozenset(
+    {
+        *("cell_emptied", "value_null", "value_emptied", "value_not_available", "value_masked", "value_is_loading"),
+        *("cell_masked", "cell_is_error"),
+    }
+)
 REORDERS = frozenset({"rows_reversed", "list_reversed", "sections_shuffled"})
 _FIRST_OF = frozenset({"year_built", "land_use_code", "land_use_desc"})
 _UNREDEEMED = ("status", "redeemed", "outstanding")
 _VALUES = (
     *("land_value", "building_value", "extra_feature_value", "market_value", "assessed_value", "exemptions"),
+    *("classified_land_value", "classified_use_value", "assessment_cap_value"),
     *("exemption_value", "taxable_value", "taxable_value_school", "value_year", "value_status", "homestead"),
 )
 TAKEN_FROM = {
@@ -56,9 +74,21 @@ TAKEN_FROM = {
     "liens": (),
 }
 """List -> the fields that a platform takes from it."""
+_ROWS = ("arcgis", "socrata", "lien_register")
+OTHER_YEAR = 1977
+"""That mutations use: no page has it."""
 _LINES = ("owner_names", "mailing_lines", "exemptions", "delinquent_years")
 _NOT_COMPARED = frozenset(
-    {"scraped_at", "raw_html_hash", "source_url", "parser_version", "unreadable", "completeness", "owner_lines"}
+    {
+        "scraped_at",
+        "raw_html_hash",
+        "source_url",
+        "parser_version",
+        "unreadable",
+        "completeness",
+        "owner_lines",
+        "field_map",
+    }
 )
 SAME, NULLS, FLAGGED, WRONG = "same", "nulls", "flagged", "silently wrong"
 
@@ -74,8 +104,10 @@ def records_of(outcome: Outcome) -> list[Record]:
 
 def judge(true: Sequence[Record], outcome: Outcome, mutation: str) -> tuple[str, list[str]]:
     """Returns the verdict on a page, and the fields that are wrong."""
-    emptied = mutation == "cell_emptied"
-    may_shrink = mutation in REMOVES_ROWS or (true[0]["platform"] == "govease" and mutation.startswith("cut_"))
+    emptied = mutation in EMPTIES
+    is_bare = true[0]["platform"] in ("govease", "arcgis") and len(true) > 1
+    may_shrink = mutation in REMOVES_ROWS or (is_bare and mutation.startswith(("cut_", "middle_dropped")))
+    may_grow = mutation in ADDS_ROWS and (true[0]["record_kind"] == "lien" or true[0]["platform"] in _ROWS)
     records = records_of(outcome)
     if not records:
         is_wrong = isinstance(outcome, NotFound) and not may_shrink
@@ -87,10 +119,19 @@ def judge(true: Sequence[Record], outcome: Outcome, mutation: str) -> tuple[str,
     left, records = _without_equals(true, records)
     for record in records:
         differences = [
-            list(_differences(one, record, may_shrink=may_shrink, may_reorder=mutation in REORDERS, is_emptied=emptied))
+            list(
+                _differences(
+                    *(one, record, mutation),
+                    may_shrink=may_shrink,
+                    may_reorder=mutation in REORDERS,
+                    is_emptied=emptied,
+                )
+            )
             for one in left
         ]
         if not differences:
+            if may_grow:
+                break
             return WRONG, ["an invented record"]
         best = min(range(len(left)), key=lambda at: _weight(differences[at]))
         wrong += [name for name, is_wrong in differences[best] if is_wrong]
@@ -130,10 +171,12 @@ def _weight(differences: Sequence[tuple[str, bool]]) -> tuple[int, int]:
 
 
 def _differences(
-    true: Record, record: Record, *, may_shrink: bool, may_reorder: bool, is_emptied: bool
+    true: Record, record: Record, mutation: str, *, may_shrink: bool, may_reorder: bool, is_emptied: bool
 ) -> Iterator[tuple[str, bool]]:
     """Field and whether it is silently wrong, for each field that is not the same."""
+    adds_rows = mutation in ADDS_ROWS
     flags = {*(record.get("unreadable") or ()), *(_FIRST_OF if may_reorder else ())}
+    is_proposed = record.get("field_map") == "proposed" != true.get("field_map")
     shorter = [name for name in TAKEN_FROM if len(record.get(name) or ()) < len(true.get(name) or ())]
     excused = {field for name in shorter if may_shrink for field in (name, *TAKEN_FROM[name])}
     for name in true.keys() | record.keys():
@@ -144,11 +187,16 @@ def _differences(
             name in flags
             or (name in excused and name not in TAKEN_FROM)
             or (is_emptied and (name, before, after) == _UNREDEEMED)
+            or (is_emptied and isinstance(after, str) and after in str(before))
+            or (may_reorder and sorted(str(after).split(", ")) == sorted(str(before).split(", ")))
+            or (name == "permit_count" and (may_shrink or adds_rows))
+            or (may_shrink and isinstance(after, str) and after in str(before))
+            or (is_proposed and before is None)
         ):
             yield name, False
         elif name in TAKEN_FROM and name not in _LINES:
             for part, is_wrong in _list_differences(
-                before or [], after or [], may_shrink=may_shrink, is_emptied=is_emptied
+                name, before or [], after or [], flags, may_shrink=may_shrink, is_emptied=is_emptied
             ):
                 yield f"{name}{part}", is_wrong
         elif name in _LINES:
@@ -160,10 +208,12 @@ def _differences(
 
 
 def _list_differences(
-    before: Sequence[Record], after: Sequence[Record], *, may_shrink: bool, is_emptied: bool
+    of: str, before: Sequence[Record], after: Sequence[Record], flags: Set[str], *, may_shrink: bool, is_emptied: bool
 ) -> Iterator[tuple[str, bool]]:
     left = list(before)
     for item in after:
+        if item.get("year") == OTHER_YEAR:
+            continue
         differences = [[name for name, value in item.items() if value != one.get(name)] for one in left]
         ranked = sorted(range(len(left)), key=lambda at: _item_weight(differences[at], item))
         if not ranked:
@@ -171,7 +221,11 @@ def _list_differences(
             continue
         closest = left[ranked[0]]
         for name in differences[ranked[0]]:
+            if f"{of}.{name}" in flags:
+                continue
             if is_emptied and (name, closest.get(name), item[name]) == _UNREDEEMED:
+                continue
+            if is_emptied and isinstance(item[name], str) and item[name] in str(closest.get(name)):
                 continue
             is_part = may_shrink and isinstance(item[name], list) and _is_part(item[name], closest.get(name) or [])
             is_part = is_part or (

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from openpyxl import load_workbook
+from pyarrow.parquet import read_table
 
 from parcelpost.model import Result, Target, Task
 from parcelpost.storage import LocalPersistenceManager
@@ -125,6 +126,25 @@ def test_what_changed_between_scrapes(run: Run, tmp_path: Path) -> None:
     }.items():
         assert problem in run("export", *options, "--changes", "--store", store).err
     assert "--kind requires --changes" in run("export", "a.csv", "--kind", "lien", "--store", store).err
+
+
+def test_every_format_says_what_was_not_readable(run: Run, tmp_path: Path) -> None:
+    store = tmp_path / "partial" / "parcelpost.db"
+    place = {"latitude": 41.1, "longitude": -81.3}
+    add(
+        store,
+        "1",
+        data={**ANN, **place, "completeness": "missing: sales-part", "unreadable": ["sales", "mailing_city"]},
+    )
+    for suffix in ("csv", "jsonl", "xlsx", "parquet", "gpkg", "geojson"):
+        assert run("export", f"a.{suffix}", "--store", str(store)).code == 0, suffix
+        if suffix == "xlsx":
+            text = repr([*load_workbook("a.xlsx")["parcels"].values])
+        elif suffix == "parquet":
+            text = repr(read_table("a.parquet").to_pylist())
+        else:
+            text = Path(f"a.{suffix}").read_bytes().decode(errors="replace")
+        assert all(part in text for part in ("missing: sales-part", "mailing_city", "sales")), suffix
 
 
 def test_a_folder_gets_both_tables_and_json_says_where(run: Run, store: Path) -> None:

@@ -76,8 +76,8 @@ def test_the_district_and_the_county_s_running_number() -> None:
 
 def test_a_sale_of_several_parcels_is_marked_behind_its_code() -> None:
     rows = "".join(
-        f"<tr><td>1/2/2020</td><td>$100</td><td>1 / 2</td><td>WD</td><td>{text}</td></tr>"
-        for text in ("05 (Multi-Parcel Sale) - <a>show</a>", "11", "", "see remarks", "Q")
+        f"<tr><td>1/2/2020</td><td>$100</td><td>1 / {number}</td><td>WD</td><td>{text}</td></tr>"
+        for number, text in enumerate(("05 (Multi-Parcel Sale) - <a>show</a>", "11", "", "see remarks", "Q"))
     )
     page = grizzly.page(sales=rows).replace("<td>Deed</td></tr>", "<td>Deed</td><td>RCode</td></tr>")
     found = record("grizzly_gis", page)

@@ -69,7 +69,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"fields": {**PARCEL, "market_value": {"text": ["A"]}}},
-        "converts market_value with 'text'; possible for this field: money, some, year, whole",
+        "converts market_value with 'text'; possible for this field: money, price, some, year, whole",
     ),
     (
         {"fields": {**PARCEL, "year_built": {"money": ["A"]}}},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Protocol
 
 import msgspec
@@ -17,29 +17,25 @@ from parcelpost.scrapers.fetch.errors import find_challenge
 from parcelpost.scrapers.html.document import Document, is_shell
 from parcelpost.scrapers.html.extract import DECLARED_ORDER, Extractor, SelectorOrder, SelectorResult, SelectorResults
 from parcelpost.scrapers.html.selectors import AtEnd, Selector
-from parcelpost.scrapers.html.values import has_key, json_at, parcel_norm
+from parcelpost.scrapers.html.values import has_key, json_at, json_text, parcel_norm
 from parcelpost.scrapers.records.columns import Column
 from parcelpost.scrapers.records.field_maps import FieldMaps, Rows
 from parcelpost.scrapers.records.identity import is_other_parcel, is_same_parcel, json_parcel_ids, shown_parcel_ids
-from parcelpost.scrapers.records.problems import Problems, mark_unreadable
+from parcelpost.scrapers.records.problems import Problems, drop_repeated, mark_unreadable
 from parcelpost.scrapers.records.record import LIEN, MISSING, Record
-from parcelpost.scrapers.records.validation import check_shapes
+from parcelpost.scrapers.records.validation import check_shapes, is_parcel_number
 from parcelpost.scrapers.tabular import standard_json
 
 _SCANNED_BYTES = 4_096
 _MAX_REASON_CHARS = 300
+_ERRORS = ("error", "errors", "exception")
+"""Members of a response that has a part that could not be loaded."""
 _MAX_BYTES = 64 * 1024**2
 """Limit for a table of many parcels; a single page is far smaller."""
 
 FailedRead = Retry | GiveUp | Blocked | NotFound
 ReadResult = Record | Sequence[Record] | FailedRead
 """Result of `read`."""
-
-
-class RecordsOf(Protocol):
-    """Rows of a table -> records, with a field map. `columns`: the table's description of its columns."""
-
-    def __call__(self, rows: Rows, columns: Sequence[Column] = ()) -> list[Record] | Retry | GiveUp: ...
 
 
 class Unreadable(Exception):
@@ -49,13 +45,18 @@ class Unreadable(Exception):
 class PageReader:
     """What `read` gets: the page in several forms, and the target. Raises Unreadable if the page has another form."""
 
-    def __init__(self, page: Page, target: Target, order: SelectorOrder, records_of: RecordsOf) -> None:
+    def __init__(self, page: Page, target: Target, order: SelectorOrder, field_maps: FieldMaps, platform: str) -> None:
         self.page = page
         self.target = target
-        self.records_of = records_of
         self.selector_results = SelectorResults()
         self.problems = Problems()
         self._order = order
+        self._field_maps = field_maps
+        self._platform = platform
+
+    def records_of(self, rows: Rows, columns: Sequence[Column] = ()) -> list[Record] | Retry | GiveUp:
+        """Rows of a table -> records, with a field map. `columns`: the table's description of its columns."""
+        return self._field_maps.read(self._platform, self.target, rows, columns, self.problems)
 
     @cached_property
     def document(self) -> Document:
@@ -75,6 +76,14 @@ class PageReader:
             return decode_json(self.page.body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidOperation) as error:
             raise Unreadable(f"the response is not JSON: {error}"[:200]) from None
+
+    @property
+    def trouble(self) -> str | None:
+        """What a response with data says of an error beside it."""
+        found = self.__dict__.get("json")
+        errors = (found.get(name) for name in _ERRORS) if isinstance(found, Mapping) else ()
+        message = next((one for one in errors if one), None)
+        return f"a part of the response ({json_text(message) or 'error'})"[:100] if message is not None else None
 
     def objects(self, field: str, *path: str, keys: Sequence[str] = ()) -> list[Mapping[str, Json]]:
         """The objects of a JSON list. If it is missing, or an item lacks one of the keys, the field is unreadable."""
@@ -207,7 +216,7 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
 
         `unshown`: sections that this site does not have.
         """
-        reader = PageReader(page, target, order, partial(self.field_maps.read, self.name, target))
+        reader = PageReader(page, target, order, self.field_maps, self.name)
         records = _too_large(page) or _cut_off(page) or self._records(reader)
         if not isinstance(records, list):
             return Parsed(
@@ -234,6 +243,7 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
         for record in records:
             check_shapes(record)
             if not is_list:
+                drop_repeated(record, problems)
                 mark_unreadable(record, problems.unreadable)
             if missing:
                 record.completeness = f"{MISSING}{', '.join(missing)}"
@@ -255,9 +265,17 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
             return Retry(f"the list is empty, but the page is incomplete: {', '.join(missing)} missing")
         if isinstance(result, Retry | GiveUp | Blocked | NotFound):
             return result
+        if (trouble := reader.trouble) is not None:
+            reader.problems.lacks(trouble)
         records = [result] if isinstance(result, Record) else list(result)
         if not records:
             return NotFound("the list is empty")
+        unnumbered = [one for one in records if one.parcel_id is not None and not is_parcel_number(one.parcel_id)]
+        if unnumbered and not self.is_list:
+            return Retry(f"the page shows no parcel number: {unnumbered[0].parcel_id!r:.60}")
+        for record in unnumbered:
+            record.parcel_id = None
+            reader.problems.note("parcel_id", "it is no number")
         if not self.sparse and any(_is_half_empty(record) for record in records):
             return Retry("the page is incomplete: it has neither an owner nor a value")
         return records

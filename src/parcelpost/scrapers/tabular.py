@@ -26,13 +26,23 @@ _PLAIN = re.compile(r"[^A-Z0-9]")
 class CsvTable:
     """`columns`: name -> position. Iterating yields the texts of each row by column name."""
 
-    def __init__(self, columns: Mapping[str, int], width: int, lines: Iterator[list[str]], *, ends: bool) -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, int],
+        width: int,
+        lines: Iterator[list[str]],
+        *,
+        ends: bool,
+        unclear: frozenset[str] = frozenset(),
+    ) -> None:
         self.columns = columns
         self._width = width
         self._lines = lines
         self._ends = ends
         self.is_cut_off = False
         """Whether the last row is incomplete; known after iteration."""
+        self.unclear = unclear
+        """The names of columns whose heading the table has twice."""
         self.dropped = 0
         """Rows with another number of cells than the headings; known after iteration."""
 
@@ -58,7 +68,9 @@ def read_csv(text: str, names: Mapping[str, Sequence[str]]) -> CsvTable | None:
         heading = [plain_heading(cell) for cell in cells]
         positions = {name: heading.index(s) for name, known in names.items() for s in known[::-1] if s in heading}
         if len(positions) >= min(2, len(names)):
-            return CsvTable(positions, len(heading), lines, ends=text.endswith(("\n", "\r")))
+            unclear = frozenset(name for name, at in positions.items() if heading.count(heading[at]) > 1)
+            clear = {name: at for name, at in positions.items() if name not in unclear}
+            return CsvTable(clear, len(heading), lines, ends=text.endswith(("\n", "\r")), unclear=unclear)
     return None
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
+from parcelpost.scrapers.html import values
 from parcelpost.scrapers.html.document import Document, Element, Piece, label, text_of
 from parcelpost.scrapers.html.selectors import Label, Selector
 from parcelpost.scrapers.html.tables import Columns, Row, Table, is_row_of_values, lists_nothing, rows_of
 from parcelpost.scrapers.records.problems import Problems
-from parcelpost.scrapers.records.validation import is_heading
+from parcelpost.scrapers.records.validation import is_heading, is_other_kind
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -53,12 +55,18 @@ class Section(Struct, frozen=True):
     columns: Columns
     is_named_empty: Callable[[Document], bool]
     """Whether the page says elsewhere that the list is empty."""
+    kinds: Mapping[str, Callable[[str], object | None]] = {}
+    """Columns of numbers, amounts, years and dates. If there are any, the others never hold just one of these."""
 
 
 def section(
-    name: str, columns: Columns, *selectors: Selector, is_named_empty: Callable[[Document], bool] = lambda _: False
+    name: str,
+    columns: Columns,
+    *selectors: Selector,
+    is_named_empty: Callable[[Document], bool] = lambda _: False,
+    kinds: Mapping[str, Callable[[str], object | None]] = {},
 ) -> Section:
-    return Section(Field(name, selectors, columns.read), columns, is_named_empty)
+    return Section(Field(name, selectors, columns.read), columns, is_named_empty, kinds)
 
 
 class SelectorResult(Struct, frozen=True):
@@ -153,6 +161,17 @@ class Extractor:
             self.selector_results.drop(field.name)
         return guessed
 
+    def parcel(self, field: Field[T], within: Element | None = None) -> T | None:
+        """The parcel's number. None if another part of the page, found by its markup, has a different one."""
+        found = self.value(field, within)
+        for selector in field.selectors if found is not None else ():
+            if selector.type == "css":
+                others = [field.convert(piece) for piece in selector.find(self.document, within)]
+                if any(other not in (None, found) for other in others):
+                    self.problems.note(field.name, "the page shows several parcels")
+                    return None
+        return found
+
     def _first(self, field: Field[T], selector: Selector, within: Element | None) -> T | None:
         """The first value. None if a part of the page that looks the same has another one."""
         first: T | None = None
@@ -177,15 +196,44 @@ class Extractor:
         name = part.field.name
         table = self.value(part.field, within)
         if table is not None and table.dropped:
-            self.problems.note(name, f"{table.dropped} rows have more or fewer cells than the header")
+            self.problems.note(name, f"{table.dropped} rows have other cells than the header")
+        for column in sorted(table.unclear) if table is not None else ():
+            self.problems.note(f"{name}.{column}", "two columns have this heading")
         if table is not None and (table.rows or table.dropped):
             self.selector_results.note_columns(name, part.columns.headings, table.columns)
-            return table.rows
+            return self._fitting(part, table.rows)
         if table is None and not (part.is_named_empty(self.document) or self._is_empty(part.field, within)):
             self.problems.note(name, "the page has no such table")
             return None
         self.selector_results.drop(name)
         return []
+
+    def _fitting(self, part: Section, rows: list[Row]) -> list[Row]:
+        """The rows without those of which several cells do not fit their columns: totals, and rows that shifted.
+
+        If a column fits in no row, the columns are not what their headings say.
+        """
+        name, kept = part.field.name, []
+        misfits: Counter[str] = Counter()
+        filled: Counter[str] = Counter()
+        strange: set[str] = set()
+        for row in rows:
+            wrong = []
+            for column, piece in row.items():
+                if part.kinds and (text := piece.text) and (is_fit := _fits(text, part.kinds.get(column))) is not None:
+                    filled[column] += 1
+                    wrong += [] if is_fit else [column]
+                    strange |= {column} if not is_fit and is_other_kind(text) else set()
+            if len(wrong) > 1:
+                self.problems.note(name, "a row has values that do not fit their columns")
+            else:
+                kept.append(row)
+            misfits.update(wrong)
+        for column, count in misfits.items():
+            is_another = count == filled[column] and (count > 1 or column in strange)
+            whose = name if is_another else f"{name}.{column}"
+            self.problems.note(whose, f"values of the column {column} do not fit it")
+        return kept
 
     def count(self, part: Section, within: Element | None = None) -> int | None:
         """The number of rows with values in a section that not every page has; None if it is not found."""
@@ -234,6 +282,13 @@ class Extractor:
 
     def _is_owned(self, text: str) -> bool:
         return any(text in _labels(selectors) for selectors in self._extracted.values())
+
+
+def _fits(text: str, convert: Callable[[str], object | None] | None) -> bool | None:
+    """Whether a cell may be in its column; None if it stands for nothing."""
+    if convert is not None:
+        return True if convert(text) is not None else False if values.text_or_none(text) is not None else None
+    return not is_other_kind(text)
 
 
 def _are_equal(first: object, second: object) -> bool:

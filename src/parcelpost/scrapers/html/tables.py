@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from parcelpost.scrapers.html import values
 from parcelpost.scrapers.html.document import Document, Element, Piece, is_in, label, text_of
+from parcelpost.scrapers.html.values import clean
 from parcelpost.scrapers.records.problems import Problems
 from parcelpost.scrapers.records.record import Sale
 
@@ -41,7 +42,9 @@ class Table(Struct, frozen=True):
     columns: Container[str]
     """The names of the columns that the table has."""
     dropped: int = 0
-    """Rows with another number of cells than the headings: nobody knows which value belongs to which column."""
+    """Rows with other cells than the headings: nobody knows which value belongs to which column."""
+    unclear: frozenset[str] = frozenset()
+    """The names of columns whose heading the table has twice."""
 
     @property
     def texts(self) -> list[list[str]]:
@@ -53,6 +56,8 @@ class _Line(Struct, frozen=True, gc=False):
 
     starting: dict[int, Element]
     width: int
+    is_wide: bool
+    """Whether a cell covers several columns."""
 
 
 class _ParsedTable(Piece):
@@ -96,7 +101,9 @@ class Columns:
             if self._is_distinctive(parsed) and all(parsed.texts != part.texts for part in parts):
                 parts.append(parsed)
         names = {name for parsed in parts for name in self.headings if name in parsed.columns}
-        return Table([row for parsed in parts for row in parsed.rows], names, sum(parsed.dropped for parsed in parts))
+        unclear = frozenset(name for parsed in parts for name in parsed.unclear)
+        dropped = sum(parsed.dropped for parsed in parts)
+        return Table([row for parsed in parts for row in parsed.rows], names, dropped, unclear)
 
     def table(self, table: Element) -> Table | None:
         """Parses one table. Rows that repeat the headings, or have no cell for any, are skipped.
@@ -104,14 +111,16 @@ class Columns:
         Returns None if fewer than two columns are found (or not the only one).
         """
         rows = _grid(table)
-        columns, width = self._heading(rows)
-        if not columns:
+        heading = self._heading(rows)
+        if heading is None:
             return None
+        starting, width = heading.starting, heading.width
+        columns, unclear = self._columns(starting)
         notes: list[str] = []
-        below = list(self._rows_below(rows, columns, width, notes))
+        below = list(self._rows_below(rows, columns, heading, notes))
         parsed = [row for row in below if row is not None]
         unread = [] if below else [text for text in notes if not says_nothing(text)]
-        return Table(parsed, columns, len(below) - len(parsed) + len(unread))
+        return Table(parsed, columns, len(below) - len(parsed) + len(unread) + _rows_of_rest(table, width), unclear)
 
     def headed(self, document: Document, within: Element | None = None) -> Iterator[Piece]:
         """Tables with these headings in their first rows, a distinctive one among them."""
@@ -128,34 +137,44 @@ class Columns:
     def _is_distinctive(self, table: Table) -> bool:
         return any(name in table.columns for name in self._distinctive)
 
-    def _heading(self, rows: Iterator[_Line]) -> tuple[dict[str, int], int]:
-        """Column positions and the width of the first row that names enough of them; consumes no further row."""
-        for line in islice(rows, _MAX_HEADING_ROWS):
-            if columns := self._columns(line.starting):
-                return columns, line.width
-        return {}, 0
+    def _heading(self, rows: Iterator[_Line]) -> _Line | None:
+        """The first row that names enough columns; consumes no further row."""
+        return next((line for line in islice(rows, _MAX_HEADING_ROWS) if self._columns(line.starting)[0]), None)
 
-    def _columns(self, starting: Mapping[int, Element]) -> dict[str, int]:
+    def _columns(self, starting: Mapping[int, Element]) -> tuple[dict[str, int], frozenset[str]]:
+        """The positions of the columns, and the names of those whose heading occurs twice."""
         texts: dict[str, int] = {}
+        twice = set()
         for at, cell in starting.items():
-            texts.setdefault(label(text_of(cell)), at)
+            text = label(text_of(cell))
+            if texts.setdefault(text, at) != at:
+                twice.add(text)
         columns: dict[str, int] = {}
+        unclear = set()
         for name, known in self._labels:
             for text in known:
+                if text in twice:
+                    unclear.add(name)
+                    break
                 if text in texts:
                     columns[name] = texts[text]
                     break
-        return columns if len(columns) >= self._fewest else {}
+        return (
+            (columns, frozenset(unclear))
+            if len(columns) + len(unclear) >= self._fewest and columns
+            else ({}, frozenset())
+        )
 
     def _rows_below(
-        self, rows: Iterator[_Line], columns: Mapping[str, int], width: int, notes: list[str]
+        self, rows: Iterator[_Line], columns: Mapping[str, int], heading: _Line, notes: list[str]
     ) -> Iterator[Row | None]:
         """None for a row that has other cells than the headings. A single text in such a row is added to `notes`."""
-        first = next(iter(columns))
+        first, width = next(iter(columns)), heading.width
         own = next(known for name, known in self._labels if name == first)
         for line in rows:
             starting = line.starting
-            if line.width != width or (len(starting) == 1 and width > 1):
+            is_merged = line.is_wide and len(starting) < len(heading.starting)
+            if line.width != width or is_merged or (len(starting) == 1 and width > 1):
                 texts = [text for cell in starting.values() if (text := text_of(cell))]
                 if len(texts) > 1:
                     yield None
@@ -163,10 +182,21 @@ class Columns:
                     notes += texts
                 continue
             pieces = {name: Piece(starting[at]) for name, at in columns.items() if at in starting}
-            if first in pieces and label(pieces[first].text) in own and self._columns(starting) == columns:
+            if first in pieces and label(pieces[first].text) in own and self._columns(starting)[0] == columns:
                 continue
             if any(piece.text for piece in pieces.values()):
                 yield pieces
+
+
+def _rows_of_rest(table: Element, width: int) -> int:
+    """The rows of a second table, directly behind it, that has as many columns and no headings."""
+    rest = table.getnext()
+    if rest is None or rest.tag != "table" or clean(table.tail) or next(rest.iter("th", "caption"), None) is not None:
+        return 0
+    rows = [line for line in _grid(rest) if line.width == width]
+    texts = [text_of(cell) for line in rows[:1] for cell in line.starting.values()]
+    is_of_values = sum(any(sign.isdigit() for sign in text) for text in texts) > 1
+    return len(rows) if is_of_values and width > 2 else 0
 
 
 def _is_titled(table: Element, within: Element | None) -> bool:
@@ -281,7 +311,8 @@ def _grid(table: Element) -> Iterator[_Line]:
         starting = _starting(cells, occupied)
         last = max(starting)
         width = last + _span(starting[last], "colspan")
-        yield _Line(starting, max(width, max(occupied) + 1) if occupied else width)
+        is_wide = any(cell.get("colspan") for cell in cells)
+        yield _Line(starting, max(width, max(occupied) + 1) if occupied else width, is_wide)
         if occupied:
             occupied = {at: left - 1 for at, left in occupied.items() if left > 1}
         if any(cell.get("rowspan") for cell in cells):
@@ -330,6 +361,10 @@ def is_row_of_values(row: Row) -> bool:
     return sum(1 for piece in row.values() if values.text_or_none(piece.text)) > 1
 
 
+SALE_KINDS: Mapping[str, Callable[[str], object | None]] = {
+    "date": lambda text: values.written_date(text.lstrip("+ ")),
+    "price": values.money,
+}
 _SALE_FIELDS: Mapping[str, Callable[[str], Any]] = {
     "price": values.money,
     "book_page": values.text_or_none,

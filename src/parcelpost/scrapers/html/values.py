@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -13,9 +14,11 @@ from parcelpost.model import Json
 
 _UNSEEN = re.compile("[\x00-\x08\x0e-\x1f\x7f\u200b\ud800-\udfff\ufeff\ufffe\uffff]")
 _MONEY = re.compile(r"(\()?\s*(-)?\s*\$?\s*(-)?\s*(\d{1,3}(?:,\d{3})+|\d+)?(\.\d*)?\s*(\))?", re.ASCII)
+_DOLLARS = re.compile(r"US(?:D|\$)?\s*(?=[$(\d-])|(?<=[\d)])\s*USD", re.ASCII)
 _MINUS = str.maketrans("\u2212\u2013", "--")
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?", re.ASCII)
 _MAX_DIGITS = 18
+_MAX_CACHED_CHARS = 40
 _MAX_PLACE_CHARS = 200
 _LEADING_NUMBER = re.compile(r"\s*(-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?)(?![\d/]|[.,]\d|\s+\d+/\d)", re.ASCII)
 _FRACTION = re.compile(r"(?:(\d{1,6})[\s-])?\s*(\d{1,3})/(\d{1,3})(?=$|\D)(.*)", re.ASCII)
@@ -82,8 +85,25 @@ def text_or_none(text: str | None) -> str | None:
 
 
 def money(text: str | None) -> Decimal | None:
-    """`$1,234.50`, `(1,234)`, `$(5)`, `-$5`, `1234`. Zero is an amount."""
+    """`$1,234.50`, `(1,234)`, `$(5)`, `-$5`, `1234`, `USD 5`. Zero is an amount, `1.234` is ambiguous."""
+    return _cached_money(text) if text is not None and len(text) < _MAX_CACHED_CHARS else _money(text)
+
+
+@lru_cache(maxsize=8_192)
+def _cached_money(text: str) -> Decimal | None:
+    return _money(text)
+
+
+def _money(text: str | None) -> Decimal | None:
+    amount = _amount(text)
+    has_thousandths = amount is not None and "." in (text or "") and amount.as_tuple().exponent == -3
+    return None if has_thousandths else amount
+
+
+def _amount(text: str | None) -> Decimal | None:
     cleaned = clean(text)
+    if "US" in cleaned:
+        cleaned = _DOLLARS.sub("", cleaned)
     if not cleaned.isascii():
         cleaned = cleaned.translate(_MINUS)
     cleaned = cleaned.rstrip("* ")
@@ -149,6 +169,15 @@ def iso_date(text: str | None, *, newest: date | None = None) -> str | None:
     """
     day = _iso_date(clean(text), newest)
     return None if day in _ZERO_DATES else day
+
+
+def is_zero_date(text: str) -> bool:
+    return written_date(text) in _ZERO_DATES
+
+
+def written_date(text: str | None) -> str | None:
+    """As `iso_date`, also for the zero dates of databases."""
+    return _iso_date(clean(text), None)
 
 
 def _iso_date(cleaned: str, newest: date | None) -> str | None:
@@ -261,6 +290,9 @@ def _month(name: str) -> int:
 
 
 _MAX_NUMBER = Decimal(10) ** 15
+_MILLISECONDS = re.compile(r"-?\d{11,13}", re.ASCII)
+MIN_EPOCH_MS = 10**10
+"""A smaller number of milliseconds may be one of seconds."""
 
 
 def json_at(value: Json, *path: str) -> Json:
@@ -300,9 +332,14 @@ def json_money(value: Json) -> Decimal | None:
     return money(value) if isinstance(value, str) else _json_number(value)
 
 
+def json_number(value: Json) -> Decimal | None:
+    """A number, or text that reads as one, with any number of decimals."""
+    return _amount(value) if isinstance(value, str) else _json_number(value)
+
+
 def json_nonzero(value: Json) -> Decimal | None:
-    """As `json_money`, but 0 means unknown: for sizes, counts and coordinates."""
-    return json_money(value) or None
+    """As `json_number`, but 0 means unknown: for sizes, counts and coordinates."""
+    return json_number(value) or None
 
 
 def json_year(value: Json) -> int | None:
@@ -310,13 +347,14 @@ def json_year(value: Json) -> int | None:
 
 
 def json_date(value: Json) -> str | None:
-    """A date from text, milliseconds since 1970, or a number such as 20140512."""
+    """A date from text, milliseconds since 1970, or a number such as 20140512. Moments near 1970 may be in seconds."""
     if isinstance(value, str):
-        return iso_date(value)
+        return iso_date(value) or (iso_date_of_epoch_ms(int(value)) if _MILLISECONDS.fullmatch(value) else None)
     number = _json_number(value)
     if not number:
         return None
-    return iso_date(json_text(value)) or iso_date_of_epoch_ms(float(number))
+    moment = float(number) if abs(number) >= MIN_EPOCH_MS else None
+    return iso_date(json_text(value)) or (iso_date_of_epoch_ms(moment) if moment is not None else None)
 
 
 def _json_number(value: Json) -> Decimal | None:

@@ -44,13 +44,19 @@ def read(reader: PageReader) -> ReadResult:
             if code in _BUSY
             else GiveUp(f"the server replied {code} {message}")
         )
-    if not isinstance(json_at(response, "features"), list):
+    listed = json_at(response, "features")
+    if not isinstance(listed, list):
         return Retry("the response has no features")
     features = json_objects(response, "features")
     given = (feature.get("attributes") or feature.get("properties") for feature in features)  # the latter in GeoJSON
     rows = [row for row in given if isinstance(row, Mapping)]
     if not rows:
-        return Retry("the features have no attributes") if features else NotFound("the layer has no such parcel")
+        return Retry("the features have no attributes") if listed else NotFound("the layer has no such parcel")
+    if len(rows) < len(listed):
+        reader.problems.lacks(f"{len(listed) - len(rows)} features, which cannot be read")
+    known = {column.name for column in described_columns(response)} if "attributes" in features[-1] else set()
+    if known and not known <= rows[-1].keys():
+        reader.problems.lacks("columns of the last feature")
     return reader.records_of(rows, described_columns(response))
 
 
@@ -138,4 +144,4 @@ def _join(first: Page, features: Rows) -> bytes:
     return msgspec.json.encode({**_members(first), "features": features, "exceededTransferLimit": False})
 
 
-PLATFORM = CountyPlatform(name="arcgis", version=4, sparse=True, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="arcgis", version=5, sparse=True, read=read, fetch=fetch)

@@ -25,9 +25,9 @@ from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation
 
 _ROLL = re.compile(r"(\d{4})\b(.*)", re.ASCII)
 _NOT_FINAL = ("preliminary", "proposed", "trim", "tentative", "estimate", "working")
-_AMOUNT = re.compile(r"(?<![(\d-])\$[\d,]+(?:\.\d+)?(?![\d)])", re.ASCII)
+_AMOUNT = re.compile(r"(?<![(\d-])\$[\d,]+(?:\.\d+)?(?![\w)]|[.,]\d|\s?[KMB]\b)", re.ASCII)
 _TEXT = etree.XPath("string()")
-_NOT_ZERO = re.compile(r"\$[0,.]*[1-9]", re.ASCII)
+_NOT_ZERO = re.compile(r"[1-9]", re.ASCII)
 _MOST_YEARS = 20
 _HISTORY = {
     "land_value": "LandJustValue",
@@ -141,7 +141,16 @@ def _history_exemptions(document: Document) -> list[tuple[str, str]] | None:
         return None
     named = ((row, (row.get("id") or "").removeprefix("TrHistory")) for row in table.iterchildren("tr"))
     rows = [(row, name) for row, name in named if name.endswith("ExemptAmount")]
-    return [(_exemption_name(row), name) for row, name in rows if _NOT_ZERO.search(str(_TEXT(row)))]
+    listed = [(_exemption_name(row), name) for row, name in rows if _NOT_ZERO.search(_behind_name(row))]
+    return listed if all(map(_is_exemption, (title for title, _ in listed))) else None
+
+
+def _is_exemption(title: str) -> bool:
+    return "$" not in title and any(map(str.isalpha, title))
+
+
+def _behind_name(row: Element) -> str:
+    return " ".join(str(_TEXT(cell)) for cell in list(row)[1:])
 
 
 def _of_column(document: Document, column: int, years: int, name: str) -> Decimal | None:
@@ -170,7 +179,7 @@ def homestead(document: Document) -> bool | None:
 
 
 def _exemption_name(row: Element) -> str:
-    return text_of(next(row.iter("td"), row)).removeprefix("(-)").strip()
+    return text_of(next(row.iter("td", "th"), row)).removeprefix("(-)").strip()
 
 
 def _names(names: Iterable[str]) -> list[str]:
@@ -181,16 +190,17 @@ def _names(names: Iterable[str]) -> list[str]:
 def _exempt(document: Document) -> tuple[list[str] | None, Decimal | None]:
     """The names of all exemptions with an amount, and the amount of those that apply to the county."""
     rows = _exempt_rows(document)
-    names, amounts = [], []
+    names, amounts, is_readable = [], [], True
     for row in rows:
-        cells = [text_of(cell) for cell in row.iter("td")]
+        cells = [text_of(cell) for cell in row.iter("td", "th")]
         applies = cells[1].lower() if len(cells) > 2 else ""
         exempt = values.money(cells[-1]) if cells else None
+        is_readable = is_readable and exempt is not None and _is_exemption(_exemption_name(row))
         if exempt:
             names.append(_exemption_name(row))
         if exempt is not None and not applies.startswith(("school", "municipal", "other")):
             amounts.append(exempt)
-    return _names(names) if rows else None, sum(amounts, Decimal(0)) if amounts else None
+    return _names(names) if rows and is_readable else None, sum(amounts, Decimal(0)) if amounts else None
 
 
 def _exempt_rows(document: Document) -> list[Element]:
@@ -215,7 +225,8 @@ _COLUMNS = Columns(
     *("area", "adjusted"),
 )
 _IDS = {"desc": "BLDGCLASS", "year": "YRBUILT", "area": "BASEAREA", "adjusted": "TYADJAREA"}
-BUILDINGS = section("buildings", _COLUMNS, Numbered(_IDS), Headed(_COLUMNS))
+_KINDS = {"year": values.whole_number, "area": values.number, "adjusted": values.number}
+BUILDINGS = section("buildings", _COLUMNS, Numbered(_IDS), Headed(_COLUMNS), kinds=_KINDS)
 _NO_BUILDING = re.compile(
     r"\b(POOL|SPA|DECK\w*|PATIO|SCREEN\w*|ENCLOSURE|FENC\w*|WALLS?|SEAWALL|DOCK\w*|BOAT\w*|LIFT|DRIVE\w*|PAV\w*|ASPHALT|"
     r"CONCRETE|BRICK|TILE|FOUNTAIN|LIGHT\w*|TENNIS|COURT|SHED|CARPORT|CANOPY|GAZEBO|CHICKEE|TIKI|SIGN\w*|GATE\w*|"
@@ -263,6 +274,7 @@ SALES = section(
     _SALES,
     Numbered({"date": "SaleDate", "price": "SaleAmount", "book_page": "TrSale"}),  # only its row has an id
     Headed(_SALES),
+    kinds={"date": values.written_date, "price": lambda text: amount(Piece(None, text))},
 )
 
 
@@ -345,7 +357,7 @@ ZIP = Field("mailing_zip", (Id("OwnerZip"), Label("Zip")), _words)
 
 def read(reader: PageReader) -> ReadResult:
     document, extractor = reader.document, reader.extractor
-    parcel_id = extractor.value(PARCEL)
+    parcel_id = extractor.parcel(PARCEL)
     if parcel_id is None:
         return _no_record(document)
     names = list(extractor.values(OWNER))
@@ -435,4 +447,4 @@ PAGE_SECTIONS = (
     PageSection("sales", (Id("SaleDate1"), Headed(_SALES), Says("Latest Sales History"))),
     page_end("collierappraiser"),
 )
-PLATFORM = CountyPlatform(name="collier_pa", version=6, read=read, sections=PAGE_SECTIONS)
+PLATFORM = CountyPlatform(name="collier_pa", version=7, read=read, sections=PAGE_SECTIONS)

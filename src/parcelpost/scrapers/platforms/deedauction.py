@@ -28,7 +28,8 @@ _COLUMNS = Columns(
         "status": ("Status",),
     }
 )
-ITEMS = section("liens", _COLUMNS, Id("results"), Headed(_COLUMNS))
+_KINDS = {"opening_bid": values.money, "best_bid": values.money}
+ITEMS = section("liens", _COLUMNS, Id("results"), Headed(_COLUMNS), kinds=_KINDS)
 _DETAILS: Mapping[str, tuple[str, ...]] = {
     "parcel": ("Parcel ID", "Parcel Number", "Parcel #", "Folio", "Folio Number", "Property ID", "Parcel"),
     "certificate": ("Certificate Number", "Certificate #", "Certificate"),
@@ -184,4 +185,4 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return Page(body=_PAGE_BREAK.join(bodies), content_type=first.content_type, url=first.url)
 
 
-PLATFORM = CountyPlatform(name="deedauction", version=5, is_list=True, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="deedauction", version=6, is_list=True, read=read, fetch=fetch)

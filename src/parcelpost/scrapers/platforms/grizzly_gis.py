@@ -27,7 +27,7 @@ from parcelpost.scrapers.html.document import (
 )
 from parcelpost.scrapers.html.extract import Extractor, Field, section, shown_fields
 from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Beginning, Css, Id, Inside, Label, Says, XPath
-from parcelpost.scrapers.html.tables import Columns, Headed, read_sales
+from parcelpost.scrapers.html.tables import SALE_KINDS, Columns, Headed, read_sales
 from parcelpost.scrapers.platform import (
     CountyPlatform,
     Fetcher,
@@ -94,7 +94,7 @@ def _valuations(document: Document, problems: Problems) -> Iterator[Valuation]:
     titles_by_table = {table: _titles(" ".join(map(str, table.itertext()))) for table in tables_of_values}
     if any(titles_by_table.values()) and not all(titles_by_table.values()):
         problems.note(VALUES, "a column of values has no year")
-    of_page = _title_of_page(document) if not any(titles_by_table.values()) else [(None, None)]
+    of_page = _title_of_page(document, problems) if not any(titles_by_table.values()) else [(None, None)]
     for table, own in titles_by_table.items():
         titles = own or of_page
         beside_it = next(table.iterancestors("td"), None)
@@ -129,9 +129,11 @@ def _titles(text: str) -> list[Title]:
     return [(int(match[1]), _STATUSES.get(match[2].lower(), "preliminary")) for match in matches]
 
 
-def _title_of_page(document: Document) -> list[Title]:
-    candidates = (titles[0] for text in document.labels() if _WHOLE_TITLE.match(text) and (titles := _titles(text)))
-    return [next(candidates, (None, None))]
+def _title_of_page(document: Document, problems: Problems) -> list[Title]:
+    titles_of_page = {titles[0] for text in document.labels() if _WHOLE_TITLE.match(text) and (titles := _titles(text))}
+    if len(titles_of_page) > 1:
+        problems.note(VALUES, "the page has titles of several years")
+    return [titles_of_page.pop() if len(titles_of_page) == 1 else (None, None)]
 
 
 def _rows(table: Element) -> tuple[Rows, set[str]]:
@@ -187,7 +189,7 @@ def _codes(words: Sequence[str]) -> list[str]:
 
 
 def _is_code(word: str) -> bool:
-    return _CODE.fullmatch(word) is not None
+    return _CODE.fullmatch(word) is not None and word != "USD"
 
 
 def _taxable(document: Document, cell: Piece | None, name: str) -> Decimal | None:
@@ -316,8 +318,14 @@ _BUILDINGS = Columns(
     },
     *("base_sqft", "actual_sqft"),
 )
-SALES = section("sales", _SALES, Id("parcelDetails_SalesTable"), Headed(_SALES))
-BUILDINGS = section("buildings", _BUILDINGS, Id("parcelDetails_BldgTable"), Headed(_BUILDINGS))
+SALES = section("sales", _SALES, Id("parcelDetails_SalesTable"), Headed(_SALES), kinds=SALE_KINDS)
+_KINDS = {
+    "year_built": values.whole_number,
+    "base_sqft": values.number,
+    "actual_sqft": values.number,
+    "value": values.money,
+}
+BUILDINGS = section("buildings", _BUILDINGS, Id("parcelDetails_BldgTable"), Headed(_BUILDINGS), kinds=_KINDS)
 
 
 def read(reader: PageReader) -> ReadResult:
@@ -325,7 +333,7 @@ def read(reader: PageReader) -> ReadResult:
     block = _owner_block(document)
     if document.by_id("ownerDiv") is None and not document.labelled("Owner & Property Info"):
         return _no_record(document)
-    parcel = extractor.value(PARCEL)
+    parcel = extractor.parcel(PARCEL)
     columns = valuations(extractor)
     owner = extractor.value(OWNER, block)
     sales = extractor.rows(SALES)
@@ -472,4 +480,4 @@ PAGE_SECTIONS = (
     PageSection("land", (Id("parcelDetails_LandTable"), Says("Land Breakdown"))),
     page_end("grizzlylogic", "no warrant", "last updated"),
 )
-PLATFORM = CountyPlatform(name="grizzly_gis", version=6, read=read, fetch=fetch, sections=PAGE_SECTIONS)
+PLATFORM = CountyPlatform(name="grizzly_gis", version=7, read=read, fetch=fetch, sections=PAGE_SECTIONS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import TypeVar
 
@@ -15,9 +15,9 @@ from parcelpost.scrapers.html.addresses import owners_and_mailing, take_mailing
 from parcelpost.scrapers.html.document import Document, Element, Piece, is_in, says_no_parcel, text_of
 from parcelpost.scrapers.html.extract import Extractor, Field, section
 from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Beginning, Css, Id, Label, Says, XPath
-from parcelpost.scrapers.html.tables import Columns, Headed, read_sales
+from parcelpost.scrapers.html.tables import SALE_KINDS, Columns, Headed, read_sales
 from parcelpost.scrapers.platform import CountyPlatform, PageReader, PageSection, ReadResult, page_end
-from parcelpost.scrapers.records.problems import VALUES
+from parcelpost.scrapers.records.problems import VALUES, Problems
 from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale, take_values
 
 T = TypeVar("T")
@@ -198,6 +198,7 @@ _VALUES = Columns(
         "taxable_value": ("Taxable",),
     }
 )
+_AMOUNTS = {name: values.money for name in _VALUES.headings if name != "year"} | {"year": _YEAR.fullmatch}
 _SALES = Columns(
     {
         "price": ("Sale Price",),
@@ -209,9 +210,9 @@ _SALES = Columns(
     },
     *("price", "document"),
 )
-LAND = section("land", _LAND, Headed(_LAND))
-GRID = section("valuations", _VALUES, Id("valueGrid"), Headed(_VALUES))
-SALES = section("sales", _SALES, Id("SalesDetails"), Headed(_SALES))
+LAND = section("land", _LAND, Headed(_LAND), kinds={"units": values.number})
+GRID = section("valuations", _VALUES, Id("valueGrid"), Headed(_VALUES), kinds=_AMOUNTS)
+SALES = section("sales", _SALES, Id("SalesDetails"), Headed(_SALES), kinds=SALE_KINDS)
 _PERMITS = Columns({"number": ("Permit Number",), "type": ("Permit Type",), "date": ("Date",)}, "number")
 PERMITS = section("permits", _PERMITS, Headed(_PERMITS))
 YEAR_BUILT = Label("Year Built")
@@ -219,7 +220,7 @@ YEAR_BUILT = Label("Year Built")
 
 def read(reader: PageReader) -> ReadResult:
     document, extractor = reader.document, reader.extractor
-    parcel = extractor.value(PARCEL)
+    parcel = extractor.parcel(PARCEL)
     if parcel is None:
         return _no_record(document)
     lines = extractor.value(OWNER)
@@ -243,7 +244,7 @@ def read(reader: PageReader) -> ReadResult:
     )
     take_mailing(record, mailing, place)
     _take_site(record, extractor.value(SITE) or [])
-    _take_location(record, document)
+    _take_location(record, document, reader.problems)
     _take_land(record, extractor)
     _take_buildings(record, extractor)
     take_values(record)
@@ -277,15 +278,33 @@ def _take_site(record: Record, lines: list[str]) -> None:
         record.situs_city, record.situs_zip = place.city, place.zip
 
 
-def _take_location(record: Record, document: Document) -> None:
-    record.block, record.lot = (
-        _first(piece.text if _PART.fullmatch(piece.text) else None for piece in tables.below(document, heading))
-        for heading in ("Block", "Lot")
-    )
-    north = (values.number(piece.text) for piece in tables.below(document, "Latitude"))
-    east = (values.number(piece.text) for piece in tables.below(document, "Longitude"))
-    record.latitude = _first(degrees if degrees is not None and 0 < degrees <= 90 else None for degrees in north)
-    record.longitude = _first(degrees if degrees is not None and -180 <= degrees < 0 else None for degrees in east)
+def _take_location(record: Record, document: Document, problems: Problems) -> None:
+    for heading, field, convert in _LOCATION:
+        found = {convert(piece.text) for piece in tables.below(document, heading)} - {None}
+        if len(found) > 1:
+            problems.note(field, f"the page has several values below {heading}")
+        elif found:
+            setattr(record, field, found.pop())
+
+
+def _part(text: str) -> str | None:
+    return text if _PART.fullmatch(text) else None
+
+
+def _north(text: str) -> Decimal | None:
+    degrees = values.number(text)
+    return degrees if degrees is not None and 0 < degrees <= 90 else None
+
+
+def _east(text: str) -> Decimal | None:
+    degrees = values.number(text)
+    return degrees if degrees is not None and -180 <= degrees < 0 else None
+
+
+_LOCATION: tuple[tuple[str, str, Callable[[str], object | None]], ...] = (
+    *(("Block", "block", _part), ("Lot", "lot", _part)),
+    *(("Latitude", "latitude", _north), ("Longitude", "longitude", _east)),
+)
 
 
 def _first(values_: Iterable[T | None]) -> T | None:
@@ -403,4 +422,4 @@ PAGE_SECTIONS = (
     PageSection("sales", (Id("SalesDetails"), Headed(_SALES))),
     page_end("new query", "alternate address"),
 )
-PLATFORM = CountyPlatform(name="leepa", version=6, read=read, sections=PAGE_SECTIONS)
+PLATFORM = CountyPlatform(name="leepa", version=7, read=read, sections=PAGE_SECTIONS)

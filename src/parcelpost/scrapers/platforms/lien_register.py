@@ -38,9 +38,12 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "status": ("STATUS", "CERTIFICATESTATUS", "LIENSTATUS"),
     "owner": ("OWNER", "OWNERNAME"),
 }
+_DECIMAL = re.compile(r"[$]?[\d,]*\.\d\d?", re.ASCII)
 _KINDS: Mapping[str, Callable[[str], object | None]] = {
+    "certificate": lambda text: None if _DECIMAL.fullmatch(text.strip()) or values.written_date(text) else text,
     "certificate_year": values.year,
     "sale_date": values.iso_date,
+    "subsequent": lambda text: None if values.written_date(text) else text,
     "tax_year": values.year,
     "face_amount": values.money,
     "interest_amount": values.money,
@@ -66,6 +69,8 @@ def read(reader: PageReader) -> ReadResult:
         return Retry("the register cannot be read: a parcel or certificate spans several lines")
     if table.is_cut_off:
         return Retry("the register is incomplete: its last line is cut off")
+    for name in sorted(table.unclear):
+        reader.problems.note(f"liens.{name}", "two columns have this heading")
     if table.dropped:
         reader.problems.note("liens", f"{table.dropped} lines have more or fewer cells than the header")
     fitting = [row for row in listed if _fits(row)]
@@ -73,6 +78,8 @@ def read(reader: PageReader) -> ReadResult:
         reader.problems.note("liens", f"{len(listed) - len(fitting)} lines have values that do not fit their columns")
     sold = _sale_dates(fitting)
     records = [record for row in fitting if (record := _record(row, sold)) is not None]
+    if not records and (listed or table.dropped):
+        return Retry("the register cannot be read: no line fits its headings")
     return records or NotFound("the register is empty")
 
 
@@ -150,4 +157,4 @@ def _status(row: Row) -> str | None:
     return "outstanding" if not values.clean(redeemed).strip("-") or values.yes_no(redeemed) is False else None
 
 
-PLATFORM = CountyPlatform(name="lien_register", version=5, is_list=True, read=read)
+PLATFORM = CountyPlatform(name="lien_register", version=6, is_list=True, read=read)

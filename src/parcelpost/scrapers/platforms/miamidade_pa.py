@@ -21,6 +21,11 @@ from parcelpost.scrapers.platform import CountyPlatform, PageReader, PageSection
 from parcelpost.scrapers.records.problems import VALUES
 from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale, take_values
 
+_BENEFIT_KEYS = ("TaxYear", "Type", "Description")
+_SALE_KEYS = (
+    *("DateOfSale", "SalePrice", "OfficialRecordBook", "OfficialRecordPage", "SaleInstrument", "QualifiedFlag"),
+    *("GrantorName1", "GrantorName2", "GranteeName1", "GranteeName2"),
+)
 _TROUBLE = ("error", "exception", "try again", "timeout", "timed out", "unavailable", "busy")
 """Words in messages about errors of the site."""
 
@@ -133,7 +138,7 @@ def _valuations(reader: PageReader) -> Iterator[Valuation]:
             building_value=json_money(assessment.get("BuildingOnlyValue")),
             extra_feature_value=json_money(assessment.get("ExtraFeatureValue")),
             market_value=json_money(assessment.get("TotalValue")),
-            assessment_cap_value=_cap(response, of_year),
+            assessment_cap_value=_cap(reader, of_year),
             assessed_value=json_money(assessment.get("AssessedValue")),
             exemptions=_exemptions(reader, of_year),
             exemption_value=json_money(taxed.get("CountyExemptionValue")),
@@ -164,28 +169,31 @@ def _exemptions(reader: PageReader, of_year: int) -> list[str] | None:
     """An assessment cap is listed as a benefit but is not an exemption. None if no benefits can be read."""
     benefits = [
         (json_year(item.get("TaxYear")), json_text(item.get("Type")), json_text(item.get("Description")))
-        for item in reader.objects("exemptions", "Benefit", "BenefitInfos", keys=("TaxYear", "Type", "Description"))
+        for item in reader.objects("exemptions", "Benefit", "BenefitInfos", keys=_BENEFIT_KEYS)
     ]
     if any(None in benefit for benefit in benefits):
         reader.problems.note("exemptions", "a benefit has no year, type or description")
     if "exemptions" in reader.problems.unreadable:
         return None
-    return [name for year, kind, name in benefits if year == of_year and kind and name and "exemption" in kind.lower()]
+    named = (name for year, kind, name in benefits if year == of_year and kind and name and "exemption" in kind.lower())
+    return list(dict.fromkeys(named))
 
 
-def _cap(answer: Json, of_year: int) -> Decimal | None:
+def _cap(reader: PageReader, of_year: int) -> Decimal | None:
     """What the caps of a year take off; None if none is listed."""
-    caps = (
+    caps = [
         json_money(benefit.get("Value"))
-        for benefit in _benefits(answer, of_year, "assessment reduction")
+        for benefit in _benefits(reader, of_year, "assessment reduction")
         if (json_text(benefit.get("Description")) or "").lower().endswith(" cap")
-    )
+    ]
     known = [amount for amount in caps if amount is not None]
-    return sum(known, Decimal(0)) if known else None
+    is_known = 0 < len(known) == len(caps) and "exemptions" not in reader.problems.unreadable
+    return sum(known, Decimal(0)) if is_known else None
 
 
-def _benefits(answer: Json, of_year: int, kind: str) -> Iterator[Mapping[str, Json]]:
-    for benefit in json_objects(answer, "Benefit", "BenefitInfos"):
+def _benefits(reader: PageReader, of_year: int, kind: str) -> Iterator[Mapping[str, Json]]:
+    listed = reader.objects("exemptions", "Benefit", "BenefitInfos", keys=_BENEFIT_KEYS)
+    for benefit in {repr(one): one for one in listed}.values():
         if json_year(benefit.get("TaxYear")) == of_year and kind in (json_text(benefit.get("Type")) or "").lower():
             yield benefit
 
@@ -197,7 +205,7 @@ def _take_homestead(record: Record, response: Json) -> None:
 
 def _sales(reader: PageReader) -> list[Sale]:
     """Newest first; the site does not guarantee an order."""
-    listed = [_sale(item) for item in reader.objects("sales", "SalesInfos", keys=("DateOfSale", "SalePrice"))]
+    listed = [_sale(item) for item in reader.objects("sales", "SalesInfos", keys=_SALE_KEYS)]
     if any(sale.date is None for sale in listed):
         reader.problems.note("sales", "a sale has no date")
     return sorted((sale for sale in listed if sale.date), key=lambda sale: sale.date or "", reverse=True)
@@ -253,5 +261,5 @@ _PARTS = (
     *("RollYear1", "SalesInfos", "SiteAddress", "Taxable"),
 )
 PLATFORM = CountyPlatform(
-    name="miamidade_pa", version=6, read=read, sections=tuple(PageSection(name, keys=(name,)) for name in _PARTS)
+    name="miamidade_pa", version=7, read=read, sections=tuple(PageSection(name, keys=(name,)) for name in _PARTS)
 )

@@ -23,6 +23,7 @@ from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, Pa
 from parcelpost.scrapers.records.identity import is_same_parcel
 from parcelpost.scrapers.records.problems import VALUES, Problems
 from parcelpost.scrapers.records.record import Lien, Record, TaxBill
+from parcelpost.scrapers.records.validation import is_parcel_number
 
 Bill = Mapping[str, Json]
 
@@ -54,6 +55,8 @@ def read(reader: PageReader) -> ReadResult:
         return Retry("the response is incomplete: its account is missing")
     if any(json_year(bill.get("taxYear")) is None for bill in bills):
         return Retry("the response is incomplete: the year of a bill is missing")
+    if not all(is_parcel_number(json_text(bill.get("account_number")) or "") for bill in bills):
+        return Retry("the response cannot be read: an account is no number")
     account = _account(bills, reader.target)
     if account is None:
         return Retry("the response is for a different account")
@@ -178,7 +181,9 @@ def _bill(bill: Bill) -> TaxBill:
 
 def _flags(given: Json) -> list[str] | None:
     """`LITIGATION`, `WARN LETTER(DEL)`; None if the response has no list of them."""
-    return [text for flag in given if (text := json_text(flag))] if isinstance(given, list) else None
+    if not isinstance(given, list) or any(flag and json_text(flag) is None for flag in given):
+        return None
+    return list(dict.fromkeys(text for flag in given if (text := json_text(flag))))
 
 
 def _status(bill: Bill) -> str | None:
@@ -207,6 +212,7 @@ def _check_payments(bills: Sequence[Bill], problems: Problems) -> None:
         are_known = all(
             json_date(json_at(item, "date")) and json_money(json_at(item, "amount")) is not None for item in items
         )
+        are_known = are_known and len({repr(one) for one in items}) == len(items)
         if not are_known or not (payments is None or isinstance(payments, list)):
             problems.note("tax_bills", "a payment cannot be read")
             problems.note("liens", "a payment cannot be read")
@@ -257,4 +263,4 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
 
 
 PAGE_SECTIONS = tuple(PageSection(name, keys=("due", "PPT", name)) for name in ("parcels", "accounts"))
-PLATFORM = CountyPlatform(name="mygov_due", version=6, read=read, fetch=fetch, sections=PAGE_SECTIONS)
+PLATFORM = CountyPlatform(name="mygov_due", version=7, read=read, fetch=fetch, sections=PAGE_SECTIONS)

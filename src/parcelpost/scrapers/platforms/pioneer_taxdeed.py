@@ -42,6 +42,8 @@ def read(reader: PageReader) -> ReadResult:
     records = [_record(cells) for cells in rows]
     complete = [record for record in records if record is not None]
     reader.selector_results.note("liens", CELLS, bool(complete))
+    if any(cell.get("colspan", "1") != "1" for cell in document.root.iter("td") if "aria-describedby" in cell.attrib):
+        reader.problems.note("liens", "a cell spans several columns")
     if complete:
         reader.selector_results.note_columns("liens", _COLUMNS, set().union(*rows))
         _compare_with_total(document, len(complete), reader.problems)
@@ -121,4 +123,4 @@ def _owners(text: str | None) -> list[str]:
     return list(dict.fromkeys(name for name in names if name))
 
 
-PLATFORM = CountyPlatform(name="pioneer_taxdeed", version=5, is_list=True, read=read, sections=(page_end(),))
+PLATFORM = CountyPlatform(name="pioneer_taxdeed", version=6, is_list=True, read=read, sections=(page_end(),))

@@ -14,6 +14,7 @@ from parcelpost.scrapers.counties import County, quote_part, require_county, req
 from parcelpost.scrapers.html.encoding import decode
 from parcelpost.scrapers.html.values import json_at, json_text
 from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
+from parcelpost.scrapers.records.columns import described
 from parcelpost.scrapers.tabular import PAGE_ROWS, Rows, csv_lines, fetch_all_rows, standard_json, where_clause
 
 _BUSY = ("throttl", "too many requests", "try again", "timeout", "timed out", "internal error")
@@ -25,7 +26,8 @@ def read(reader: PageReader) -> ReadResult:
         return rows
     if not rows:
         return NotFound("the table has no such row")
-    return reader.records_of(rows)
+    is_csv = not reader.page.body[:64].lstrip().startswith((b"[", b"{"))
+    return reader.records_of(rows, described(rows) if is_csv else ())
 
 
 def _rows(reader: PageReader) -> list[Mapping[str, Json]] | Retry | GiveUp:
@@ -39,11 +41,12 @@ def _rows(reader: PageReader) -> list[Mapping[str, Json]] | Retry | GiveUp:
         message = json_text(json_at(response, "message")) or json_text(json_at(response, "code")) or "no"
         is_busy = any(word in message.lower() for word in _BUSY)
         return Retry(f"the server replied {message}") if is_busy else GiveUp(f"the server replied {message}")
-    return (
-        [row for row in response if isinstance(row, Mapping)]
-        if isinstance(response, list)
-        else Retry("the response is not a table")
-    )
+    if not isinstance(response, list):
+        return Retry("the response is not a table")
+    rows = [row for row in response if isinstance(row, Mapping)]
+    if len(rows) < len(response):
+        reader.problems.lacks(f"{len(response) - len(rows)} rows, which cannot be read")
+    return rows
 
 
 def _rows_of(page: Page) -> Rows:
@@ -58,6 +61,8 @@ def _csv(text: str) -> list[Mapping[str, Json]] | Retry:
         names, *lines = csv_lines(text) if text.strip() else [[]]
     except csv.Error as error:
         return Retry(f"the table cannot be read: {error}")
+    if len(names) < 2 or (not lines and not text.endswith(("\n", "\r"))):
+        return Retry("the response is not a table, or its end is missing")
     return [{name: cell for name, cell in zip_longest(names, line, fillvalue="") if name} for line in lines if line]
 
 
@@ -83,4 +88,4 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return await fetch_all_rows(ask, lambda _, rows: msgspec.json.encode(rows), distinct=False)
 
 
-PLATFORM = CountyPlatform(name="socrata", version=5, sparse=True, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="socrata", version=6, sparse=True, read=read, fetch=fetch)

@@ -15,7 +15,7 @@ from parcelpost.scrapers.html.addresses import joined_names, owners_and_mailing,
 from parcelpost.scrapers.html.document import Document, Element, Piece, label, says_no_parcel, text_of
 from parcelpost.scrapers.html.extract import Extractor, Field, section
 from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Captioned, Css, Id, IdEnd, Label, Says, XPath
-from parcelpost.scrapers.html.tables import Columns, Headed, Row, Table
+from parcelpost.scrapers.html.tables import SALE_KINDS, Columns, Headed, Row, Table
 from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, PageSection, ReadResult, page_end
 from parcelpost.scrapers.records.problems import Problems
 from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale, total_area
@@ -142,7 +142,7 @@ _SALES = Columns(
     },
     *("price", "book_page"),
 )
-SALES = section("sales", _SALES, Id("MainContent_grdSales"), IdEnd("grdSales"), Headed(_SALES))
+SALES = section("sales", _SALES, Id("MainContent_grdSales"), IdEnd("grdSales"), Headed(_SALES), kinds=SALE_KINDS)
 APPRAISED = Field("appraisal", (Captioned("Appraisal"), Css("table[id$='Appr']")), _values)
 ASSESSED = Field("assessment", (Captioned("Assessment"), Css("table[id$='Asmt']")), _values)
 SECTIONS = Field("buildings", (IdEnd("tblBldg"), Holding("Year Built", "Living Area")), _table)
@@ -151,7 +151,7 @@ _LAST_SALE = {"price": "lblPrice", "book_page": "lblBp", "instrument": "lblInstr
 
 def read(reader: PageReader) -> ReadResult:
     document, extractor = reader.document, reader.extractor
-    pid = extractor.value(PID)
+    pid = extractor.parcel(PID)
     if pid is None:
         return _no_record(document)
     owner = extractor.value(OWNER)
@@ -268,7 +268,7 @@ def _take_current(
         default=None,
     )
     is_marked = any(current for current, _ in (*appraised, *assessed))
-    now = next((row for current, row in appraised if current), None if is_marked else newest)
+    now = _newest(appraised) if any(current for current, _ in appraised) else None if is_marked else newest
     past = [_valuation(row, "market_value") for current, row in appraised if not current]
     taxed_past = [_valuation(row, "assessed_value") for current, row in assessed if not current]
     if not past or not taxed_past or now is None:
@@ -283,10 +283,16 @@ def _take_current(
         shown = _valuation(now, "market_value")
         record.value_year, record.land_value, record.building_value = shown.year, shown.land_value, shown.building_value
         record.market_value = shown.market_value if shown.market_value is not None else record.market_value
-    taxed = next((row for current, row in assessed if current), None)
+    taxed = _newest(assessed)
     if taxed is not None and (total := values.money(tables.text(taxed, "total"))) is not None:
         record.assessed_value = total
         record.value_year = record.value_year or values.year(tables.text(taxed, "year"))
+
+
+def _newest(rows: Iterable[tuple[bool | None, Row]]) -> Row | None:
+    """Of the current ones."""
+    current = (row for is_current, row in rows if is_current)
+    return max(current, key=lambda row: values.year(tables.text(row, "year")) or 0, default=None)
 
 
 def _valuation(row: Row, total: str) -> Valuation:
@@ -318,16 +324,21 @@ def _sold(rows: Iterable[Row], problems: Problems) -> Iterator[Sale]:
         if date is None and any(sign.isalpha() for sign in tables.text(row, "date")):
             problems.note("sales", "a row has no readable date")
         if date is None and price is None:
-            if tables.is_row_of_values(row):
+            if tables.is_row_of_values(row) or any(map(str.isdigit, tables.text(row, "book_page"))):
                 problems.note("sales", "a row has neither a date nor a price")
             continue  # 'No Data for Ownership History'
         yield Sale(
             date=date,
             price=price,
-            book_page=values.text_or_none(tables.text(row, "book_page")),
+            book_page=_book_page(tables.text(row, "book_page")),
             instrument=values.text_or_none(tables.text(row, "instrument")),
             grantee=values.party(tables.text(row, "owner")),
         )
+
+
+def _book_page(text: str) -> str | None:
+    """None for `/0`: there is neither a book nor a page."""
+    return values.text_or_none(text) if any(sign in "123456789" for sign in text) else None
 
 
 def _buildings(document: Document, sections: Iterable[Element]) -> Iterator[Building]:
@@ -421,4 +432,4 @@ PAGE_SECTIONS = (
     PageSection("land", (IdEnd("tblLand"), IdEnd("tblLandUse"), Says("Land"))),
     page_end("vision government solutions, inc", "vision appraisal tech"),
 )
-PLATFORM = CountyPlatform(name="vgsi", version=6, read=read, fetch=fetch, sections=PAGE_SECTIONS)
+PLATFORM = CountyPlatform(name="vgsi", version=7, read=read, fetch=fetch, sections=PAGE_SECTIONS)

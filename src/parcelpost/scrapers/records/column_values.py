@@ -30,10 +30,10 @@ _DIRECTION = re.compile(r"[NSEW]{1,2}|NORTH|SOUTH|EAST|WEST|(?:NORTH|SOUTH)(?:EA
 _CODE = re.compile(r"[A-Z0-9][A-Z0-9 ./_-]{0,9}", re.ASCII)
 _CITY = re.compile(r"[A-Z][A-Z .,'()/-]{1,39}", re.ASCII)
 _SECTION = re.compile(r"(?:[STR]?\d{1,3}[NSEW]?[ /-]+){1,2}[STR]?\d{1,3}[NSEW]?", re.ASCII)
+_BOOK_PAGE = re.compile(r"(?=.{3,30}$)[A-Z]{0,3} ?\d+[A-Z]?\s?[-/:, ]\s?\D{0,4}\d+.*", re.ASCII)
 _FLOOD_ZONE = re.compile(r"(?:ZONE )?(?:A(?:E|H|O|R|99|\d{1,2})?|VE?|V\d{1,2}|X500|[BCDX])\b.{0,40}", re.ASCII)
 _LONG_CHARS = 40
 _CITY_AFTER = re.compile(r"\d\D*,\s*[A-Z]{3}|[A-Z] \d{5}(?:-\d{4})?$", re.ASCII)
-_EPOCH_MS = 10**10
 _MAX_ACRES = 2_000
 """Most parcels are smaller; a column in which they are not is in square feet."""
 _MAX_MONEY = 10**10
@@ -63,7 +63,7 @@ def fit(field: str, kind: str, given: Sequence[Json]) -> float | None:
     if shape is None:
         return 1.0
     if field in _NUMBERS:
-        given = [value for value in given if values.json_money(value) != 0]
+        given = [value for value in given if values.json_number(value) != 0]
     if not given:
         return None
     share = sum(map(shape, given)) / len(given)
@@ -78,7 +78,7 @@ def fit(field: str, kind: str, given: Sequence[Json]) -> float | None:
 
 def looks_like_date(value: Json) -> bool:
     number = None if isinstance(value, str) else values.json_money(value)
-    if number is not None and abs(number) < _EPOCH_MS:
+    if number is not None and abs(number) < values.MIN_EPOCH_MS:
         return values.iso_date(values.json_text(value)) is not None
     return values.json_date(value) is not None
 
@@ -101,7 +101,7 @@ def _matches(pattern: re.Pattern[str], value: Json) -> bool:
 
 
 def _is_number(value: Json, low: Decimal | int = 0, high: Decimal | int = 10**12) -> bool:
-    number = values.json_money(value)
+    number = values.json_number(value)
     return number is not None and low <= number <= high
 
 
@@ -220,6 +220,7 @@ _SHAPES: Mapping[str, Shape] = {
     "bedrooms": partial(_is_number, high=_MAX_ROOMS),
     "bathrooms": partial(_is_number, high=_MAX_ROOMS),
     "homestead": _is_flag,
+    "last_sale_book_page": partial(_matches, _BOOK_PAGE),
     "last_sale_date": looks_like_date,
     "latitude": partial(_is_number, low=13, high=72),
     "longitude": partial(_is_number, low=-180, high=-60),

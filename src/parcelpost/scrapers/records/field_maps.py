@@ -25,6 +25,7 @@ from parcelpost.scrapers.html import values
 from parcelpost.scrapers.html.addresses import owners_and_mailing
 from parcelpost.scrapers.records.columns import Column, described
 from parcelpost.scrapers.records.field_map_proposal import propose
+from parcelpost.scrapers.records.problems import Problems
 from parcelpost.scrapers.records.record import LIEN, Lien, Record, Sale
 from parcelpost.scrapers.tabular import column_name
 
@@ -32,7 +33,9 @@ Row = Mapping[str, Json]
 """Values by normalized column name (`column_name`)."""
 
 _MAX_ROWS_SAMPLED = 1_000
-_MIN_EPOCH_MS = 10**9
+_TELLING = ("owner_names", "situs_address", "legal_description", "market_value", "assessed_value", "taxable_value")
+_OF_NUMBERS = frozenset({"money", "price", "some", "year", "day", "whole"})
+_UNREADABLE = {"mailing": "mailing_lines"}
 PROPOSED = "proposed"
 """The name of a field map that was proposed for a table and that nobody has confirmed."""
 _BOROUGHS = {"1": "NEW YORK", "2": "BRONX", "3": "BROOKLYN", "4": "QUEENS", "5": "STATEN ISLAND"}
@@ -43,6 +46,14 @@ class Source(Struct, frozen=True):
 
     conversion: str
     columns: tuple[str, ...]
+
+    @property
+    def is_of_numbers(self) -> bool:
+        return self.conversion in _OF_NUMBERS
+
+    def has_value(self, row: Row) -> bool:
+        """Whether one of the columns has something: then `value` must not be None."""
+        return any(not _is_nothing(row.get(column)) for column in self.columns)
 
     def value(self, row: Row) -> Any:
         return CONVERSIONS[self.conversion].read([row.get(column) for column in self.columns])
@@ -56,25 +67,68 @@ class FieldMap(Struct, frozen=True, kw_only=True):
     fields: Mapping[str, Source]
     lien: Mapping[str, Source]
 
-    def record(self, row: Row) -> Record | None:
-        """Returns None if the row has no parcel number."""
-        fields = {name: source.value(row) for name, source in self.fields.items()}
-        mailing = fields.pop("mailing", None)
-        if fields["parcel_id"] is None:
+    def values_of(self, row: Row) -> dict[str, Any]:
+        return {name: source.value(row) for name, source in self.fields.items()}
+
+    def record(self, row: Row, fields: Mapping[str, Any] | None = None) -> Record | None:
+        """Returns None if the row has no parcel number: one without a digit is a note. `fields`: its values."""
+        if fields is None:
+            fields = self.values_of(row)
+        if not any(map(str.isdigit, fields["parcel_id"] or "")):
             return None
-        record = Record(field_map=self.name, **{name: value for name, value in fields.items() if value is not None})
-        if mailing:
+        given = {name: value for name, value in fields.items() if value is not None and name != "mailing"}
+        record = Record(field_map=self.name, **given)
+        if mailing := fields.get("mailing"):
             _take_mailing(record, mailing)
         if record.last_sale_date or record.last_sale_price is not None:
             record.sales = [Sale(date=record.last_sale_date, price=record.last_sale_price)]
+        record.unreadable = sorted({_UNREADABLE.get(name, name) for name in self.unreadable(row, fields)})
+        if "last_sale_date" in record.unreadable or "last_sale_price" in record.unreadable:
+            record.unreadable.append("sales")
         if self.kind == LIEN:
             record.record_kind = LIEN
             record.liens = [Lien(**{name: source.value(row) for name, source in self.lien.items()})]
         return record
 
+    def unreadable(self, row: Row, found: Mapping[str, Any]) -> list[str]:
+        """Fields whose columns have something that cannot be their value."""
+        return [name for name, value in found.items() if value is None and self.fields[name].has_value(row)]
 
-def map_rows(field_map: FieldMap, rows: Iterable[Row]) -> list[Record]:
-    return [record for row in rows if (record := field_map.record(row)) is not None]
+    def is_shifted(self, row: Row, found: Mapping[str, Any]) -> bool:
+        """Whether most of its numbers and dates are something else: a heading, or a row of another table."""
+        wrong = [name for name in self.unreadable(row, found) if self.fields[name].is_of_numbers]
+        right = sum(value is not None and self.fields[name].is_of_numbers for name, value in found.items())
+        return len(wrong) > 1 and len(wrong) > right
+
+    def describes_parcel(self, row: Row) -> bool:
+        """Whether it has two of owner, address, legal description and a value; of a lien, one."""
+        known = sum(self.fields[name].has_value(row) for name in _TELLING if name in self.fields)
+        return known > (0 if self.kind == LIEN else 1)
+
+
+def _is_nothing(value: Json) -> bool:
+    """Whether it stands for no value: empty, a placeholder, zero, or the zero date of a database."""
+    if values.json_text(value) is None and not isinstance(value, bool | Mapping | list):
+        return True
+    return values.json_number(value) == 0 or (isinstance(value, str) and values.is_zero_date(value))
+
+
+def map_rows(field_map: FieldMap, rows: Iterable[Row], problems: Problems) -> list[Record]:
+    """Rows without a parcel number that describe a parcel, and rows of something else, are counted in the problems."""
+    found, lost, shifted = [], 0, 0
+    for row in rows:
+        values_of_row = field_map.values_of(row)
+        if field_map.is_shifted(row, values_of_row):
+            shifted += 1
+        elif (record := field_map.record(row, values_of_row)) is not None:
+            found.append(record)
+        else:
+            lost += field_map.describes_parcel(row)
+    if lost:
+        problems.lacks(f"the parcel numbers of {lost} rows")
+    if shifted:
+        problems.lacks(f"{shifted} rows, whose values do not fit their columns")
+    return found
 
 
 def plain_row(row: Mapping[str, Json]) -> Row:
@@ -100,7 +154,10 @@ def _take_mailing(record: Record, lines: list[str]) -> None:
 
 def _first(read: Callable[[Json], Any]) -> Callable[[list[Json]], Any]:
     def value(given: list[Json]) -> Any:
-        return next((result for item in given if (result := read(item)) is not None), None)
+        for item in given:
+            if (result := read(item)) is not None or isinstance(item, Mapping | list):
+                return result
+        return None
 
     return value
 
@@ -121,7 +178,7 @@ def _line(given: list[Json]) -> list[str]:
 def _day(given: Json) -> str | None:
     """A small number is no moment: it is a year or a date of an unknown form."""
     number = None if isinstance(given, str) else values.json_money(given)
-    if number is not None and abs(number) < _MIN_EPOCH_MS:
+    if number is not None and abs(number) < values.MIN_EPOCH_MS:
         return values.iso_date(values.json_text(given))
     return values.json_date(given)
 
@@ -162,6 +219,7 @@ CONVERSIONS: Mapping[str, Conversion] = {
     "line": Conversion(_line, list[str]),
     "joined": Conversion(_joined, str),
     "money": Conversion(_first(values.json_money), Decimal),
+    "price": Conversion(_first(lambda one: values.json_money(one) or None), Decimal),
     "some": Conversion(_first(values.json_nonzero), Decimal),
     "year": Conversion(_first(values.json_year), int),
     "day": Conversion(_first(_day), str),
@@ -347,13 +405,19 @@ class FieldMaps:
         return hashlib.sha256(msgspec.json.encode((self._own, named), order="deterministic")).hexdigest()
 
     def read(
-        self, platform: str, target: Target, rows: Rows, columns: Sequence[Column] = ()
+        self,
+        platform: str,
+        target: Target,
+        rows: Rows,
+        columns: Sequence[Column] = (),
+        problems: Problems | None = None,
     ) -> list[Record] | Retry | GiveUp:
         """Converts the rows of a table, which must not be empty, into records.
 
         `columns`: the table's description of its columns, if it has one. Where no field map fits, the one that is
         proposed for the table is used, with those of its columns that are certain.
         """
+        problems = Problems() if problems is None else problems
         county = self._counties.find(platform, target.state, target.county)
         named = self._named(county.field_map) if county is not None and county.field_map else None
         given = [plain_row(row) for row in rows]
@@ -363,7 +427,9 @@ class FieldMaps:
         needed = field_map.fields["parcel_id"].columns
         if not columns_of(given) & set(needed):
             return GiveUp(f"the field map {field_map.name} needs the column {' or '.join(needed)}, which is missing")
-        return map_rows(field_map, given) or Retry("the rows have no parcel number")
+        if columns:
+            _check_columns(field_map, given, problems)
+        return map_rows(field_map, given, problems) or Retry("the rows have no parcel number")
 
     def matching(self, rows: Sequence[Row]) -> FieldMap | None:
         """The map whose `has` columns the rows have; None if there is none."""
@@ -372,6 +438,15 @@ class FieldMaps:
 
     def _named(self, name: str) -> FieldMap | None:
         return self._own.get(name) or next((m for m in shipped_field_maps() if m.name == name), None)
+
+
+def _check_columns(field_map: FieldMap, rows: Sequence[Row], problems: Problems) -> None:
+    """Notes a field that is put together from several columns of which the table has only some."""
+    known = columns_of(rows)
+    for field, source in field_map.fields.items():
+        lacking = [column for column in source.columns if column not in known]
+        if source.conversion == "joined" and 0 < len(lacking) < len(source.columns):
+            problems.note(field, f"the table has no column {lacking[0]}")
 
 
 def _proposed(rows: Sequence[Row], columns: Sequence[Column], asked: str) -> FieldMap | GiveUp:

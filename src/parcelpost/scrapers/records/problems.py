@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import TypeVar
 
-from parcelpost.scrapers.records.record import Record
+from parcelpost.scrapers.records.record import Record, Valuation
 
+T = TypeVar("T")
+_MAX_COMPARED = 20
 VALUES = "values"
 """Argument of `note`: the list of valuations and the fields taken from it."""
 _LAST_SALE = ("last_sale_date", "last_sale_price", "last_sale_instrument", "last_sale_book_page")
@@ -22,6 +26,7 @@ _TAKEN_FROM = {
             "extra_feature_value",
             "market_value",
         ),
+        *("classified_land_value", "classified_use_value", "assessment_cap_value"),
         *("assessed_value", "exemptions", "exemption_value", "taxable_value", "taxable_value_school", "homestead"),
     ),
     "exemptions": ("homestead",),
@@ -47,6 +52,38 @@ class Problems:
 
     def __str__(self) -> str:
         return "; ".join(f"{field}: {why}" for field, why in self.unreadable.items())
+
+
+def drop_repeated(record: Record, problems: Problems) -> None:
+    """Drops items that a page shows twice. Two different ones for one year or bill contradict each other."""
+    record.owner_names = list(dict.fromkeys(record.owner_names))
+    record.sales = _distinct(record.sales, lambda sale: sale.book_page or sale.clerk_number)
+    record.liens = _distinct(record.liens, lambda lien: lien.certificate_number or lien.case_number)
+    record.valuations = _distinct(record.valuations, lambda one: one.year if any(_amounts(one)) else None)
+    seen = set()
+    for one in record.valuations:
+        key = (one.year, one.status, *(amount is None for amount in _amounts(one)))
+        if one.year is not None and any(_amounts(one)) and key in seen:
+            problems.note(VALUES, "the page has two different lists of values for one year")
+        seen.add(key)
+    if len(_distinct(record.tax_bills, lambda bill: bill.bill_number)) < len(record.tax_bills):
+        problems.note("tax_bills", "the page lists a bill twice")
+
+
+def _amounts(one: Valuation) -> tuple[Decimal | None, ...]:
+    return one.market_value, one.assessed_value, one.taxable_value
+
+
+def _distinct(items: list[T], identity: Callable[[T], object]) -> list[T]:
+    """Without equal items of one identity; items without an identity stay."""
+    known: dict[object, list[T]] = {}
+    kept = []
+    for item in items:
+        same = known.setdefault(identity(item), [])
+        if identity(item) is None or item not in same:
+            kept.append(item)
+            same += [item] if len(same) < _MAX_COMPARED else []
+    return kept
 
 
 def mark_unreadable(record: Record, fields: Iterable[str]) -> None:

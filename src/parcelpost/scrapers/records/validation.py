@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, get_type_hints
+
+from msgspec import Struct
 
 from parcelpost.scrapers.html.document import is_label_text, label
-from parcelpost.scrapers.records.record import Record
+from parcelpost.scrapers.records.record import Record, Valuation
 
 Check = Callable[[str], bool]
 
@@ -16,18 +18,29 @@ _NAVIGATION = re.compile(
     r"(?:(?:search )?results?|page|records?|rows?|items?|parcels?)\s*:?\s*#?\d+(?: of \d+)?"
     r"|(?:click|tap) (?:here|to|on|for)\b.*|(?:back|return) to .*|go to .*|opens? in .*"
     r"|view (?:map|full|all|more|details)\b.*|show (?:more|less|all)\b.*|print\b.{0,20}|new (?:search|query)"
-    r"|(?:previous|next)(?: parcel(?: number)?)?|close|home|loading\b.*|please wait.*|log ?in|sign ?in|download\b.*"
+    r"|(?:previous|next)(?: parcel(?: number)?)?|close|home|loading\b.*|please wait.*|(?:log|sign) ?in\b.*|download\b.*"
     r"|https?:.*|www\..*|javascript:.*|no data\b.*|not available\b.*",
     re.IGNORECASE,
 )
+_WITHHELD = re.compile(
+    r"(?:confidential|restricted|redacted|withheld|suppressed|undisclosed|not disclosed|protected|pending)"
+    r"|see (?:deed|clerk|office|records?|document)|(?:contact|call) (?:the|our|us)\b.{0,30}",
+    re.IGNORECASE,
+)
+"""Stands in the place of a value that the site does not show."""
+_BROKEN = re.compile(r"<[a-z/!]|\{\{|\}\}|\$\{|<%|\[object |[^.]\.\.\.$|\u2026$", re.IGNORECASE)
+"""Markup, a template that was not filled in, or a text that was shortened."""
 _AMOUNT = re.compile(r"\(?-?\$\s?[\d,.]+\)?|\d{1,3}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
 _DATE = re.compile(r"\d{1,2}[/-]\d{1,2}[/-]\d{2,4}|\d{4}-\d\d-\d\d", re.ASCII)
-_BOOK_PAGE = re.compile(r"(?=.*\d)[A-Z0-9 .,:;#&/\\()|'-]{1,60}", re.ASCII | re.IGNORECASE)
+_BOOK_PAGE = re.compile(r"(?=(?:.*\d){3}|.*\d\D+\d)[A-Z0-9 .,:;#&/\\()|'-]{1,60}", re.ASCII | re.IGNORECASE)
+_PLACE_IN_BOOKS = re.compile(r"\d{2,6}\s*[/-]\s*\d{2,6}", re.ASCII)
 _SECTION = re.compile(r"(?=.*\d)[0-9NSEW /.,:;()-]{1,40}", re.ASCII | re.IGNORECASE)
-_ZIP = re.compile(r"[A-Z0-9][A-Z0-9 -]{2,11}", re.ASCII | re.IGNORECASE)
+_ZIP = re.compile(r"(?=.*\d)[A-Z0-9][A-Z0-9 -]{2,11}", re.ASCII | re.IGNORECASE)
 _STATE = re.compile(r"[^\W\d_][^\d]{1,40}")
-_USE_CODE = re.compile(r"[A-Z0-9][A-Z0-9./_ -]{0,14}", re.ASCII | re.IGNORECASE)
-_VACANT = re.compile(r"[A-Z][A-Z /-]{0,24}", re.ASCII | re.IGNORECASE)
+_USE_CODE = re.compile(r"(?!\d{7})[A-Z0-9][A-Z0-9./_ -]{0,14}", re.ASCII | re.IGNORECASE)
+_STATUS = re.compile(r"[^\W\d_][^\d$]{2,60}")
+_VACANT = re.compile(r"[VI][A-Z /-]{0,24}", re.ASCII | re.IGNORECASE)
+_NOT_QUALIFIED = re.compile(r"[VI]|vacant|improved", re.IGNORECASE)
 _WORDS = re.compile(r".*[^\W\d_].*", re.DOTALL)
 _MAX_NAME_CHARS, _MAX_SHORT_CHARS = 200, 80
 
@@ -38,33 +51,45 @@ def is_heading(text: str) -> bool:
 
 
 def _is_name(text: str) -> bool:
-    """A name that ends in dots is shortened."""
-    is_short = len(text) <= _MAX_NAME_CHARS and not text.endswith(("...", "\u2026"))
-    return is_short and _WORDS.fullmatch(text) is not None and not _is_other_kind(text)
+    """Florida lists owners that it protects as `CONFIDENTIAL`."""
+    is_withheld = text != "CONFIDENTIAL" and _WITHHELD.fullmatch(text) is not None
+    is_short = len(text) <= _MAX_NAME_CHARS and not is_withheld and not is_broken(text)
+    return is_short and _WORDS.fullmatch(text) is not None and not is_other_kind(text)
 
 
-def _is_other_kind(text: str) -> bool:
+def is_other_kind(text: str) -> bool:
+    """Whether the text is an amount or a date: neither a name nor a description."""
     return _AMOUNT.fullmatch(text) is not None or _DATE.fullmatch(text) is not None
 
 
 def _is_place(text: str) -> bool:
-    return len(text) <= _MAX_NAME_CHARS and any(sign.isalnum() for sign in text) and not _is_other_kind(text)
+    """A number alone is half of an address."""
+    return len(text) <= _MAX_NAME_CHARS and any(map(str.isalpha, text)) and _is_text(text)
+
+
+def _is_line(text: str) -> bool:
+    return len(text) <= _MAX_NAME_CHARS and any(map(str.isalnum, text)) and _is_text(text) and not is_broken(text)
 
 
 def _is_city(text: str) -> bool:
-    return len(text) <= _MAX_SHORT_CHARS and _WORDS.fullmatch(text) is not None and not _is_other_kind(text)
+    return len(text) <= _MAX_SHORT_CHARS and _WORDS.fullmatch(text) is not None and _is_text(text)
 
 
 def _is_short(text: str) -> bool:
-    return len(text) <= _MAX_SHORT_CHARS and not _is_other_kind(text)
+    return len(text) <= _MAX_SHORT_CHARS and not is_other_kind(text)
 
 
 def _is_text(text: str) -> bool:
-    return not _is_other_kind(text)
+    return not is_other_kind(text) and not _WITHHELD.fullmatch(text)
+
+
+def _is_document(text: str) -> bool:
+    """The kind of a document, not its place in the books."""
+    return _is_short(text) and _PLACE_IN_BOOKS.fullmatch(text) is None
 
 
 def _fits(pattern: re.Pattern[str]) -> Check:
-    return lambda text: pattern.fullmatch(text) is not None and not _is_other_kind(text)
+    return lambda text: pattern.fullmatch(text) is not None and _is_text(text)
 
 
 _NUMBER_TEXT: Check = lambda text: len(text) <= _MAX_SHORT_CHARS and any(sign.isdigit() for sign in text)  # noqa: E731
@@ -85,16 +110,23 @@ _FIELDS: Mapping[str, Check] = {
 }
 _SALE: Mapping[str, Check] = {
     "book_page": _fits(_BOOK_PAGE),
-    "instrument": _is_short,
-    "qualified": _is_short,
+    "instrument": _is_document,
+    "qualified": lambda text: _is_document(text) and _NOT_QUALIFIED.fullmatch(text) is None,
     "vacant_improved": _fits(_VACANT),
+    "reason_desc": _is_text,
+    "grantor": _is_name,
+    "grantee": _is_name,
 }
 _LIEN: Mapping[str, Check] = {
     "certificate_number": _NUMBER_TEXT,
     "case_number": _NUMBER_TEXT,
     "holder_name": _is_name,
-    "status": _is_short,
+    "status": _fits(_STATUS),
 }
+_IDENTITY = frozenset(
+    {"status", "parcel_id", "parcel_id_norm", "source_url", "completeness", "parser_version", "scraped_at"}
+)
+_LISTS = ("valuations", "sales", "tax_bills", "buildings", "liens")
 _MAILING = ("mailing_city", "mailing_state", "mailing_zip", "mailing_country")
 _LAST_SALE = {"instrument": "last_sale_instrument", "book_page": "last_sale_book_page"}
 
@@ -113,6 +145,11 @@ def check_shapes(record: Record) -> None:
                 setattr(record, name, None)
             failed += ("mailing_lines", *_MAILING)
         record.owner_names = names
+    lines = [line for line in record.mailing_lines if _passes(line, _is_line)]
+    if len(lines) < len(record.mailing_lines):
+        record.mailing_lines = lines
+        failed.append("mailing_lines")
+    failed += _drop_broken(record)
     failed += _check_items("sales", record.sales, _SALE)
     failed += _check_items("liens", record.liens, _LIEN)
     for name, copied in _LAST_SALE.items():
@@ -121,6 +158,44 @@ def check_shapes(record: Record) -> None:
             failed.append(copied)
     if failed:
         record.unreadable = sorted({*record.unreadable, *failed})
+
+
+def _drop_broken(record: Record) -> set[str]:
+    """Sets texts that are no text of the site's data to null, in all fields."""
+    failed = _drop_texts(record)
+    for of in _LISTS:
+        failed |= {f"{of}.{name}" for item in getattr(record, of) for name in _drop_texts(item)}
+    listed: list[Record | Valuation] = [record, *record.valuations]
+    for one in listed:
+        if any(map(_is_no_text, one.exemptions or ())):
+            one.exemptions = None
+            failed.add("exemptions")
+    return failed
+
+
+def _drop_texts(item: Struct) -> set[str]:
+    failed = {name for name in _texts_of(type(item)) if _is_no_text(getattr(item, name))}
+    for name in failed:
+        setattr(item, name, None)
+    return failed
+
+
+@cache
+def _texts_of(kind: type[Struct]) -> tuple[str, ...]:
+    hints = get_type_hints(kind)
+    return tuple(name for name, hint in hints.items() if hint in (str, str | None) and name not in _IDENTITY)
+
+
+def is_parcel_number(text: str) -> bool:
+    return any(map(str.isdigit, text)) and not is_broken(text)
+
+
+def _is_no_text(value: str | None) -> bool:
+    return value is not None and (is_broken(value) or _WITHHELD.fullmatch(value) is not None)
+
+
+def is_broken(value: str | None) -> bool:
+    return value is not None and _BROKEN.search(value) is not None
 
 
 def _check_items(of: str, items: list[Any], checks: Mapping[str, Check]) -> set[str]:

@@ -15,7 +15,7 @@ from parcelpost.scrapers.html.addresses import is_last_of_address, is_street, ow
 from parcelpost.scrapers.html.document import Document, Element, Piece, label, lines_of, says_no_parcel, text_of
 from parcelpost.scrapers.html.extract import Field, section
 from parcelpost.scrapers.html.selectors import Beginning, IdEnd, Label, Titled
-from parcelpost.scrapers.html.tables import Columns, read_sales
+from parcelpost.scrapers.html.tables import SALE_KINDS, Columns, read_sales
 from parcelpost.scrapers.platform import (
     CountyPlatform,
     Fetcher,
@@ -299,6 +299,7 @@ SALES = section(
     _SALES,
     Titled(("sales", "sale information", "sales history", "recent sales"), exclude=_OTHERS),
     is_named_empty=partial(says_none, words=("sale",)),
+    kinds=SALE_KINDS,
 )
 _PERMITS = Columns(
     {
@@ -322,6 +323,8 @@ def read(reader: PageReader) -> ReadResult:
     summary = _summary(modules, document)
     if summary is None:
         return _no_record(document)
+    if _shows_several(modules, document, summary):
+        return Retry("the page shows several parcels")
     extractor = reader.extractor
     parcel_id = extractor.value(PARCEL, summary)
     if parcel_id is None or len(modules) < 2:
@@ -375,8 +378,21 @@ def _summary(modules: Mapping[str, Element], document: Document) -> Element | No
     return next((module for module in own.values() if _has_number(document, module)), titled)
 
 
+def _shows_several(modules: Mapping[str, Element], document: Document, summary: Element) -> bool:
+    """Whether a second module with the title of the summary has another parcel number."""
+    title = next((name for name, one in modules.items() if one is summary), "")
+    alike = [one for name, one in modules.items() if one is summary or name.startswith(f"{title} (")]
+    numbers = (next(_numbers(document, one), None) for one in alike)
+    return len({number for number in numbers if number}) > 1
+
+
+def _numbers(document: Document, module: Element) -> Iterator[str]:
+    pieces = (piece for selector in PARCEL.selectors for piece in selector.find(document, module))
+    return (number for piece in pieces if (number := _parcel(piece)))
+
+
 def _has_number(document: Document, module: Element) -> bool:
-    return any(_parcel(piece) for selector in PARCEL.selectors for piece in selector.find(document, module))
+    return next(_numbers(document, module), None) is not None
 
 
 def _module(modules: Mapping[str, Element], *names: str) -> Element | None:
@@ -427,5 +443,5 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
 
 
 PAGE_SECTIONS = (page_end("last data upload", "schneider", "developed by"),)
-PLATFORM = CountyPlatform(name="qpublic", version=6, read=read, fetch=fetch, sections=PAGE_SECTIONS)
-BEACON = CountyPlatform(name="beacon", version=6, read=read, fetch=fetch, sections=PAGE_SECTIONS)
+PLATFORM = CountyPlatform(name="qpublic", version=7, read=read, fetch=fetch, sections=PAGE_SECTIONS)
+BEACON = CountyPlatform(name="beacon", version=7, read=read, fetch=fetch, sections=PAGE_SECTIONS)

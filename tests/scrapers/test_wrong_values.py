@@ -1,0 +1,190 @@
+"""What looks like a value and is none becomes null, and is named: a record is never silently wrong."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from parcelpost.model import Done, Page, Retry
+from parcelpost.scrapers.html import values
+from parcelpost.scrapers.html.document import Document
+from parcelpost.scrapers.html.extract import Extractor, Section, section
+from parcelpost.scrapers.html.selectors import Id
+from parcelpost.scrapers.html.tables import SALE_KINDS, Columns
+from parcelpost.scrapers.records.problems import Problems, drop_repeated
+from parcelpost.scrapers.records.record import Lien, Record, Sale, TaxBill, Valuation
+from parcelpost.scrapers.records.validation import check_shapes
+from tests.scrapers.reading import grid, outcome, record
+
+COLUMNS = Columns({"date": ("Sale Date",), "price": ("Price",), "book_page": ("Book/Page",), "deed": ("Deed",)})
+SALES = section("sales", COLUMNS, Id("sales"), kinds=SALE_KINDS)
+HEADINGS, SALE, OLDER = (
+    ("Sale Date", "Price", "Book/Page", "Deed"),
+    ("1/2/2020", "$5,000", "10/20", "WD"),
+    ("3/4/1999", "$700", "30/40", "QC"),
+)
+
+
+def read(table: str, part: Section = SALES) -> tuple[list[str], dict[str, str]]:
+    """The dates of the sales, and what could not be read."""
+    document = Document.of(Page(body=f"<html><body><div id=sales>{table}</div></body></html>".encode()))
+    assert document is not None
+    extractor = Extractor(document)
+    rows = extractor.rows(part)
+    return [row["date"].text for row in rows or () if "date" in row], extractor.problems.unreadable
+
+
+def test_a_sound_table_has_no_problems() -> None:
+    assert read(grid(HEADINGS, SALE, OLDER)) == (["1/2/2020", "3/4/1999"], {})
+
+
+@pytest.mark.parametrize(
+    ("table", "dates", "unreadable"),
+    [
+        (grid(HEADINGS, ("1/2/2020", "10/20", "$5,000", "WD")), [], "sales"),  # swapped below their headings
+        (grid(HEADINGS, ("1/2/2020", "WD", "10/20", "$5,000")), [], "sales"),
+        (grid(HEADINGS, SALE, ("Total", "$1", "$2", "$3")), ["1/2/2020"], "sales"),
+        (grid(HEADINGS, SALE, ("3/4/1999", "sold", "1/2", "WD")), ["1/2/2020", "3/4/1999"], "sales.price"),
+        (grid((*HEADINGS, "Price"), (*SALE, "$9")), ["1/2/2020"], "sales.price"),
+        (grid(HEADINGS, SALE) + grid(OLDER), ["1/2/2020"], "sales"),
+        (
+            grid(HEADINGS, SALE, OLDER).replace("<td>30/40</td><td>QC</td>", "<td colspan=2>30/40 QC</td>"),
+            ["1/2/2020"],
+            "sales",
+        ),
+    ],
+)
+def test_rows_and_columns_that_shifted_are_named(table: str, dates: list[str], unreadable: str) -> None:
+    found, problems = read(table)
+    assert (found, unreadable in problems) == (dates, True), problems
+
+
+def test_an_amount_with_a_point_between_the_thousands_is_none() -> None:
+    assert [values.money(text) for text in ("245.900", "1.234.567", "USD 1,234", "US$5", "$1,234.50")] == [
+        *(None, None),
+        *(Decimal(1234), Decimal(5), Decimal("1234.50")),
+    ]
+    assert (values.json_nonzero("0.125"), values.json_date(1_041_465_600)) == (Decimal("0.125"), None)
+    assert values.json_date("1041465600000") == "2003-01-02"
+
+
+def test_texts_that_a_site_did_not_fill_in_or_withholds_are_null_and_named() -> None:
+    texts = ("<b>12 ELM</b>", "{{ address }}", "12 ELM STR...", "Confidential", "See deed", "Contact the office", "12")
+    for text in texts:
+        found = Record(parcel_id="1", situs_address=text)
+        check_shapes(found)
+        assert (found.situs_address, found.unreadable) == (None, ["situs_address"]), text
+    found = Record(
+        parcel_id="1",
+        owner_names=["BLOOM CLARA", "Restricted"],
+        mailing_lines=["PO BOX 1", "${line2}"],
+        exemptions=["Homestea..."],
+        lot="Pending",
+        sales=[Sale(date="2020-01-02", instrument="123/456", vacant_improved="Q", qualified="V", grantor="ELM $5...")],
+    )
+    check_shapes(found)
+    assert (found.owner_names, found.mailing_lines, found.exemptions) == (["BLOOM CLARA"], ["PO BOX 1"], None)
+    assert found.sales == [Sale(date="2020-01-02")]
+    assert found.unreadable == [
+        *("exemptions", "lot", "mailing_lines", "owner_names"),
+        *("sales.grantor", "sales.instrument", "sales.qualified", "sales.vacant_improved"),
+    ]
+    protected = Record(parcel_id="1", owner_names=["CONFIDENTIAL"], sales=[Sale(vacant_improved="Improved")])
+    check_shapes(protected)
+    assert protected.unreadable == []
+
+
+def test_what_a_page_lists_twice_is_listed_once_and_contradictions_are_named() -> None:
+    sale, lien = Sale(date="2020-01-02", book_page="1/2"), Lien(certificate_number="7")
+    found = Record(parcel_id="1", owner_names=["A", "A"], sales=[sale, sale], liens=[lien, lien])
+    found.valuations = [Valuation(year=2020, market_value=Decimal(5))] * 2
+    problems = Problems()
+    drop_repeated(found, problems)
+    assert (found.owner_names, found.sales, found.liens) == (["A"], [sale], [lien])
+    assert (len(found.valuations), problems.unreadable) == (1, {})
+    found.valuations.append(Valuation(year=2020, market_value=Decimal(6)))
+    found.tax_bills = [TaxBill(bill_number="1", tax_due=Decimal(5))] * 2
+    drop_repeated(found, problems)
+    assert list(problems.unreadable) == ["values", "tax_bills"]
+
+
+ROW = {"PIN": "12-34-567", "OWNER": "BLOOM CLARA", "LANDVAL": 5_000, "MKTVAL": 9_000, "SALEDATE": 1_041_465_600_000}
+
+
+def layer(*attributes: Any, fields: tuple[str, ...] = tuple(ROW)) -> Any:
+    return outcome(
+        "arcgis",
+        {
+            "fields": [{"name": name, "type": "esriFieldTypeDate" if name == "SALEDATE" else ""} for name in fields],
+            "features": [{"attributes": one} if isinstance(one, dict) else one for one in attributes],
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {**ROW, "PIN": "*****"},
+        {**ROW, "PIN": "PENDING"},
+        [{"attributes": ROW}],
+        {name: value for name, value in ROW.items() if name != "SALEDATE"},
+        {**ROW, "PIN": "2", "LANDVAL": "LAND", "MKTVAL": "TOTAL", "SALEDATE": "DATE"},
+    ],
+)
+def test_rows_of_a_layer_that_cannot_be_read_make_it_incomplete(broken: Any) -> None:
+    sound = [{**ROW, "PIN": f"12-34-5{number}", "MKTVAL": 9_000 + number} for number in range(10, 19)]
+    whole = layer(*sound)
+    assert isinstance(whole, Done)
+    assert len(whole.additional_records) == 8
+    found = layer(*sound, broken)
+    assert isinstance(found, Retry)
+    assert found.partial is not None
+
+
+def test_a_value_of_a_layer_that_its_field_cannot_have_is_named() -> None:
+    found = layer({**ROW, "LANDVAL": "5.000"}, {**ROW, "PIN": "12-34-568"})
+    assert isinstance(found, Done)
+    assert isinstance(found.data, dict)
+    assert (found.data["land_value"], found.data["unreadable"]) == (None, ["land_value"])
+
+
+def test_a_table_without_columns_or_end_is_no_empty_table() -> None:
+    for body in ("", "error\r\ntimeout\r\n", "BORO,BLOCK,LOT,OW"):
+        assert isinstance(outcome("socrata", body), Retry), body
+
+
+def test_a_register_with_two_columns_of_one_name_or_no_fitting_line_is_incomplete() -> None:
+    twice = outcome("lien_register", "PARCEL,CERTIFICATE,PRINCIPAL,PRINCIPAL,TAX_YEAR\n77,400,5,6,2006\n")
+    assert isinstance(twice, Retry)
+    assert twice.partial is not None
+    none = outcome("lien_register", "PARCEL,CERTIFICATE,ISSUE_DATE\n77,400,14.11.2007\n")
+    assert isinstance(none, Retry)
+    assert none.partial is None
+
+
+def test_a_response_that_says_that_a_part_failed_is_incomplete() -> None:
+    valued = {"Year": 2024, "LandValue": 5, "TotalValue": 12, "AssessedValue": 10}
+    answer = {
+        "Completed": True,
+        "PropertyInfo": {"FolioNumber": "01-2345-006-0070"},
+        "OwnerInfos": [{"Name": "BLOOM CLARA"}],
+        "Assessment": {"AssessmentInfos": [valued]},
+    }
+    assert record("miamidade_pa", answer)["owner_names"] == ["BLOOM CLARA"]
+    found = outcome("miamidade_pa", {**answer, "error": "timeout"})
+    assert isinstance(found, Retry)
+    assert "timeout" in found.reason
+
+
+def test_a_page_with_two_parcels_has_no_record() -> None:
+    module = "<section><header><div class=title>{}</div></header><div class=module-content>{}</div></section>"
+    summary = module.format("Summary", grid(("Parcel ID", "{}"), ("Acres", "2")))
+    owner = module.format("Owner", "BLOOM CLARA<br>9 OAK ST<br>MARIGOLD FL 33909")
+    values_of = module.format("Valuation", grid(("", "2024 Certified"), ("Just Value", "$5")))
+    end = "</body></html>"
+    one = outcome("qpublic", f"<html><body>{summary.format('1-2')}{owner}{values_of}{end}")
+    two = outcome("qpublic", f"<html><body>{summary.format('1-2')}{owner}{values_of}{summary.format('7-8')}{end}")
+    assert getattr(one, "partial", one) != two
+    assert two == Retry("the page shows several parcels")
