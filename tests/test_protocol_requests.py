@@ -185,6 +185,8 @@ def test_a_failure_needs_no_words() -> None:
     assert server.read_failure(client.end_body(an_end(error="no\0luck", retries=2))) == payloads.Failure(
         error="no?luck", attempts=3
     )
+    by_operator = client.end_body(an_end(retries=2, recoveries=2, ended_by="operator"))
+    assert server.read_failure(by_operator).attempts == 4
     assert server.read_failure(b'{"permanent": false}').permanent is False
 
 

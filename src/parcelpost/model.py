@@ -308,16 +308,21 @@ class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     created_at: datetime
     lease_expires_at: datetime | None = None
     retries: int = 0
+    recoveries: int = 0
     page_shared: bool = False
     """Whether other results have the same page."""
     lease_id: str | None = None
-    """The task's, like `status` and `retries`; None if the upstream's leases have no ids."""
+    """The task's, like `status`, `retries` and `recoveries`; None if the upstream's leases have no ids."""
     listed: bool = False
     """Whether `parcel_id` belongs to one record of a multi-record page, not to the task's target."""
     ended_by: str | None = None
     """The task's: "operator" if an operator failed it."""
     rejected_by: str | None = None
     """"operator" if an operator rejected it; None if the upstream rejected it, or nobody."""
+
+    @property
+    def attempts(self) -> int:
+        return _attempts(self)
 
     @property
     def error_text(self) -> str | None:
@@ -350,8 +355,22 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
     """"operator" if an operator failed it."""
 
     @property
+    def attempts(self) -> int:
+        return _attempts(self)
+
+    @property
     def error_text(self) -> str | None:
         return reason_text(self.error, self.ended_by)
+
+
+_ATTEMPTED = (TaskStatus.PROCESSING, TaskStatus.COMPLETED, TaskStatus.NOT_FOUND, TaskStatus.FAILED)
+
+
+def _attempts(task: OutboxEntry | TaskInfo) -> int:
+    """Returns how many attempts were begun: one before each retry and crash, and the last one unless an operator ended
+    the task instead.
+    """
+    return task.retries + task.recoveries + (task.status in _ATTEMPTED and task.ended_by is None)
 
 
 class QueueDepth(Struct, frozen=True, kw_only=True):

@@ -101,7 +101,14 @@ def test_one_task_in_detail(full_store: Path, run: Run) -> None:
     assert "status    failed\n" in out
     assert "url       https://example.org/failed\n" in out
     assert "error     the page has no table\n" in out
+    assert "attempts  1\n" in out
     assert run("tasks", "show", "failed", "--json", "--store", full_store).document["error"] == "the page has no table"
+
+
+def test_refusals_of_a_result_are_not_called_attempts_at_its_task(full_store: Path, run: Run) -> None:
+    out = run("results", "show", "refused", "--store", full_store).out
+    assert "refused          1 time by the upstream\n" in out
+    assert "attempts" not in out + run("results", "--store", full_store).out
 
 
 def test_one_result_with_its_data(full_store: Path, run: Run) -> None:

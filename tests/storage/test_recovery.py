@@ -79,7 +79,7 @@ async def test_a_task_that_sees_too_many_deaths_is_failed_and_reported(store: Pa
             assert found.status is (TaskStatus.FAILED if deaths == 4 else TaskStatus.PENDING)
         report = await the_result(lpm)
         assert (report.status, report.success) == (TaskStatus.FAILED, False)
-        assert "crashed 4 times" in str(report.error)
+        assert ("crashed 4 times" in str(report.error), report.attempts) == (True, 4)
 
 
 async def test_a_task_that_sees_many_deaths_waits_longer_each_time_and_apart_from_its_neighbours(

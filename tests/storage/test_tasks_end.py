@@ -99,8 +99,9 @@ async def test_a_task_whose_retries_are_used_up_is_failed_and_reported(
         assert status is (TaskStatus.FAILED if attempt == 2 else TaskStatus.PENDING)
         clock.advance(60)
     failed = await the_task(lpm)
-    assert (failed.status, failed.retries, failed.error) == (TaskStatus.FAILED, 2, "timeout 2")
-    assert (await the_result(lpm)).error == "timeout 2"
+    assert (failed.status, failed.retries, failed.attempts, failed.error) == (TaskStatus.FAILED, 2, 3, "timeout 2")
+    report = await the_result(lpm)
+    assert (report.attempts, report.error) == (3, "timeout 2")
     assert await lpm.claim() == []
 
 

@@ -262,7 +262,7 @@ def end_body(entry: OutboxEntry) -> bytes:
     error = (entry.error_text or "")[:_MAX_TASK_ERROR_CHARS]
     match entry.status:
         case TaskStatus.FAILED:
-            return _encode(Failure(error=error, attempts=entry.retries + 1))
+            return _encode(Failure(error=error, attempts=entry.attempts))
         case TaskStatus.EXPIRED:
             return _encode(Completion(expired=True, error=error))
         case TaskStatus.NOT_FOUND:

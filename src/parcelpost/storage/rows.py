@@ -54,7 +54,7 @@ CLAIM_COLUMNS = """task_id, platform, source, type, priority, max_retries, lease
     seq, retries, created_at, lease_id, skip_cache"""
 INFO_COLUMNS = f"""{CLAIM_COLUMNS}, status, recoveries, available_at, claimed_by, assigned_browser, updated_at,
     started_at, completed_at, error, parent_id, ended_by"""
-_TASK_FIELDS = {"source", "status", "retries", "lease_id", "lease_expires_at", "ended_by"}
+_TASK_FIELDS = {"source", "status", "retries", "recoveries", "lease_id", "lease_expires_at", "ended_by"}
 ENTRY_COLUMNS = {
     **{name: f"{'t' if name in _TASK_FIELDS else 'r'}.{name}" for name in OutboxEntry.__struct_fields__},
     "data": "CAST(r.data AS BLOB)",

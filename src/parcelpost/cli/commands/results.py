@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcelpost.cli.commands.tasks import TaskHistory, artifact_text, history_lines, page_facts, task_history
-from parcelpost.cli.output import Cell, examples, fields, moment, print_json, print_lines, printable
+from parcelpost.cli.output import Cell, count, examples, fields, moment, print_json, print_lines, printable
 from parcelpost.cli.settings_options import (
     AsJson,
     ConfigOption,
@@ -62,8 +62,8 @@ SHOW_EXAMPLES = examples(
     "parcelpost results show 7f3a9c --page > fetched.html",
 )
 
-_HEADERS = ("seq", "task", "end", "delivery", "attempts", "platform", "state", "county", "parcel", "stored", "error")
-_OPTIONAL_COLUMNS = ("attempts", "state", "stored", "county", "platform", "parcel", "end")
+_HEADERS = ("seq", "task", "end", "delivery", "refused", "platform", "state", "county", "parcel", "stored", "error")
+_OPTIONAL_COLUMNS = ("refused", "state", "stored", "county", "platform", "parcel", "end")
 _CHUNK_BYTES = 1 << 20
 
 
@@ -175,7 +175,7 @@ def _result_facts(history: TaskHistory, entry: OutboxEntry, store: StoreContext)
     yield "platform", entry.platform
     yield "parcel", f"{entry.parcel_id} in {entry.county}, {entry.state}"
     yield "took", f"{entry.execution_time_ms:,} ms"
-    yield "attempts", entry.sync_attempts
+    yield "refused", f"{count(entry.sync_attempts, 'time')} by the upstream" if entry.sync_attempts else None
     yield "last reply", entry.last_error_text
     yield "error", entry.error_text
     yield from page_facts(history.page)

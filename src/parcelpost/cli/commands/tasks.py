@@ -136,6 +136,7 @@ def _task_facts(history: TaskHistory, store: StoreContext) -> Iterator[tuple[str
     yield "source", task.source
     yield "type", task.type
     yield "parent task", info.parent_id
+    yield "attempts", f"{info.attempts:,}"
     yield "retries", f"{info.retries:,} of {task.max_retries:,}"
     yield "crashes", f"the worker crashed {count(info.recoveries, 'time')}" if info.recoveries else None
     yield "changed", moment(info.updated_at)
