@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from parcelpost.cli.commands.parse import outcome_reason
+from parcelpost.model import Blocked, GiveUp, NotFound, Retry
 from tests.cli.support import COMMAND, Run, run_process
 from tests.website import Asked, Reply, Website
 
@@ -123,3 +125,9 @@ def test_a_parser_that_raises_is_told_in_a_line(tmp_path: Path, run: Run) -> Non
     assert (ran.code, ran.out, ran.err) == (1, "", "error: KeyError: '7'\n")
     ran = run("scrape", "--platform", "mone", "7")
     assert (ran.code, ran.err.startswith("error: unknown platform 'mone' (did you mean mine?)")) == (1, True)
+
+
+def test_whatever_ended_it_is_called_an_error_by_scrape_and_parse() -> None:
+    outcomes = (Retry("timeout"), GiveUp("timeout"), NotFound("no such parcel"), Blocked("captcha"))
+    said = [outcome_reason(outcome) for outcome in outcomes]
+    assert said == ["error: timeout", "error: timeout", "not found: no such parcel", "blocked: captcha"]
