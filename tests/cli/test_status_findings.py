@@ -259,6 +259,6 @@ def test_a_county_that_is_older_than_its_schedule_asks_for_is_named(tmp_path: Pa
 
     asyncio.run(make())
     out = status(run, store, "--config", settings)
-    assert "1 parcel of 1 at vgsi CT/hartford were last scraped more than 8 days ago" in out
+    assert "schedule weekly is behind: 1 of 1 parcel at vgsi CT/hartford were not scraped in the last 8 days" in out
     (shown,) = json.loads(status(run, store, "--config", settings, "--json"))["schedules"]
     assert (shown["parcels"], shown["fresh"], shown["is_stale"]) == (1, 0, True)
