@@ -227,7 +227,11 @@ def _list_differences(
                 continue
             if is_emptied and isinstance(item[name], str) and item[name] in str(closest.get(name)):
                 continue
-            is_part = may_shrink and isinstance(item[name], list) and _is_part(item[name], closest.get(name) or [])
+            is_part = (
+                (may_shrink or is_emptied)
+                and isinstance(item[name], list)
+                and _is_part(item[name], closest.get(name) or [])
+            )
             is_part = is_part or (
                 isinstance(item[name], list) and sorted(item[name]) == sorted(closest.get(name) or [])
             )

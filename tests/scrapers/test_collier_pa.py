@@ -120,6 +120,21 @@ def test_a_price_is_an_amount_and_nothing_else_is(text: str, price: int | None) 
     assert (found["last_sale_date"], found["last_sale_price"]) == ("2023-07-05", price)
 
 
+def test_exemptions_are_known_only_if_every_amount_is() -> None:
+    row = "<tr id=Tr{0}ExemptAmount><td>(-) {0}</td><td>All</td>{1}</tr>"
+    property_tax = row.format("Tangible", "") + row.format("Homestead", "<td>$0</td>")
+
+    def exemptions(*more: str) -> list[str] | None:
+        found: list[str] | None = record("collier_pa", page(values=amounts(**VALUES) + property_tax + "".join(more)))[
+            "exemptions"
+        ]
+        return found
+
+    assert exemptions() == []
+    assert exemptions(row.format("Widow", "<td>$500</td>")) == ["Widow"]
+    assert exemptions(row.format("Widow", "<td>500 USD or so</td>")) is None
+
+
 def test_a_homestead_is_told_by_what_is_exempt() -> None:
     assert record("collier_pa", page(amounts(HmstdExemptAmount="$25,000")))["homestead"] is True
     assert record("collier_pa", page(amounts(HmstdExemptAmount="$0")))["homestead"] is False

@@ -71,7 +71,16 @@ def test_an_amount_with_a_point_between_the_thousands_is_none() -> None:
 
 
 def test_texts_that_a_site_did_not_fill_in_or_withholds_are_null_and_named() -> None:
-    texts = ("<b>12 ELM</b>", "{{ address }}", "12 ELM STR...", "Confidential", "See deed", "Contact the office", "12")
+    texts = (
+        "<b>12 ELM</b>",
+        "12 ELM: use this link",
+        "{{ address }}",
+        "12 ELM STR...",
+        "Confidential",
+        "See deed",
+        "Contact the office",
+        "12",
+    )
     for text in texts:
         found = Record(parcel_id="1", situs_address=text)
         check_shapes(found)

@@ -195,7 +195,8 @@ def _exempt(document: Document) -> tuple[list[str] | None, Decimal | None]:
         cells = [text_of(cell) for cell in row.iter("td", "th")]
         applies = cells[1].lower() if len(cells) > 2 else ""
         exempt = values.money(cells[-1]) if cells else None
-        is_readable = is_readable and exempt is not None and _is_exemption(_exemption_name(row))
+        has_amount = len(cells) > 2  # otherwise it is an exemption of other property
+        is_readable = is_readable and (exempt is not None or not has_amount) and _is_exemption(_exemption_name(row))
         if exempt:
             names.append(_exemption_name(row))
         if exempt is not None and not applies.startswith(("school", "municipal", "other")):

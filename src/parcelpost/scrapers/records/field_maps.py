@@ -27,6 +27,7 @@ from parcelpost.scrapers.records.columns import Column, described
 from parcelpost.scrapers.records.field_map_proposal import propose
 from parcelpost.scrapers.records.problems import Problems
 from parcelpost.scrapers.records.record import LIEN, Lien, Record, Sale
+from parcelpost.scrapers.records.validation import is_withheld
 from parcelpost.scrapers.tabular import column_name
 
 Row = Mapping[str, Json]
@@ -167,7 +168,8 @@ def _texts(given: list[Json]) -> list[str]:
 
 
 def _joined(given: list[Json]) -> str | None:
-    return values.text_or_none(" ".join(_texts(given)))
+    texts = _texts(given)
+    return None if any(map(is_withheld, texts)) else values.text_or_none(" ".join(texts))
 
 
 def _line(given: list[Json]) -> list[str]:

@@ -28,8 +28,10 @@ _WITHHELD = re.compile(
     re.IGNORECASE,
 )
 """Stands in the place of a value that the site does not show."""
-_BROKEN = re.compile(r"<[a-z/!]|\{\{|\}\}|\$\{|<%|\[object |[^.]\.\.\.$|\u2026$", re.IGNORECASE)
-"""Markup, a template that was not filled in, or a text that was shortened."""
+_BROKEN = re.compile(
+    r"\b(?:click here|use this link)\b|<[a-z/!]|\{\{|\}\}|\$\{|<%|\[object |[^.]\.\.\.$|\u2026$", re.IGNORECASE
+)
+"""A link of the page, markup, a template that was not filled in, or a text that was shortened."""
 _AMOUNT = re.compile(r"\(?-?\$\s?[\d,.]+\)?|\d{1,3}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
 _DATE = re.compile(r"\d{1,2}[/-]\d{1,2}[/-]\d{2,4}|\d{4}-\d\d-\d\d", re.ASCII)
 _BOOK_PAGE = re.compile(r"(?=(?:.*\d){3}|.*\d\D+\d)[A-Z0-9 .,:;#&/\\()|'-]{1,60}", re.ASCII | re.IGNORECASE)
@@ -192,6 +194,10 @@ def is_parcel_number(text: str) -> bool:
 
 def _is_no_text(value: str | None) -> bool:
     return value is not None and (is_broken(value) or _WITHHELD.fullmatch(value) is not None)
+
+
+def is_withheld(text: str) -> bool:
+    return _WITHHELD.fullmatch(text) is not None
 
 
 def is_broken(value: str | None) -> bool:
