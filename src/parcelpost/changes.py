@@ -412,8 +412,8 @@ class KnownFacts(Struct, frozen=True, gc=False):
     scraped_at: datetime
     facts: Facts
     raw_sha256: str | None = None
-    unchanged: tuple[str, ...] = ()
-    """Tasks whose scrapes show what those before and after them show: they tell nothing more."""
+    unchanged: tuple[tuple[str, datetime], ...] = ()
+    """Task and time of scrapes that show what those before and after them show: they tell nothing more."""
 
 
 class FoundChange(Struct, frozen=True, gc=False):
@@ -449,7 +449,7 @@ def compare(scrapes: Sequence[Scraped], known: Iterable[KnownFacts]) -> tuple[li
         if before is not None and before.facts.fingerprint == facts.fingerprint:
             is_new = scrape.task_id != before.task_id
             if is_new and before.facts.is_repeated:
-                unchanged = (*unchanged, before.task_id)
+                unchanged = (*unchanged, (before.task_id, before.scraped_at))
             facts = structs.replace(facts, is_repeated=is_new or before.facts.is_repeated)
         sources[scrape.source_no] = touched[scrape.source_no] = KnownFacts(
             scrape.parcel_no, scrape.source_no, scrape.task_id, scrape.scraped_at, facts, scrape.raw_sha256, unchanged

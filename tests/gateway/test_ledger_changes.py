@@ -154,3 +154,20 @@ async def test_of_scrapes_that_show_the_same_the_first_and_the_last_stay(ledger:
     assert await ledger.find_changes(now, 10) <= 1
     kinds = [change.kind for change in (await ledger.changes(ChangeFilter(), 0, 100)).rows]
     assert kinds == ["parcel.new", "owner.changed", "owner.changed"]
+
+
+async def test_the_newest_scrape_stays_if_its_task_was_run_again(ledger: Ledger, now: datetime) -> None:
+    async def scrape(task_id: str, hours: int) -> None:
+        seen = arrival(task_id, "P", NOON + hours * HOUR, owner_names=["ANN"], raw_html_hash=str(hours))
+        await ledger.store([seen], "w1", now)
+
+    for hours, task_id in enumerate(("first", "again")):
+        await scrape(task_id, hours)
+    await ledger.find_changes(now, 10)
+    await scrape("between", 2)
+    await scrape("again", 3)
+    assert await ledger.find_changes(now, 10) == 2
+    versions = await ledger.versions(parcel("P"), 10)
+    assert [version.task_id for version in versions] == ["again", "first"]
+    (row,) = await ledger.parcels(ParcelFilter(), None, 10)
+    assert row.sources[0].scraped_at == versions[0].scraped_at == NOON + 3 * HOUR

@@ -347,8 +347,15 @@ INSERT INTO source_facts (source_no, task_id, scraped_at, facts) VALUES (?, ?, ?
 ON CONFLICT (source_no) DO UPDATE
 SET task_id = excluded.task_id, scraped_at = excluded.scraped_at, facts = excluded.facts
 """
-DROP_UNCHANGED = "DELETE FROM results WHERE source_no = ? AND task_id = ?"
-"""A county that does not change needs no more room for each scrape."""
+DROP_UNCHANGED = """
+DELETE FROM results WHERE source_no = ? AND task_id = ? AND scraped_at = ?
+AND NOT EXISTS (SELECT 1 FROM sources s WHERE s.source_no = results.source_no AND s.task_id = results.task_id)
+AND NOT EXISTS (SELECT 1 FROM results_to_compare q
+                WHERE q.source_no = results.source_no AND q.task_id = results.task_id)
+"""
+"""A county that does not change needs no more room for each scrape. A task that was run again may have replaced its
+scrape meanwhile: that one stays, and so does the newest.
+"""
 IS_COMPARED = """
 DELETE FROM results_to_compare WHERE source_no = ? AND scraped_at = ? AND task_id = ? AND idempotency_key = ?
 """

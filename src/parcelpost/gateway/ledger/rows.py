@@ -289,9 +289,9 @@ def compared(row: Row) -> tuple[Any, ...]:
     return source_no, scraped_at, task_id, idempotency_key
 
 
-def unchanged(known: Iterable[KnownFacts]) -> list[tuple[int, str]]:
-    """Source and task of the scrapes that tell nothing more."""
-    return [(facts.source_no, task_id) for facts in known for task_id in facts.unchanged]
+def unchanged(known: Iterable[KnownFacts]) -> list[tuple[int, str, datetime]]:
+    """Source, task and time of the scrapes that tell nothing more."""
+    return [(facts.source_no, *scrape) for facts in known for scrape in facts.unchanged]
 
 
 def known_facts(row: Row) -> KnownFacts:
