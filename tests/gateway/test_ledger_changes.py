@@ -171,3 +171,12 @@ async def test_the_newest_scrape_stays_if_its_task_was_run_again(ledger: Ledger,
     assert [version.task_id for version in versions] == ["again", "first"]
     (row,) = await ledger.parcels(ParcelFilter(), None, 10)
     assert row.sources[0].scraped_at == versions[0].scraped_at == NOON + 3 * HOUR
+
+
+async def test_a_nul_in_a_record_stops_no_changes(ledger: Ledger, now: datetime) -> None:
+    lien = {"case_number": "C\0 7", "status": "open"}
+    for hours, sales in enumerate(([], [{"date": "2026-01-01\0"}])):
+        await ledger.store([arrival(f"t{hours}", "P", NOON + hours * HOUR, sales=sales, liens=[lien])], "w1", now)
+    assert await ledger.find_changes(now, 10) == 2
+    found = (await ledger.changes(ChangeFilter(), 0, 100)).rows
+    assert [(row.kind, row.subject) for row in found[1:]] == [("lien.new", "C 7"), ("sale.new", "2026-01-01")]
