@@ -429,7 +429,7 @@ class FoundChange(Struct, frozen=True, gc=False):
 
 
 def compare(scrapes: Sequence[Scraped], known: Iterable[KnownFacts]) -> tuple[list[KnownFacts], list[FoundChange]]:
-    """Compares scrapes, ordered by source and time, with what is known of all sources of their parcels.
+    """Compares scrapes, ordered by time, with what is known of all sources of their parcels.
 
     Returns what is known of the sources that were scraped, and what changed. An older scrape changes nothing. The facts
     of a page that was parsed again, or that another version of the parser read, count and are not changes.

@@ -180,3 +180,18 @@ async def test_a_nul_in_a_record_stops_no_changes(ledger: Ledger, now: datetime)
     assert await ledger.find_changes(now, 10) == 2
     found = (await ledger.changes(ChangeFilter(), 0, 100)).rows
     assert [(row.kind, row.subject) for row in found[1:]] == [("lien.new", "C 7"), ("sale.new", "2026-01-01")]
+
+
+async def test_sources_of_a_parcel_are_compared_in_the_order_of_their_scrapes(ledger: Ledger, now: datetime) -> None:
+    async def scrape(platform: str, hours: int, owner: str) -> None:
+        seen = arrival(f"{platform}{hours}", parcel("P", platform), NOON + hours * HOUR, owner_names=[owner])
+        await ledger.store([seen], "w1", now)
+
+    await scrape("echo", 0, "ANN")
+    await scrape("other", 0, "ANN")
+    await ledger.find_changes(now, 10)
+    for platform, hours, owner in (("echo", 1, "BO"), ("echo", 5, "ANN"), ("other", 3, "BO")):
+        await scrape(platform, hours, owner)
+    assert await ledger.find_changes(now, 10) == 3
+    found = (await ledger.changes(ChangeFilter(), 1, 100)).rows
+    assert [(row.kind, row.task_id) for row in found] == [("owner.changed", "echo1"), ("owner.changed", "echo5")]

@@ -256,7 +256,7 @@ class Ledger(Protocol):
     # Changes
 
     async def find_changes(self, now: datetime, most: int) -> int:
-        """Compares results that have not been compared, oldest first of each source, and stores what changed.
+        """Compares the results that arrived first, in the order of their scrapes, and stores what changed.
 
         All in one transaction, and one at a time on one database: every change is found once, whenever a gateway is
         killed. Of scrapes that show the same, one after the other, the first and the last stay. Returns how many

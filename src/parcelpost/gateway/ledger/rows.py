@@ -278,15 +278,12 @@ def version(row: Row) -> RecordVersion:
     )
 
 
-def to_compare(row: Row) -> Scraped:
-    parcel_no, source_no, task_id, scraped_at, data, raw_sha256, *_ = row
-    return Scraped(parcel_no, source_no, task_id, timestamp(scraped_at), data.encode(), raw_sha256)
-
-
-def compared(row: Row) -> tuple[Any, ...]:
-    """The key of its row in results_to_compare, and its idempotency key."""
-    _, source_no, task_id, *_, scraped_at, idempotency_key = row
-    return source_no, scraped_at, task_id, idempotency_key
+def to_compare(waiting: Iterable[Row]) -> list[Scraped]:
+    return [
+        Scraped(parcel_no, source_no, task_id, timestamp(scraped_at), data.encode(), raw_sha256)
+        for _, parcel_no, source_no, task_id, scraped_at, data, raw_sha256 in waiting
+        if data is not None
+    ]
 
 
 def unchanged(known: Iterable[KnownFacts]) -> list[tuple[int, str, datetime]]:
