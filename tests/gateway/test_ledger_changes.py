@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+import sqlite3
+from contextlib import AsyncExitStack, closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from parcelpost.clock import ManualClock, SystemClock
+from parcelpost.events import Event, ResultNotCompared
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.maintenance import Maintenance
@@ -30,7 +32,9 @@ async def test_every_change_is_found_once_and_in_order(ledger: Ledger, now: date
     lien = {"certificate_number": "7", "certificate_year": 2024, "status": "open"}
     batch = [arrival("a", "P", owner_names=["ANN"], liens=[lien]), arrival("b", "Q", owner_names=["BO"])]
     await ledger.store(batch, "w1", now)
+    assert await ledger.left_to_compare() == 2
     assert await ledger.find_changes(now, 100) == 2
+    assert await ledger.left_to_compare() == 0
     assert await ledger.find_changes(now, 100) == 0
     later: list[dict[str, Any]] = [
         {"owner_names": ["CY"], "liens": [lien]},
@@ -195,3 +199,19 @@ async def test_sources_of_a_parcel_are_compared_in_the_order_of_their_scrapes(le
     assert await ledger.find_changes(now, 10) == 3
     found = (await ledger.changes(ChangeFilter(), 1, 100)).rows
     assert [(row.kind, row.task_id) for row in found] == [("owner.changed", "echo1"), ("owner.changed", "echo5")]
+
+
+async def test_a_result_that_cannot_be_compared_stops_no_other(tmp_path: Path) -> None:
+    events: list[Event] = []
+    async with some_context(tmp_path, events=events) as context:
+        ledger, now = context.ledger, context.clock.now()
+        await ledger.store([arrival(f"t{n}", f"P{n}") for n in range(5)], "w1", now)
+        with closing(sqlite3.connect(tmp_path / "gateway.db", isolation_level=None)) as db:
+            db.execute("UPDATE results SET data = '{' WHERE task_id = 't2'")
+        assert await ledger.left_to_compare() == 5
+        await Maintenance(context).step()
+        found = (await ledger.changes(ChangeFilter(), 0, 100)).rows
+        assert [row.task_id for row in found] == ["t0", "t1", "t3", "t4"]
+        assert await ledger.left_to_compare() == 0
+    (failed,) = [event for event in events if isinstance(event, ResultNotCompared)]
+    assert (failed.platform, failed.task_id) == ("echo", "t2")

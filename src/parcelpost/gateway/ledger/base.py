@@ -36,6 +36,7 @@ from parcelpost.gateway.models import (
     TaskOutcome,
     TaskRow,
     TaskState,
+    ToCompare,
     Webhook,
     WebhookRetry,
     WorkerHeartbeat,
@@ -262,6 +263,15 @@ class Ledger(Protocol):
         killed. Of scrapes that show the same, one after the other, the first and the last stay. Returns how many
         results were compared; 0 when none is left.
         """
+
+    async def left_to_compare(self) -> int:
+        """Returns roughly how many results have not been compared."""
+
+    async def first_to_compare(self) -> ToCompare | None:
+        """Returns the result that `find_changes` compares next."""
+
+    async def skip_comparison(self, queue_no: int) -> None:
+        """Leaves a result out that cannot be compared."""
 
     async def changes(self, wanted: ChangeFilter, after: int, most: int) -> ChangePage:
         """Returns changes after that number, in order. Looks at some thousands at most, however few of them match."""

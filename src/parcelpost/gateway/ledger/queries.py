@@ -32,6 +32,7 @@ from parcelpost.gateway.models import (
     RefreshFilter,
     SourceKey,
     TaskRow,
+    ToCompare,
 )
 
 
@@ -361,6 +362,9 @@ _FIRST_TO_COMPARE = """
 SELECT q.queue_no, s.platform, q.task_id FROM results_to_compare q JOIN sources s ON s.source_no = q.source_no
 ORDER BY q.queue_no LIMIT 1
 """
+_LEFT_TO_COMPARE = """
+SELECT coalesce((SELECT max(queue_no) FROM results_to_compare) - (SELECT min(queue_no) FROM results_to_compare) + 1, 0)
+"""
 
 CHANGES = f"""
 SELECT c.change_no, c.found_at, c.kind, {KEY}, s.parcel_id, s.platform, c.task_id, c.scraped_at, c.subject,
@@ -502,6 +506,17 @@ class Queries(Database, Protocol):
         sql = f"{CHANGES}{conditions} ORDER BY c.change_no LIMIT ?"
         found = [rows.change(row) for row in await self._find(sql, *conditions.args, most)] if after < until else []
         return ChangePage(found, found[-1].change_no if len(found) == most else max(after, until), last)
+
+    async def left_to_compare(self) -> int:
+        ((number,),) = await self._find(_LEFT_TO_COMPARE)
+        return int(number)
+
+    async def first_to_compare(self) -> ToCompare | None:
+        found = await self._find(_FIRST_TO_COMPARE)
+        return ToCompare(*found[0]) if found else None
+
+    async def skip_comparison(self, queue_no: int) -> None:
+        await self._change(IS_COMPARED, queue_no)
 
     async def last_change(self) -> int:
         ((number,),) = await self._find(LAST_CHANGE)
