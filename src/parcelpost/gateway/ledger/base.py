@@ -91,7 +91,8 @@ class Ledger(Protocol):
     async def refresh(self, wanted: RefreshFilter, priority: int, now: datetime, most: int) -> int:
         """Queues a task of type `refresh` for each source that matches, the oldest scrape first. Returns how many.
 
-        Sources that are being refreshed already, and those that only a list shows, are left out.
+        Sources that are being refreshed already, and those that only a list shows, are left out. Others may write in
+        between.
         """
 
     async def refreshable(self, wanted: RefreshFilter) -> int:
