@@ -57,7 +57,7 @@ def test_what_is_no_fact_is_no_change(subtests: pytest.Subtests) -> None:
     cases: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ("spelling", {"owner_names": ["SMITH, ANN & BO"]}, {"owner_names": ["Bo", "Smith Ann"]}),
         ("no longer shown", {"owner_names": ["ANN"], "market_value": 5, "delinquent": True}, {}),
-        ("shown for the first time", {}, {"owner_names": ["ANN"], "market_value": 5}),
+        ("shown for the first time", {}, {"owner_names": ["ANN"], "market_value": 5, "delinquent": True}),
         ("parser", {"parser_version": "a/1", "scraped_at": "x"}, {"parser_version": "a/2", "scraped_at": "y"}),
         ("order of rows", {"liens": [lien("1"), lien("2")]}, {"liens": [lien("2"), lien("1")]}),
         ("another spelling of a number", {"liens": [lien("2023-000055")]}, {"liens": [lien("55")]}),
@@ -66,6 +66,16 @@ def test_what_is_no_fact_is_no_change(subtests: pytest.Subtests) -> None:
         ("sales unreadable before", {"sales": [], "unreadable": ["sales"]}, {"sales": [late]}),
         ("an old sale shown late", {"sales": [late]}, {"sales": [late, early]}),
         ("a sale recorded", {"sales": [{**late, "book_page": None}]}, {"sales": [late]}),
+        (
+            "a sale's price is corrected",
+            {"sales": [{**late, "book_page": None}]},
+            {"sales": [{**late, "price": 250_000}]},
+        ),
+        (
+            "order of rows with the same number",
+            {"liens": [lien(holder_name="A"), lien(holder_name="B")]},
+            {"liens": [lien(holder_name="B"), lien(holder_name="A")]},
+        ),
         ("more interest", {"tax_due": 5, "delinquent": True}, {"tax_due": 6, "delinquent": True}),
         (
             "a holder spelled otherwise",
@@ -165,3 +175,15 @@ def test_a_record_may_hold_anything() -> None:
     for value in values:
         record = dict.fromkeys(("owner_names", "sales", "liens", "market_value", "value_year", "unreadable"), value)
         assert kinds(facts(**record), facts(**record)) == []
+
+
+def test_a_lien_that_is_cut_off_is_not_gone() -> None:
+    many = [lien(str(number)) for number in range(250)]
+    assert "lien.gone" not in kinds(facts(liens=many), facts(liens=many[::-1]))
+
+
+def test_what_a_change_is_about_is_a_short_line_without_nuls() -> None:
+    sale, case = {"date": "2026-01-01\0" + "x" * 1_000}, {"case_number": "C\0" + "7" * 98, "status": "open"}
+    new = facts(sales=[sale], liens=[case])
+    subjects = [change.subject for change in changes(facts(sales=[], liens=[]), new, [])]
+    assert [(subject[:11], len(subject)) for subject in subjects] == [("2026-01-01 ", 500), ("C 777777777", 100)]

@@ -21,7 +21,16 @@ from msgspec import Struct, structs
 
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Json
-from parcelpost.search_fields import Lien, SearchFields, cents, liens_of, search_fields, subsequent_taxes_of
+from parcelpost.search_fields import (
+    Lien,
+    SearchFields,
+    cents,
+    liens_of,
+    one_line,
+    search_fields,
+    subsequent_taxes_of,
+    text_or_number,
+)
 
 _MAX_ITEMS = 200
 _MAX_NAMES = 50
@@ -74,12 +83,10 @@ class SaleFacts(Struct, frozen=True, omit_defaults=True, gc=False):
     """Letters and digits of its book and page, or of its document number."""
 
     def is_same(self, other: SaleFacts) -> bool:
-        """A sale may get its price or its reference later."""
-        if self.date != other.date:
-            return False
-        if self.reference and other.reference:
-            return self.reference == other.reference
-        return None in (self.price_cents, other.price_cents) or self.price_cents == other.price_cents
+        """A sale may get its price or its reference later, and a price may be corrected."""
+        return self.date == other.date and (
+            "" in (self.reference, other.reference) or self.reference == other.reference
+        )
 
 
 class LienFacts(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -153,7 +160,7 @@ def facts_of(data: bytes) -> Facts:
         sales=_sales(record, found),
         liens={lien.key: _lien_facts(lien) for lien in found.liens if lien.key},
         subsequent_taxes=dict(subsequent_taxes_of(liens_of(record)[:_MAX_ITEMS])),
-        has_all_liens=found.has_all_liens,
+        has_all_liens=found.has_all_liens and not found.has_more_liens,
         parser=parser[:_MAX_NAME] if isinstance(parser := record.get("parser_version"), str) else "",
         fingerprint=hashlib.sha256(msgspec.json.encode(shown)).hexdigest()[:_FINGERPRINT_CHARS],
     )
@@ -174,19 +181,19 @@ def _sales(record: Mapping[str, Json], found: SearchFields) -> tuple[SaleFacts, 
         return None
     return tuple(
         SaleFacts(
-            date=sale["date"],
+            date=date,
             price_cents=cents(sale.get("price")),
             reference="".join(_words(str(sale.get("book_page") or sale.get("clerk_number") or "")[:_MAX_TEXT])),
         )
         for sale in sales[:_MAX_ITEMS]
-        if isinstance(sale, dict) and isinstance(sale.get("date"), str) and sale["date"]
+        if isinstance(sale, dict) and (date := one_line(sale.get("date")))
     )
 
 
 def _lien_facts(lien: Lien) -> LienFacts:
-    case = msgspec.json.decode(lien.json).get("case_number")
+    case = text_or_number(msgspec.json.decode(lien.json).get("case_number"))
     return LienFacts(
-        number=lien.certificate_number or (str(case) if case else ""),
+        number=lien.certificate_number or case or "",
         year=lien.certificate_year or lien.tax_year,
         status=lien.status,
         holder_name=lien.holder_name,
@@ -239,7 +246,7 @@ def _changed_values(known: Facts, new: Facts) -> list[str]:
 
 
 def _is_delinquent_now(known: Facts, new: Facts) -> bool:
-    return bool(new.delinquent) and not known.delinquent
+    return bool(new.delinquent) and known.delinquent is False
 
 
 def _is_paid_now(known: Facts, new: Facts) -> bool:
@@ -412,8 +419,8 @@ class KnownFacts(Struct, frozen=True, gc=False):
     scraped_at: datetime
     facts: Facts
     raw_sha256: str | None = None
-    unchanged: tuple[str, ...] = ()
-    """Tasks whose scrapes show what those before and after them show: they tell nothing more."""
+    unchanged: tuple[tuple[str, datetime], ...] = ()
+    """Task and time of scrapes that show what those before and after them show: they tell nothing more."""
 
 
 class FoundChange(Struct, frozen=True, gc=False):
@@ -422,7 +429,7 @@ class FoundChange(Struct, frozen=True, gc=False):
 
 
 def compare(scrapes: Sequence[Scraped], known: Iterable[KnownFacts]) -> tuple[list[KnownFacts], list[FoundChange]]:
-    """Compares scrapes, ordered by source and time, with what is known of all sources of their parcels.
+    """Compares scrapes, ordered by time, with what is known of all sources of their parcels.
 
     Returns what is known of the sources that were scraped, and what changed. An older scrape changes nothing. The facts
     of a page that was parsed again, or that another version of the parser read, count and are not changes.
@@ -449,7 +456,7 @@ def compare(scrapes: Sequence[Scraped], known: Iterable[KnownFacts]) -> tuple[li
         if before is not None and before.facts.fingerprint == facts.fingerprint:
             is_new = scrape.task_id != before.task_id
             if is_new and before.facts.is_repeated:
-                unchanged = (*unchanged, before.task_id)
+                unchanged = (*unchanged, (before.task_id, before.scraped_at))
             facts = structs.replace(facts, is_repeated=is_new or before.facts.is_repeated)
         sources[scrape.source_no] = touched[scrape.source_no] = KnownFacts(
             scrape.parcel_no, scrape.source_no, scrape.task_id, scrape.scraped_at, facts, scrape.raw_sha256, unchanged

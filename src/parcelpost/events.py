@@ -332,6 +332,14 @@ class LoopFailed(Event, frozen=True):
     next_in_seconds: float
 
 
+class ResultNotCompared(Event, frozen=True):
+    """The gateway could not look for changes in a stored result and left it out."""
+
+    platform: str
+    task_id: str
+    error: str
+
+
 class FieldBroken(Event, frozen=True):
     """A field is no longer found where a site used to show it."""
 

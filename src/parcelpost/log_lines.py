@@ -299,6 +299,10 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         "error",
         lambda e: f"{e.loop} failed ({e.in_a_row} in a row): {e.error}; next attempt in {_time(e.next_in_seconds)}",
     ),
+    events.ResultNotCompared: (
+        "error",
+        lambda e: f"task {e.task_id} ({e.platform}): cannot look for changes in its result, left out: {e.error}",
+    ),
     events.BrowserStarted: (
         "info",
         lambda e: (

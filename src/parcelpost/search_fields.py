@@ -6,7 +6,7 @@ Records are foreign data: any field may hold anything.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeGuard
@@ -53,6 +53,8 @@ class SearchFields(Struct, frozen=True, kw_only=True, gc=False):
     delinquent: bool | None = None
     tax_due_cents: int | None = None
     liens: tuple[Lien, ...] = ()
+    has_more_liens: bool = False
+    """The record shows more liens than are extracted."""
     is_partial: bool = False
     """One of these was missing or could not be read: what is not here stays as it was known."""
     is_listed: bool = False
@@ -81,10 +83,11 @@ def search_fields(record: Mapping[str, Json], data: bytes) -> SearchFields:
     completeness, unreadable = get("completeness"), get("unreadable")
     return SearchFields(
         owner="; ".join(_names(get("owner_names")))[:_MAX_TEXT],
-        situs=", ".join(filter(None, map(_text, (get("situs_address"), get("situs_city"), get("situs_zip"))))),
+        situs=", ".join(filter(None, map(one_line, (get("situs_address"), get("situs_city"), get("situs_zip"))))),
         delinquent=delinquent if isinstance(delinquent, bool) else None,
         tax_due_cents=cents(get("tax_due")),
         liens=_liens(liens, data) if isinstance(liens, list) and liens else (),
+        has_more_liens=isinstance(liens, list) and len(liens) > _MAX_LIENS,
         is_partial=completeness not in (None, "complete") or any(map(_is_searched, _names(unreadable))),
         is_listed=get("record_kind") == "lien",
     )
@@ -96,21 +99,30 @@ def _is_searched(field: str) -> bool:
 
 def _names(value: Json) -> list[str]:
     names = value[:_MAX_TEXT] if isinstance(value, list) else [value]
-    return [name for name in map(_text, names) if name]
+    return [name for name in map(one_line, names) if name]
 
 
 def _liens(liens: Sequence[Json], data: bytes) -> tuple[Lien, ...]:
-    """Each lien with its JSON as sent. Liens that the record lists twice are numbered. A later tax on a
-    certificate is not a lien of its own.
+    """Each lien with its JSON as sent. Liens with the same key are numbered, whatever order the record lists them in.
+    A later tax on a certificate is not a lien of its own.
     """
     pairs = zip(liens[:_MAX_LIENS], _read_liens(data).liens, strict=False)
-    times = Counter[str]()
-    extracted = []
-    for lien in (_lien(lien, bytes(sent)) for lien, sent in pairs if _is_lien(lien)):
-        times[lien.key] += 1
-        repeated = lien.key and times[lien.key] > 1
-        extracted.append(structs.replace(lien, key=f"{lien.key} ({times[lien.key]})") if repeated else lien)
+    extracted = [_lien(lien, bytes(sent)) for lien, sent in pairs if _is_lien(lien)]
+    by_key: defaultdict[str, list[int]] = defaultdict(list)
+    for place, lien in enumerate(extracted):
+        if lien.key:
+            by_key[lien.key].append(place)
+    for key, places in by_key.items():
+        in_order = sorted(places, key=lambda place: _content(extracted[place]))
+        for number, place in enumerate(in_order[1:], 2):
+            extracted[place] = structs.replace(extracted[place], key=f"{key} ({number})")
     return tuple(extracted)
+
+
+def _content(lien: Lien) -> tuple[int, str, int, str, str, bytes]:
+    """Orders liens by what changes least."""
+    names = lien.holder_name or "", lien.status or ""
+    return lien.tax_year or 0, lien.sale_date or "", lien.amount_cents or 0, *names, lien.json
 
 
 def _is_lien(lien: Json) -> TypeGuard[dict[str, Any]]:
@@ -133,18 +145,18 @@ def subsequent_taxes_of(liens: Iterable[Json]) -> Iterator[tuple[str, int | None
 
 def _lien(fields: dict[str, Any], whole: bytes) -> Lien:
     amount = cents(fields.get("face_amount"))
-    certificate = _text_or_number(fields.get("certificate_number"))
+    certificate = text_or_number(fields.get("certificate_number"))
     certificate_year, tax_year = _year(fields.get("certificate_year")), _year(fields.get("tax_year"))
     return Lien(
         certificate_number=certificate,
         certificate_year=certificate_year,
         tax_year=tax_year,
-        status=_or_none(_text(fields.get("status")).lower()),
-        holder_name=_or_none(_text(fields.get("holder_name"))),
+        status=_or_none(one_line(fields.get("status")).lower()),
+        holder_name=_or_none(one_line(fields.get("holder_name"))),
         amount_cents=cents(fields.get("opening_bid")) if amount is None else amount,
-        sale_date=_or_none(_text(fields.get("sale_date"))),
+        sale_date=_or_none(one_line(fields.get("sale_date"))),
         json=whole if len(whole) <= _MAX_LIEN_BYTES else b"{}",
-        key=_lien_key(certificate, certificate_year or tax_year, _text_or_number(fields.get("case_number"))),
+        key=_lien_key(certificate, certificate_year or tax_year, text_or_number(fields.get("case_number"))),
     )
 
 
@@ -167,8 +179,8 @@ def _lien_key(certificate: str | None, year: int | None, case: str | None) -> st
     return key if len(key) <= _MAX_KEY else ""
 
 
-def _text(value: Json) -> str:
-    """Returns one trimmed line, '' for what is not text."""
+def one_line(value: Json) -> str:
+    """Returns one trimmed line of at most 500 characters and without NULs, '' for what is not text."""
     return " ".join(value.replace("\0", " ").split())[:_MAX_TEXT].strip() if isinstance(value, str) else ""
 
 
@@ -176,11 +188,11 @@ def _or_none(text: str) -> str | None:
     return text or None
 
 
-def _text_or_number(value: Json) -> str | None:
+def text_or_number(value: Json) -> str | None:
     """Ids are strings; a parser may have turned one into a number."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**18:
         return str(value)
-    return _or_none(_text(value))
+    return _or_none(one_line(value))
 
 
 def _year(value: Json) -> int | None:

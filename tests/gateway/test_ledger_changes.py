@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+import sqlite3
+from contextlib import AsyncExitStack, closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from parcelpost.clock import ManualClock, SystemClock
+from parcelpost.events import Event, ResultNotCompared
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.maintenance import Maintenance
@@ -30,7 +32,9 @@ async def test_every_change_is_found_once_and_in_order(ledger: Ledger, now: date
     lien = {"certificate_number": "7", "certificate_year": 2024, "status": "open"}
     batch = [arrival("a", "P", owner_names=["ANN"], liens=[lien]), arrival("b", "Q", owner_names=["BO"])]
     await ledger.store(batch, "w1", now)
+    assert await ledger.left_to_compare() == 2
     assert await ledger.find_changes(now, 100) == 2
+    assert await ledger.left_to_compare() == 0
     assert await ledger.find_changes(now, 100) == 0
     later: list[dict[str, Any]] = [
         {"owner_names": ["CY"], "liens": [lien]},
@@ -154,3 +158,60 @@ async def test_of_scrapes_that_show_the_same_the_first_and_the_last_stay(ledger:
     assert await ledger.find_changes(now, 10) <= 1
     kinds = [change.kind for change in (await ledger.changes(ChangeFilter(), 0, 100)).rows]
     assert kinds == ["parcel.new", "owner.changed", "owner.changed"]
+
+
+async def test_the_newest_scrape_stays_if_its_task_was_run_again(ledger: Ledger, now: datetime) -> None:
+    async def scrape(task_id: str, hours: int) -> None:
+        seen = arrival(task_id, "P", NOON + hours * HOUR, owner_names=["ANN"], raw_html_hash=str(hours))
+        await ledger.store([seen], "w1", now)
+
+    for hours, task_id in enumerate(("first", "again")):
+        await scrape(task_id, hours)
+    await ledger.find_changes(now, 10)
+    await scrape("between", 2)
+    await scrape("again", 3)
+    assert await ledger.find_changes(now, 10) == 2
+    versions = await ledger.versions(parcel("P"), 10)
+    assert [version.task_id for version in versions] == ["again", "first"]
+    (row,) = await ledger.parcels(ParcelFilter(), None, 10)
+    assert row.sources[0].scraped_at == versions[0].scraped_at == NOON + 3 * HOUR
+
+
+async def test_a_nul_in_a_record_stops_no_changes(ledger: Ledger, now: datetime) -> None:
+    lien = {"case_number": "C\0 7", "status": "open"}
+    for hours, sales in enumerate(([], [{"date": "2026-01-01\0"}])):
+        await ledger.store([arrival(f"t{hours}", "P", NOON + hours * HOUR, sales=sales, liens=[lien])], "w1", now)
+    assert await ledger.find_changes(now, 10) == 2
+    found = (await ledger.changes(ChangeFilter(), 0, 100)).rows
+    assert [(row.kind, row.subject) for row in found[1:]] == [("lien.new", "C 7"), ("sale.new", "2026-01-01")]
+
+
+async def test_sources_of_a_parcel_are_compared_in_the_order_of_their_scrapes(ledger: Ledger, now: datetime) -> None:
+    async def scrape(platform: str, hours: int, owner: str) -> None:
+        seen = arrival(f"{platform}{hours}", parcel("P", platform), NOON + hours * HOUR, owner_names=[owner])
+        await ledger.store([seen], "w1", now)
+
+    await scrape("echo", 0, "ANN")
+    await scrape("other", 0, "ANN")
+    await ledger.find_changes(now, 10)
+    for platform, hours, owner in (("echo", 1, "BO"), ("echo", 5, "ANN"), ("other", 3, "BO")):
+        await scrape(platform, hours, owner)
+    assert await ledger.find_changes(now, 10) == 3
+    found = (await ledger.changes(ChangeFilter(), 1, 100)).rows
+    assert [(row.kind, row.task_id) for row in found] == [("owner.changed", "echo1"), ("owner.changed", "echo5")]
+
+
+async def test_a_result_that_cannot_be_compared_stops_no_other(tmp_path: Path) -> None:
+    events: list[Event] = []
+    async with some_context(tmp_path, events=events) as context:
+        ledger, now = context.ledger, context.clock.now()
+        await ledger.store([arrival(f"t{n}", f"P{n}") for n in range(5)], "w1", now)
+        with closing(sqlite3.connect(tmp_path / "gateway.db", isolation_level=None)) as db:
+            db.execute("UPDATE results SET data = '{' WHERE task_id = 't2'")
+        assert await ledger.left_to_compare() == 5
+        await Maintenance(context).step()
+        found = (await ledger.changes(ChangeFilter(), 0, 100)).rows
+        assert [row.task_id for row in found] == ["t0", "t1", "t3", "t4"]
+        assert await ledger.left_to_compare() == 0
+    (failed,) = [event for event in events if isinstance(event, ResultNotCompared)]
+    assert (failed.platform, failed.task_id) == ("echo", "t2")

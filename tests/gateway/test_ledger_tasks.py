@@ -6,20 +6,24 @@ import asyncio
 from datetime import datetime, timedelta
 
 import pytest
+from msgspec import structs
+from msgspec.json import encode
 
 from parcelpost.errors import InvalidInput
 from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.ledger.sqlite import SqliteLedger
 from parcelpost.gateway.models import (
     AddCounts,
     ExpiredLeases,
     Grant,
     LeaseEnd,
+    RefreshFilter,
     TaskOutcome,
     TaskRow,
     TaskState,
     WorkerHeartbeat,
 )
-from parcelpost.model import Priority
+from parcelpost.model import Priority, Target
 from tests.gateway.conftest import MAX_ATTEMPTS
 from tests.gateway.factories import arrival, task
 
@@ -244,3 +248,23 @@ async def test_tasks_that_ended_without_a_record_are_listed_the_last_one_first(l
     assert [one.task.task_id for one in rest] == ["b", "a"]
     assert [one.task.task_id for one in await ledger.ended_tasks("failed", "", 10)] == ["failed"]
     assert await ledger.ended_tasks("dead", "", 10) == []
+
+
+async def test_a_large_refresh_lets_others_write_in_between(
+    ledger: Ledger, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parcelpost.gateway.ledger.sql._REFRESHED_AT_ONCE", 2)
+    target = encode(Target(parcel_id="P", state="FL", county="union")).decode()
+    known = [structs.replace(arrival(f"t{n}", f"P{n}"), target=target) for n in range(25)]
+    await ledger.store(known, "w1", now)
+    queued, _ = await asyncio.gather(
+        ledger.refresh(RefreshFilter(), Priority.NORMAL, now, 21), ledger.add_tasks([task("new")], now)
+    )
+    assert queued == 21
+    granted = await ledger.grant("w1", ["echo"], 100, now, now + timedelta(hours=1))
+    tasks = [await ledger.task(grant.task.task_id) for grant in granted]
+    in_order = [row.task.task_id for row in sorted(filter(None, tasks), key=lambda row: row.seq)]
+    assert (len(in_order), len(set(in_order))) == (22, 22)
+    if isinstance(ledger, SqliteLedger):  # which has one writer
+        assert in_order[-1] != "new"
+    assert await ledger.refresh(RefreshFilter(), Priority.NORMAL, now + timedelta(hours=1), 100) == 4

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from parcelpost.errors import LedgerError
-from parcelpost.events import LeasesEnded, LedgerFound, LedgerLost, LedgerPruned, LoopFailed
+from parcelpost.events import LeasesEnded, LedgerFound, LedgerLost, LedgerPruned, LoopFailed, ResultNotCompared
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.schedules import ScheduleRunner
 
@@ -106,10 +106,34 @@ class Maintenance:
         if is_busy and began < self._find_at:
             return
         until = began + (_BUSY_SECONDS if is_busy else _STEP_SECONDS)
-        while clock.monotonic() < until and await self._context.ledger.find_changes(clock.now(), _COMPARED_AT_ONCE):
+        while clock.monotonic() < until and await self._compare():
             pass
         ended = clock.monotonic()
         self._find_at = ended + (ended - began) / _BUSY_SHARE
+
+    async def _compare(self) -> int:
+        """Returns how many results were compared. One that cannot be compared does not stop the others."""
+        try:
+            return await self._context.ledger.find_changes(self._context.clock.now(), _COMPARED_AT_ONCE)
+        except LedgerError:
+            raise
+        except Exception:  # noqa: BLE001 - whatever a record may cause
+            return await self._compare_one_by_one()
+
+    async def _compare_one_by_one(self) -> int:
+        ledger, clock = self._context.ledger, self._context.clock
+        for compared in range(_COMPARED_AT_ONCE):
+            if (first := await ledger.first_to_compare()) is None:
+                return compared
+            try:
+                await ledger.find_changes(clock.now(), 1)
+            except LedgerError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a record may cause
+                await ledger.skip_comparison(first.queue_no)
+                reason = f"{type(error).__name__}: {error}"
+                self._context.emit(ResultNotCompared(platform=first.platform, task_id=first.task_id, error=reason))
+        return _COMPARED_AT_ONCE
 
     async def _flush(self) -> None:
         taken = dict(self._context.counters.take())

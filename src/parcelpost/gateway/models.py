@@ -110,6 +110,14 @@ class KnownTask(Struct, frozen=True):
     """Whether it was ever leased to this worker or to another one with the same token."""
 
 
+class ToCompare(Struct, frozen=True):
+    """A result that is to be compared with what was known before."""
+
+    queue_no: int
+    platform: str
+    task_id: str
+
+
 class StoreOutcome(StrEnum):
     """What happened to an ingested result. In every case the ledger has it."""
 

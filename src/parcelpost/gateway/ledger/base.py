@@ -36,6 +36,7 @@ from parcelpost.gateway.models import (
     TaskOutcome,
     TaskRow,
     TaskState,
+    ToCompare,
     Webhook,
     WebhookRetry,
     WorkerHeartbeat,
@@ -90,7 +91,8 @@ class Ledger(Protocol):
     async def refresh(self, wanted: RefreshFilter, priority: int, now: datetime, most: int) -> int:
         """Queues a task of type `refresh` for each source that matches, the oldest scrape first. Returns how many.
 
-        Sources that are being refreshed already, and those that only a list shows, are left out.
+        Sources that are being refreshed already, and those that only a list shows, are left out. Others may write in
+        between.
         """
 
     async def refreshable(self, wanted: RefreshFilter) -> int:
@@ -256,12 +258,21 @@ class Ledger(Protocol):
     # Changes
 
     async def find_changes(self, now: datetime, most: int) -> int:
-        """Compares results that have not been compared, oldest first of each source, and stores what changed.
+        """Compares the results that arrived first, in the order of their scrapes, and stores what changed.
 
         All in one transaction, and one at a time on one database: every change is found once, whenever a gateway is
         killed. Of scrapes that show the same, one after the other, the first and the last stay. Returns how many
         results were compared; 0 when none is left.
         """
+
+    async def left_to_compare(self) -> int:
+        """Returns roughly how many results have not been compared."""
+
+    async def first_to_compare(self) -> ToCompare | None:
+        """Returns the result that `find_changes` compares next."""
+
+    async def skip_comparison(self, queue_no: int) -> None:
+        """Leaves a result out that cannot be compared."""
 
     async def changes(self, wanted: ChangeFilter, after: int, most: int) -> ChangePage:
         """Returns changes after that number, in order. Looks at some thousands at most, however few of them match."""

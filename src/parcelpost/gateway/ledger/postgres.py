@@ -397,18 +397,18 @@ class PostgresLedger(SqlLedger):
                 waiting: list[Any] = await connection.fetch(numbered(TO_COMPARE), most, PAGE_CHARS)
                 if not waiting:
                     return 0
-                parcels = {row[0] for row in waiting}
+                parcels = {row[1] for row in waiting}
                 facts: list[Any] = await connection.fetch(
                     numbered(KNOWN_FACTS.format(", ".join("?" * len(parcels)))), *parcels
                 )
                 known, changes = await asyncio.to_thread(
-                    compare, [rows.to_compare(row) for row in waiting], [rows.known_facts(row) for row in facts]
+                    compare, rows.to_compare(waiting), [rows.known_facts(row) for row in facts]
                 )
                 last = await connection.fetchval(LAST_CHANGE)
                 changed = [rows.change_values(change, number, now) for number, change in enumerate(changes, last + 1)]
                 await connection.executemany(numbered(STORE_FACTS), [rows.facts_values(change) for change in known])
                 await connection.executemany(numbered(ADD_CHANGE), changed)
-                await connection.executemany(numbered(IS_COMPARED), list(map(rows.compared, waiting)))
+                await connection.executemany(numbered(IS_COMPARED), [row[:1] for row in waiting])
                 await connection.executemany(numbered(DROP_UNCHANGED), rows.unchanged(known))
                 return len(waiting)
 

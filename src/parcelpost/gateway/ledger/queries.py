@@ -32,6 +32,7 @@ from parcelpost.gateway.models import (
     RefreshFilter,
     SourceKey,
     TaskRow,
+    ToCompare,
 )
 
 
@@ -316,22 +317,24 @@ WHERE ls.lien_no IN ({}) ORDER BY ls.lien_no, ls.scraped_at DESC, ls.task_id DES
 
 TO_COMPARE = """
 WITH page AS (
-    SELECT q.source_no, q.scraped_at, q.task_id, q.idempotency_key, length(r.data) AS chars
-    FROM results_to_compare q JOIN results r ON r.source_no = q.source_no AND r.task_id = q.task_id
-    ORDER BY q.source_no, q.scraped_at, q.task_id LIMIT ?
+    SELECT q.queue_no, q.source_no, q.task_id, length(r.data) AS chars
+    FROM results_to_compare q LEFT JOIN results r ON r.source_no = q.source_no AND r.task_id = q.task_id
+    ORDER BY q.queue_no LIMIT ?
 ), counted AS (
-    SELECT source_no, scraped_at, task_id, idempotency_key,
-           sum(chars) OVER (ORDER BY source_no, scraped_at, task_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-               AS chars_before
+    SELECT queue_no, source_no, task_id,
+           sum(chars) OVER (ORDER BY queue_no ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS chars_before
     FROM page
 )
-SELECT s.parcel_no, c.source_no, c.task_id, r.scraped_at, r.data, r.raw_sha256, c.scraped_at, c.idempotency_key
+SELECT c.queue_no, s.parcel_no, c.source_no, c.task_id, r.scraped_at, r.data, r.raw_sha256
 FROM counted c
 JOIN sources s ON s.source_no = c.source_no
-JOIN results r ON r.source_no = c.source_no AND r.task_id = c.task_id
-WHERE coalesce(c.chars_before, 0) < ? ORDER BY c.source_no, c.scraped_at, c.task_id
+LEFT JOIN results r ON r.source_no = c.source_no AND r.task_id = c.task_id
+WHERE coalesce(c.chars_before, 0) < ? ORDER BY r.scraped_at, c.task_id, c.source_no
 """
-"""Takes the most results, and the most characters of data."""
+"""Takes the most results, and the most characters of data. Those that arrived first, in the order of their scrapes:
+what one source of a parcel showed is compared with what the others showed before. Without data if a result was deleted
+since.
+"""
 KNOWN_FACTS = """
 SELECT s.parcel_no, f.source_no, f.task_id, f.scraped_at, f.facts,
        (SELECT r.raw_sha256 FROM results r WHERE r.source_no = f.source_no AND r.task_id = f.task_id)
@@ -347,12 +350,21 @@ INSERT INTO source_facts (source_no, task_id, scraped_at, facts) VALUES (?, ?, ?
 ON CONFLICT (source_no) DO UPDATE
 SET task_id = excluded.task_id, scraped_at = excluded.scraped_at, facts = excluded.facts
 """
-DROP_UNCHANGED = "DELETE FROM results WHERE source_no = ? AND task_id = ?"
-"""A county that does not change needs no more room for each scrape."""
-IS_COMPARED = """
-DELETE FROM results_to_compare WHERE source_no = ? AND scraped_at = ? AND task_id = ? AND idempotency_key = ?
+DROP_UNCHANGED = """
+DELETE FROM results WHERE source_no = ? AND task_id = ? AND scraped_at = ?
+AND NOT EXISTS (SELECT 1 FROM sources s WHERE s.source_no = results.source_no AND s.task_id = results.task_id)
 """
-"""Has no effect on a result that has been replaced meanwhile."""
+"""A county that does not change needs no more room for each scrape. A task that was run again may have replaced its
+scrape meanwhile: that one stays, and so does the newest.
+"""
+IS_COMPARED = "DELETE FROM results_to_compare WHERE queue_no = ?"
+_FIRST_TO_COMPARE = """
+SELECT q.queue_no, s.platform, q.task_id FROM results_to_compare q JOIN sources s ON s.source_no = q.source_no
+ORDER BY q.queue_no LIMIT 1
+"""
+_LEFT_TO_COMPARE = """
+SELECT coalesce((SELECT max(queue_no) FROM results_to_compare) - (SELECT min(queue_no) FROM results_to_compare) + 1, 0)
+"""
 
 CHANGES = f"""
 SELECT c.change_no, c.found_at, c.kind, {KEY}, s.parcel_id, s.platform, c.task_id, c.scraped_at, c.subject,
@@ -494,6 +506,17 @@ class Queries(Database, Protocol):
         sql = f"{CHANGES}{conditions} ORDER BY c.change_no LIMIT ?"
         found = [rows.change(row) for row in await self._find(sql, *conditions.args, most)] if after < until else []
         return ChangePage(found, found[-1].change_no if len(found) == most else max(after, until), last)
+
+    async def left_to_compare(self) -> int:
+        ((number,),) = await self._find(_LEFT_TO_COMPARE)
+        return int(number)
+
+    async def first_to_compare(self) -> ToCompare | None:
+        found = await self._find(_FIRST_TO_COMPARE)
+        return ToCompare(*found[0]) if found else None
+
+    async def skip_comparison(self, queue_no: int) -> None:
+        await self._change(IS_COMPARED, queue_no)
 
     async def last_change(self) -> int:
         ((number,),) = await self._find(LAST_CHANGE)

@@ -278,20 +278,17 @@ def version(row: Row) -> RecordVersion:
     )
 
 
-def to_compare(row: Row) -> Scraped:
-    parcel_no, source_no, task_id, scraped_at, data, raw_sha256, *_ = row
-    return Scraped(parcel_no, source_no, task_id, timestamp(scraped_at), data.encode(), raw_sha256)
+def to_compare(waiting: Iterable[Row]) -> list[Scraped]:
+    return [
+        Scraped(parcel_no, source_no, task_id, timestamp(scraped_at), data.encode(), raw_sha256)
+        for _, parcel_no, source_no, task_id, scraped_at, data, raw_sha256 in waiting
+        if data is not None
+    ]
 
 
-def compared(row: Row) -> tuple[Any, ...]:
-    """The key of its row in results_to_compare, and its idempotency key."""
-    _, source_no, task_id, *_, scraped_at, idempotency_key = row
-    return source_no, scraped_at, task_id, idempotency_key
-
-
-def unchanged(known: Iterable[KnownFacts]) -> list[tuple[int, str]]:
-    """Source and task of the scrapes that tell nothing more."""
-    return [(facts.source_no, task_id) for facts in known for task_id in facts.unchanged]
+def unchanged(known: Iterable[KnownFacts]) -> list[tuple[int, str, datetime]]:
+    """Source, task and time of the scrapes that tell nothing more."""
+    return [(facts.source_no, *scrape) for facts in known for scrape in facts.unchanged]
 
 
 def known_facts(row: Row) -> KnownFacts:

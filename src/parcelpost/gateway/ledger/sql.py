@@ -212,6 +212,8 @@ ON CONFLICT (minute, platform, outcome) DO UPDATE SET count = activity.count + e
 """
 _ACTIVITY = "SELECT minute, platform, outcome, count FROM activity WHERE minute >= ? ORDER BY 1, 2, 3"
 
+_REFRESHED_AT_ONCE = 10_000
+"""Others write in between."""
 _MAX_SELECTOR_BYTES = 1_500
 _MAX_FIELD_BYTES = 300
 
@@ -241,13 +243,20 @@ class SqlLedger(Schedules, WebhookQueries, Protocol):
     async def refresh(self, wanted: RefreshFilter, priority: int, now: datetime, most: int) -> int:
         conditions = refresh_conditions(wanted)
         stamp = f"{now.astimezone(UTC):%Y%m%dT%H%M%S%f}"
-        return await self._change(
-            f"{_REFRESH.format(conditions)} {_UNLESS_KNOWN}",
-            *conditions.args,
-            most,
-            *(priority, priority, priority),
-            *(stamp, priority, MAX_RETRIES, self._max_attempts, now),
-        )
+        queued = 0
+        while queued < most:
+            chunk = min(_REFRESHED_AT_ONCE, most - queued)
+            new = await self._change(
+                f"{_REFRESH.format(conditions)} {_UNLESS_KNOWN}",
+                *conditions.args,
+                chunk,
+                *(priority, priority, priority),
+                *(stamp, priority, MAX_RETRIES, self._max_attempts, now),
+            )
+            queued += new
+            if new < chunk:
+                break
+        return queued
 
     async def refreshable(self, wanted: RefreshFilter) -> int:
         conditions = refresh_conditions(wanted)

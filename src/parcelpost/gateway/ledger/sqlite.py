@@ -189,15 +189,15 @@ def find_changes(db: sqlite3.Connection, now: datetime, most: int) -> int:
     waiting = db.execute(TO_COMPARE, (most, PAGE_CHARS)).fetchall()
     if not waiting:
         return 0
-    parcels = {row[0] for row in waiting}
+    parcels = {row[1] for row in waiting}
     facts = db.execute(KNOWN_FACTS.format(", ".join("?" * len(parcels))), list(parcels)).fetchall()
-    known, changes = compare(list(map(rows.to_compare, waiting)), map(rows.known_facts, facts))
+    known, changes = compare(rows.to_compare(waiting), map(rows.known_facts, facts))
     ((last,),) = db.execute(LAST_CHANGE)
     _execute_many(db, STORE_FACTS, [rows.facts_values(change) for change in known])
     _execute_many(
         db, ADD_CHANGE, [rows.change_values(change, number, now) for number, change in enumerate(changes, last + 1)]
     )
-    _execute_many(db, IS_COMPARED, list(map(rows.compared, waiting)))
+    _execute_many(db, IS_COMPARED, [row[:1] for row in waiting])
     _execute_many(db, DROP_UNCHANGED, rows.unchanged(known))
     return len(waiting)
 

@@ -193,10 +193,7 @@ SET worker_id = excluded.worker_id, scraped_at = excluded.scraped_at, received_a
     idempotency_key = excluded.idempotency_key, raw_sha256 = excluded.raw_sha256, raw_file = excluded.raw_file,
     data = excluded.data
 """
-_WRITE_TO_COMPARE = "INSERT INTO results_to_compare (source_no, scraped_at, task_id, idempotency_key) "
-_SAME_RESULT = """
-ON CONFLICT (source_no, scraped_at, task_id) DO UPDATE SET idempotency_key = excluded.idempotency_key
-"""
+_WRITE_TO_COMPARE = "INSERT INTO results_to_compare (source_no, task_id) "
 _WRITE_LIENS = """
 INSERT INTO liens (lien_no, parcel_no, lien_key, certificate_number, certificate_year, tax_year, status,
                    holder_name, amount_cents, sale_date)
@@ -298,8 +295,7 @@ def store_results(db: sqlite3.Connection, batch: PreparedBatch) -> list[StoreOut
     sources = [(numbers.sources[key], numbers.parcels[won.parcel], *won.source) for key, won in winners.items()]
     write_rows(db, _WRITE_SOURCES, sources, _NEWER_SOURCE)
     write_rows(db, _WRITE_RESULTS, [(numbers.sources[made.source], *made.result) for made in kept], _NEWER_RESULT)
-    waiting = [(numbers.sources[made.source], *made.age, made.idempotency_key) for made in kept]
-    write_rows(db, _WRITE_TO_COMPARE, waiting, _SAME_RESULT)
+    write_rows(db, _WRITE_TO_COMPARE, [(numbers.sources[made.source], made.task_id) for made in kept])
     won = {source.newest.place for source in winners.values()}
     written = _Written(kept, {r.place: r for r in kept if r.place in won or r.is_listed}, known_parcels)
     _write_liens(db, batch, written, winners, numbers)

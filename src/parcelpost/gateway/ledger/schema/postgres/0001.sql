@@ -103,11 +103,9 @@ CREATE TABLE results (
 
 -- Results that were not compared yet with what was known before; see `changes`.
 CREATE TABLE results_to_compare (
-    source_no       BIGINT NOT NULL,
-    scraped_at      TIMESTAMPTZ NOT NULL,
-    task_id         TEXT COLLATE "C" NOT NULL,
-    idempotency_key TEXT NOT NULL,
-    PRIMARY KEY (source_no, scraped_at, task_id)
+    queue_no  BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- in the order in which they arrived
+    source_no BIGINT NOT NULL,
+    task_id   TEXT COLLATE "C" NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000);
 
 -- The facts of a source that `changes` are found by, as it last showed each of them.
@@ -500,11 +498,9 @@ BEGIN
             raw_file = excluded.raw_file, data = excluded.data
         WHERE excluded.scraped_at > r.scraped_at
            OR (excluded.scraped_at = r.scraped_at AND excluded.idempotency_key <> r.idempotency_key)
-        RETURNING r.source_no, r.scraped_at, r.task_id, r.idempotency_key
+        RETURNING r.source_no, r.task_id
     ), waiting AS (
-        INSERT INTO results_to_compare (source_no, scraped_at, task_id, idempotency_key)
-        SELECT u.source_no, u.scraped_at, u.task_id, u.idempotency_key FROM upserted u
-        ON CONFLICT (source_no, scraped_at, task_id) DO UPDATE SET idempotency_key = excluded.idempotency_key
+        INSERT INTO results_to_compare (source_no, task_id) SELECT u.source_no, u.task_id FROM upserted u
     )
     SELECT array_agg(u.source_no), array_agg(u.task_id) INTO kept_no, kept_task FROM upserted u;
 

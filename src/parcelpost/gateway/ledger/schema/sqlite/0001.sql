@@ -103,12 +103,10 @@ CREATE TABLE results (
 
 -- Results that were not compared yet with what was known before; see `changes`.
 CREATE TABLE results_to_compare (
-    source_no       INTEGER NOT NULL,
-    scraped_at      TEXT NOT NULL,
-    task_id         TEXT NOT NULL,
-    idempotency_key TEXT NOT NULL,
-    PRIMARY KEY (source_no, scraped_at, task_id)
-) STRICT, WITHOUT ROWID;
+    queue_no  INTEGER PRIMARY KEY, -- in the order in which they arrived
+    source_no INTEGER NOT NULL,
+    task_id   TEXT NOT NULL
+) STRICT;
 
 -- The facts of a source that `changes` are found by, as it last showed each of them.
 CREATE TABLE source_facts (
