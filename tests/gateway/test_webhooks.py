@@ -299,6 +299,7 @@ async def test_nothing_is_sent_without_its_secret_or_into_our_network(
         (key,) = read_secrets(WEBHOOK_SECRET_VARIABLE, ENVIRONMENT)
         sender = Sender(ALLOWED, "1")
         assert (await send_test(sender, state, [key], clock.now())).error == ""
+        assert "not a valid host name" in (await sender.post("https://a..b/", {}, b"")).error
         await sender.close()
         assert receiver.events[-1]["type"] == "webhook.test"
 
@@ -312,6 +313,9 @@ def test_a_webhook_is_checked_before_it_is_stored() -> None:
         ("crm", "file:///etc/passwd", WEBHOOK_SECRET_VARIABLE),
         ("crm", "https://user:pw@example.org/", WEBHOOK_SECRET_VARIABLE),
         ("crm", "https://example.org/" + "x" * 3_000, WEBHOOK_SECRET_VARIABLE),
+        ("crm", "https://a..b/", WEBHOOK_SECRET_VARIABLE),
+        ("crm", f"https://{'a' * 64}.org/", WEBHOOK_SECRET_VARIABLE),
+        ("crm", "https://example.org:99999/", WEBHOOK_SECRET_VARIABLE),
         ("", "https://example.org/", WEBHOOK_SECRET_VARIABLE),
         ("a/b", "https://example.org/", WEBHOOK_SECRET_VARIABLE),
         ("crm", "https://example.org/", "PARCELPOST_ADMIN_TOKENS"),
