@@ -52,11 +52,14 @@ _FIRST_REST, _LONGEST_REST = 5.0, 600.0
 _LONGEST_RETRY_AFTER = 3_600.0
 _WITHOUT_SECRET_SECONDS = 60.0
 GIVE_UP_AFTER = timedelta(days=1)
-_MOST_RETRIES = 100
-"""Changes that wait to be tried again. With more, no further ones are read: they wait behind the cursor."""
+_MOST_RETRIES = 10_000
+"""Changes that wait to be retried. With more, no further ones are read: they wait behind the cursor."""
+_MOST_REFUSED = 100
+"""New changes refused in a row before the receiver itself counts as failing: its secret or URL may be wrong."""
 _MAX_RESPONSE_BYTES = 64 * 1024
 _MAX_ERROR_CHARS = 300
 _GONE = 410
+_NOT_ABOUT_THE_CHANGE = frozenset({408, _GONE, 425, 429})
 
 
 def new_secret() -> str:
@@ -131,6 +134,11 @@ class Attempt(Struct, frozen=True):
     """'': it was delivered."""
     status: int | None = None
     retry_after: float = 0.0
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the receiver works, but does not accept this change."""
+        return self.status is not None and 400 <= self.status < 500 and self.status not in _NOT_ABOUT_THE_CHANGE
 
 
 class Sender:
@@ -277,10 +285,11 @@ class Webhooks:
                 if ended_early := clock.monotonic() > until or self._context.stopping.is_set():
                     break
                 attempt = await self._send(webhook, row, keys)
-                if attempt.error:
-                    await batch.failed(row, attempt, is_new=place >= len(retries))
+                is_new = place >= len(retries)
+                if not attempt.error:
+                    batch.succeeded(row, is_new=is_new)
+                elif not await batch.failed(row, attempt, is_new=is_new):
                     return False
-                batch.succeeded(row, is_new=place >= len(retries))
             if page and not ended_early:
                 batch.passed(page.next)
         finally:
@@ -321,7 +330,8 @@ class _Batch:
     def passed(self, change_no: int) -> None:
         self._change(cursor=change_no)
 
-    async def failed(self, row: ChangeRow, attempt: Attempt, *, is_new: bool) -> None:
+    async def failed(self, row: ChangeRow, attempt: Attempt, *, is_new: bool) -> bool:
+        """Returns whether to go on: a refusal delays only the change, unless the receiver refuses all of them."""
         ledger, now = self._context.ledger, self._context.clock.now()
         number = self._webhook.webhook_no
         known = None if is_new else await ledger.webhook_retry(number, row.change_no)
@@ -343,9 +353,16 @@ class _Batch:
         if is_new:
             self.passed(row.change_no)
         self._gone = attempt.status == _GONE
-        failures = self._webhook.failures + 1
-        self._change(failures=failures)
-        self.rest(attempt.error, max(_rest_seconds(failures), attempt.retry_after))
+        failures = self._webhook.failures
+        if attempt.is_refusal and failures < _MOST_REFUSED:
+            if is_new:
+                self._change(failures=failures + 1)
+                self.rest(attempt.error, 0.0)
+            return True
+        self._change(failures=failures + 1)
+        rest = _rest_seconds(failures + 1 - (_MOST_REFUSED if attempt.is_refusal else 0))
+        self.rest(attempt.error, max(rest, attempt.retry_after))
+        return False
 
     def rest(self, error: str, seconds: float) -> None:
         now = self._context.clock.now()
