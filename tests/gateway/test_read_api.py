@@ -16,11 +16,11 @@ import httpx2
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.gateway.api.params import parse_parcel_path
 from parcelpost.gateway.app import make_app
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.maintenance import Maintenance
 from parcelpost.gateway.models import ParcelKey
+from parcelpost.gateway.parcel_paths import parse_parcel_path
 from tests.gateway.filling import a_beat, an_arrival, fill, keep_page
 from tests.gateway.stage import a_client, a_result, a_task, add_tasks, some_context
 

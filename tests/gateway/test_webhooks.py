@@ -26,8 +26,15 @@ from parcelpost.gateway.context import Context
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.models import ChangeFilter, Webhook
-from parcelpost.gateway.overview import webhook_findings
-from parcelpost.gateway.webhooks import Sender, Webhooks, check_webhook, new_secret, read_secrets, send_test
+from parcelpost.gateway.webhooks import (
+    Sender,
+    Webhooks,
+    check_webhook,
+    new_secret,
+    read_secrets,
+    send_test,
+    webhook_findings,
+)
 from parcelpost.private_addresses import Guard
 from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE
 from tests.gateway.factories import arrival
