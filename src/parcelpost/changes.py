@@ -69,7 +69,7 @@ class Kind(StrEnum):
 def checked_kinds(names: Iterable[str]) -> tuple[str, ...]:
     """Of kinds such as `lien.new`, or `lien` for all that begin so. Raises InvalidInput."""
     known = {*Kind, *(kind.partition(".")[0] for kind in Kind)}
-    kinds = tuple(names)
+    kinds = tuple(dict.fromkeys(names))
     for name in kinds:
         if name not in known:
             raise InvalidInput(f"unknown kind of change: {name!r:.100}", hint=f"the kinds are {', '.join(Kind)}")

@@ -26,7 +26,11 @@ _USUAL_PORTS = {"http": (80, 8000, 8080), "https": (443, 8443)}
 _ALL_USUAL_PORTS = frozenset(port for ports in _USUAL_PORTS.values() for port in ports)
 _MAX_URL_CHARS = 8_000
 _NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)\.?", re.IGNORECASE | re.ASCII)
-_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?\.?", re.ASCII)
+_NAME = re.compile(
+    r"(?=.{1,254}\Z)(?!-)(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}(?<!-)\.?",
+    re.ASCII,
+)
+_MAX_PORT = 65_535
 
 # Written out because `ipaddress.is_private` differs between Python versions.
 _NOT_PUBLIC_IPV4 = [
@@ -129,6 +133,8 @@ class Guard:
         literal = _literal(host)
         if literal is None and (not _NAME.fullmatch(host) or _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2])):
             raise self.refused(f"{host!r:.200} is not a valid host name")
+        if not 0 < port_of(url) <= _MAX_PORT:
+            raise self.refused(f"{url.port} is not a valid port")
         if literal is not None:
             self._check(host, literal, port_of(url))
         return url.copy_with(fragment=None)
@@ -141,7 +147,10 @@ class Guard:
         if literal is not None:
             self._check(host, literal, port)
             return [str(literal)]
-        addresses = [_parsed(text) for text in await self._resolve(host, port)]
+        try:
+            addresses = [_parsed(text) for text in await self._resolve(host, port)]
+        except (ValueError, OverflowError) as error:  # such as a label or port that the resolver cannot encode
+            raise self.refused(f"{host!r:.200} cannot be resolved: {error}") from error
         if not addresses:
             raise self.no_address(f"{host} has no address")
         for address in addresses:
@@ -170,7 +179,7 @@ class Guard:
 
 
 def port_of(url: httpx2.URL) -> int:
-    return url.port or _USUAL_PORTS[url.scheme][0]
+    return _USUAL_PORTS[url.scheme][0] if url.port is None else url.port
 
 
 def origin_of(url: httpx2.URL) -> str:

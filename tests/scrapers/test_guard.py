@@ -69,6 +69,14 @@ REFUSED = [
     f"http://example.org/{'a' * 9000}",
     "http://exa mple.org/",
     "http://exam\tple.org/",
+    "http://a..example.org/",
+    "http://.example.org/",
+    "http://-a.example.org/",
+    f"http://{'a' * 64}.org/",
+    f"http://{'a.' * 127}example.org/",
+    "http://example.org:0/",
+    "http://example.org:99999/",
+    "http://8.8.8.8:-1/",
 ]
 PUBLIC = [
     "http://8.8.8.8/",
@@ -83,6 +91,11 @@ PUBLIC = [
 
 async def test_an_address_that_may_not_be_asked_is_refused() -> None:
     assert [url for url in REFUSED if await _may_be_asked(url)] == []
+
+
+def test_a_long_name_may_be_asked() -> None:
+    for host in (f"{'a' * 63}.org", f"{'a.' * 125}org.", "a_b--c.example.org."):
+        assert Guard().url(f"https://{host}/").host.rstrip(".") == host.rstrip(".")
 
 
 async def test_a_public_address_may_be_asked() -> None:
@@ -122,6 +135,12 @@ async def test_what_is_allowed_may_be_asked_on_any_port() -> None:
     assert await narrow.addresses("INTRANET.example.org", 81) == ["10.9.8.7"]
     with pytest.raises(CannotFetch):
         await narrow.addresses("other.example.org", 80)
+
+
+async def test_a_name_that_the_resolver_cannot_encode_is_refused() -> None:
+    for host in ("a..b", "a" * 64):
+        with pytest.raises(CannotFetch, match="cannot be resolved"):
+            await Guard().addresses(host, 80)
 
 
 def test_a_bad_entry_is_named() -> None:

@@ -1,4 +1,4 @@
-"""Computes what changed between the scrapes of a parcel. No I/O."""
+"""What changed in a parcel: a change of the ledger as it is shown, and the comparison of its scrapes. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from parcelpost.changes import VOLATILE
-from parcelpost.gateway.models import RecordVersion
+from parcelpost.gateway.models import ChangeRow, RecordVersion
+from parcelpost.gateway.parcel_paths import parcel_path
 from parcelpost.model import Json
 
 _LONG_BYTES = 256 * 1024
@@ -19,6 +20,44 @@ _MAX_BYTES = 4 * 1024 * 1024
 _MAX_RECORD_BYTES = 64 * 1024 * 1024
 _MAX_LIENS = 1_000
 """Liens of one record that are compared one by one."""
+
+
+class ParcelChange(Struct, frozen=True, kw_only=True):
+    """Something that changed in a parcel."""
+
+    number: int
+    """Consecutive: requesting changes `since` the last number seen never skips one."""
+    found_at: datetime
+    kind: str
+    state: str
+    county: str
+    parcel_id: str
+    platform: str
+    task_id: str
+    scraped_at: datetime
+    subject: str
+    """The certificate or case number of a lien, or the date of a sale."""
+    before: Raw
+    after: Raw
+    address: str
+
+
+def change_response(row: ChangeRow) -> ParcelChange:
+    return ParcelChange(
+        number=row.change_no,
+        found_at=row.found_at,
+        kind=row.kind,
+        state=row.parcel.state,
+        county=row.parcel.county,
+        parcel_id=row.parcel_id,
+        platform=row.platform,
+        task_id=row.task_id,
+        scraped_at=row.scraped_at,
+        subject=row.subject,
+        before=Raw(row.before),
+        after=Raw(row.after),
+        address=parcel_path(row.parcel, row.parcel_id),
+    )
 
 
 class Change(Struct, frozen=True):

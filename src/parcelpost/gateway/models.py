@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from parcelpost.model import Target, Task
 from parcelpost.protocol.payloads import Heartbeat
 from parcelpost.schedule import Timing, longest_interval
 from parcelpost.search_fields import Lien, SearchFields
+
+Text = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00]*$")]
+"""A value that a caller asks for."""
 
 
 class TaskState(StrEnum):

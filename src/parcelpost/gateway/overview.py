@@ -9,14 +9,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Literal
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from parcelpost.gateway.ledger.base import Ledger
-from parcelpost.gateway.models import ActivityRow, QueueRow, TaskState, Webhook, WorkerRow, WorkerState
+from parcelpost.gateway.models import ActivityRow, QueueRow, TaskState, WorkerRow, WorkerState
 from parcelpost.gateway.schedules import FreshnessCache, ScheduleStatus, schedule_findings, schedule_statuses
+from parcelpost.gateway.webhooks import WebhookState, webhook_findings, webhook_state
 from parcelpost.health import Finding, is_failing, is_ok, sort_findings
 from parcelpost.model import Broken
 from parcelpost.units import age, count
@@ -124,34 +123,6 @@ class PlatformHealth(Struct, frozen=True, kw_only=True):
     """Their fields are missing from new records."""
     outdated_selectors: Sequence[FailingSelector]
     """Another selector finds the field, so no data is lost."""
-
-
-class WebhookState(Struct, frozen=True, kw_only=True):
-    name: str
-    receiver: str
-    """Scheme and host of its URL."""
-    secret_variable: str
-    kinds: Sequence[str]
-    platform: str
-    county: str
-    state: str
-    field: str
-    status: Literal["active", "paused", "failing"]
-    since: int
-    """Changes up to this number were delivered or are waiting for a retry."""
-    behind: int
-    """Number of changes after `since` that have not been processed yet."""
-    waiting: int
-    """Number of changes waiting for a retry."""
-    gave_up: int
-    """Changes given up after a day of attempts. Only a replay delivers them."""
-    delivered: int
-    delivered_at: datetime | None
-    failing_since: datetime | None
-    error: str
-    next_at: datetime
-    """No deliveries until then, because the receiver fails."""
-    created_at: datetime
 
 
 class Sync(Struct, frozen=True):
@@ -374,55 +345,6 @@ def fleet_findings(queue: Sequence[QueueRow], workers: Sequence[WorkerRow], now:
             *_unclaimed_findings(_unclaimed_platforms(queue, workers, now)),
         )
     )
-
-
-def webhook_state(webhook: Webhook) -> WebhookState:
-    wanted = webhook.wanted
-    return WebhookState(
-        name=webhook.name,
-        receiver=receiver_of(webhook.url),
-        secret_variable=webhook.secret_variable,
-        kinds=wanted.kinds,
-        platform=wanted.platform,
-        state=wanted.state,
-        county=wanted.county,
-        field=wanted.field,
-        status="paused" if webhook.is_paused else "failing" if webhook.failing_since else "active",
-        since=webhook.cursor,
-        behind=max(0, webhook.last - webhook.cursor),
-        waiting=webhook.retries,
-        gave_up=webhook.dead,
-        delivered=webhook.delivered,
-        delivered_at=webhook.delivered_at,
-        failing_since=webhook.failing_since,
-        error=webhook.error,
-        next_at=webhook.next_at,
-        created_at=webhook.created_at,
-    )
-
-
-def receiver_of(url: str) -> str:
-    """Scheme and host: the rest may be secret."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-def webhook_findings(webhooks: Sequence[Webhook], now: datetime) -> Iterator[Finding]:
-    for webhook in webhooks:
-        name, show = webhook.name, f"parcelpost gateway webhook show {webhook.name}"
-        if webhook.is_paused and webhook.error:
-            fix = f"check the receiver, then run 'parcelpost gateway webhook resume {name}', or delete it"
-            yield Finding.of("webhook.failing", f"webhook {name} was paused: {webhook.error}", fix)
-        elif webhook.failing_since and not webhook.is_paused:
-            since = age((now - webhook.failing_since).total_seconds())
-            message = f"webhook {name} has been failing for {since}: {webhook.error}"
-            yield Finding.of(
-                "webhook.failing", message, f"check the receiver and its secret; '{show}' lists the waiting changes"
-            )
-        if webhook.dead:
-            message = f"webhook {name}: gave up on {count(webhook.dead, 'change')} after a day"
-            replay = f"parcelpost gateway webhook replay {name} --since NUMBER"
-            yield Finding.of("webhook.gave_up", message, f"'{show}' lists them; send them again with '{replay}'")
 
 
 def _worker_findings(queued: int, workers: Sequence[WorkerRow], now: datetime) -> Iterator[Finding]:

@@ -15,25 +15,32 @@ import hmac
 import random
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import httpcore2
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from parcelpost.changes import checked_kinds
 from parcelpost.errors import InvalidInput, LedgerError
 from parcelpost.events import LoopFailed, WebhookFailing, WebhookGaveUp, WebhookRecovered
-from parcelpost.gateway.api.responses import change_response
-from parcelpost.gateway.context import Context
-from parcelpost.gateway.models import ChangeRow, Webhook, WebhookRetry
-from parcelpost.gateway.routes import encode
+from parcelpost.gateway.history import change_response
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.models import ChangeFilter, ChangeRow, Text, Webhook, WebhookRetry
+from parcelpost.health import Finding
+from parcelpost.places import county_slug, state_code
 from parcelpost.private_addresses import AddressRefused, Guard, NoAddress, open_connection_pool
 from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE, Secret
+from parcelpost.units import age, count
+
+if TYPE_CHECKING:
+    from parcelpost.gateway.context import Context
 
 _SECRET_PREFIX = "whsec_"  # noqa: S105 - of every secret
 _SECRET_BYTES = 32
@@ -41,6 +48,7 @@ _FEWEST_SECRET_BYTES, _MOST_SECRET_BYTES = 24, 64
 _VARIABLE = re.compile(rf"{WEBHOOK_SECRET_VARIABLE}(_[A-Z0-9_]{{1,60}})?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 _MAX_URL_CHARS = 2_000
+_MAX_LISTED_RETRIES = 100
 
 STEP_SECONDS = 1.0
 _ATTEMPT_SECONDS = 15.0
@@ -52,11 +60,178 @@ _FIRST_REST, _LONGEST_REST = 5.0, 600.0
 _LONGEST_RETRY_AFTER = 3_600.0
 _WITHOUT_SECRET_SECONDS = 60.0
 GIVE_UP_AFTER = timedelta(days=1)
-_MOST_RETRIES = 100
-"""Changes that wait to be tried again. With more, no further ones are read: they wait behind the cursor."""
+_MOST_RETRIES = 10_000
+"""Changes that wait to be retried. With more, no further ones are read: they wait behind the cursor."""
+_MOST_REFUSED = 100
+"""New changes refused in a row before the receiver itself counts as failing: its secret or URL may be wrong."""
 _MAX_RESPONSE_BYTES = 64 * 1024
 _MAX_ERROR_CHARS = 300
 _GONE = 410
+_NOT_ABOUT_THE_CHANGE = frozenset({408, _GONE, 425, 429})
+
+
+class NewWebhook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All conditions must match; without any, all changes are sent."""
+
+    url: str
+    name: str = ""
+    """Defaults to the host of the URL."""
+    secret_variable: str = WEBHOOK_SECRET_VARIABLE
+    """The variable in the gateway's environment that holds the secret."""
+    kinds: list[Text] = []
+    """Kinds such as `lien.new`; `lien` selects them all."""
+    platform: Text = ""
+    state: Text = ""
+    county: Text = ""
+    field: Text = ""
+    since: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
+    """Send changes after this number; null: future changes only."""
+
+
+async def add_webhook(ledger: Ledger, new: NewWebhook, guard: Guard, now: datetime) -> Webhook:
+    """Raises InvalidInput."""
+    name = new.name or default_name(new.url)
+    check_webhook(name, new.url, new.secret_variable, guard)
+    wanted = ChangeFilter(
+        kinds=checked_kinds(new.kinds),
+        platform=new.platform,
+        state=state_code(new.state),
+        county=county_slug(new.county),
+        field=new.field,
+    )
+    last = await ledger.last_change()
+    if new.since is not None and new.since > last:
+        raise InvalidInput(f"the last change is {last:,}", hint="omit 'since' to send only future changes")
+    cursor = last if new.since is None else new.since
+    if not await ledger.add_webhook(name, new.url, new.secret_variable, wanted, cursor, now):
+        raise InvalidInput(f"a webhook named {name!r} already exists", hint="choose another name")
+    return await find_webhook(ledger, name)
+
+
+async def find_webhook(ledger: Ledger, name: str) -> Webhook:
+    """Raises InvalidInput."""
+    webhook = await ledger.webhook(name)
+    if webhook is None:
+        raise InvalidInput(f"there is no webhook {name!r:.100}", hint="see 'parcelpost gateway webhook list'")
+    return webhook
+
+
+async def replay_webhook(ledger: Ledger, webhook: Webhook, since: int, now: datetime) -> None:
+    """Raises InvalidInput."""
+    if not await ledger.replay_webhook(webhook.webhook_no, since, now):
+        raise InvalidInput(f"the last change is {webhook.last:,}", hint="see 'parcelpost gateway changes'")
+
+
+def check_webhook(name: str, url: str, secret_variable: str, guard: Guard) -> None:
+    """Raises InvalidInput. The address is checked again, and resolved, at each delivery."""
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(f"{name!r:.100} is not a valid name", hint="use letters, digits, dots, _ and -")
+    if not _VARIABLE.fullmatch(secret_variable):
+        raise InvalidInput(
+            f"{secret_variable!r:.100} is not the name of a variable for a webhook's secret",
+            hint=f"use {WEBHOOK_SECRET_VARIABLE} or a name such as {WEBHOOK_SECRET_VARIABLE}_CRM",
+        )
+    if len(url) > _MAX_URL_CHARS:
+        raise InvalidInput(f"the URL is longer than {_MAX_URL_CHARS:,} characters")
+    try:
+        guard.url(url)
+    except AddressRefused as error:
+        raise InvalidInput(str(error), hint="webhooks can only be sent to public http and https addresses") from None
+
+
+def default_name(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+class WebhookState(Struct, frozen=True, kw_only=True):
+    name: str
+    receiver: str
+    """Scheme and host of its URL."""
+    secret_variable: str
+    kinds: Sequence[str]
+    platform: str
+    county: str
+    state: str
+    field: str
+    status: Literal["active", "paused", "failing"]
+    since: int
+    """Changes up to this number were delivered or are waiting for a retry."""
+    behind: int
+    """Number of changes after `since` that have not been processed yet."""
+    waiting: int
+    """Number of changes waiting for a retry."""
+    gave_up: int
+    """Changes given up after a day of attempts. Only a replay delivers them."""
+    delivered: int
+    delivered_at: datetime | None
+    failing_since: datetime | None
+    error: str
+    next_at: datetime
+    """No deliveries until then, because the receiver fails."""
+    created_at: datetime
+
+
+class WebhookDetail(Struct, frozen=True):
+    webhook: WebhookState
+    retries: Sequence[WebhookRetry]
+    """The first 100 changes that are waiting or were given up."""
+
+
+async def webhook_detail(ledger: Ledger, webhook: Webhook) -> WebhookDetail:
+    retries = await ledger.webhook_retries(webhook.webhook_no, 0, _MAX_LISTED_RETRIES)
+    return WebhookDetail(webhook_state(webhook), retries)
+
+
+def webhook_state(webhook: Webhook) -> WebhookState:
+    wanted = webhook.wanted
+    return WebhookState(
+        name=webhook.name,
+        receiver=receiver_of(webhook.url),
+        secret_variable=webhook.secret_variable,
+        kinds=wanted.kinds,
+        platform=wanted.platform,
+        state=wanted.state,
+        county=wanted.county,
+        field=wanted.field,
+        status="paused" if webhook.is_paused else "failing" if webhook.failing_since else "active",
+        since=webhook.cursor,
+        behind=max(0, webhook.last - webhook.cursor),
+        waiting=webhook.retries,
+        gave_up=webhook.dead,
+        delivered=webhook.delivered,
+        delivered_at=webhook.delivered_at,
+        failing_since=webhook.failing_since,
+        error=webhook.error,
+        next_at=webhook.next_at,
+        created_at=webhook.created_at,
+    )
+
+
+def receiver_of(url: str) -> str:
+    """Scheme and host: the rest may be secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def webhook_findings(webhooks: Sequence[Webhook], now: datetime) -> Iterator[Finding]:
+    for webhook in webhooks:
+        name, show = webhook.name, f"parcelpost gateway webhook show {webhook.name}"
+        if webhook.is_paused and webhook.error:
+            fix = f"check the receiver, then run 'parcelpost gateway webhook resume {name}', or delete it"
+            yield Finding.of("webhook.failing", f"webhook {name} was paused: {webhook.error}", fix)
+        elif webhook.failing_since and not webhook.is_paused:
+            since = age((now - webhook.failing_since).total_seconds())
+            message = f"webhook {name} has been failing for {since}: {webhook.error}"
+            yield Finding.of(
+                "webhook.failing", message, f"check the receiver and its secret; '{show}' lists the waiting changes"
+            )
+        if webhook.dead:
+            message = f"webhook {name}: gave up on {count(webhook.dead, 'change')} after a day"
+            replay = f"parcelpost gateway webhook replay {name} --since NUMBER"
+            yield Finding.of("webhook.gave_up", message, f"'{show}' lists them; send them again with '{replay}'")
 
 
 def new_secret() -> str:
@@ -100,30 +275,6 @@ def _signature(key: Secret, signed: bytes) -> str:
     return base64.b64encode(hmac.new(text, signed, hashlib.sha256).digest()).decode()
 
 
-def check_webhook(name: str, url: str, secret_variable: str, guard: Guard) -> None:
-    """Raises InvalidInput. The address is checked again, and resolved, at each delivery."""
-    if not _NAME.fullmatch(name):
-        raise InvalidInput(f"{name!r:.100} is not a valid name", hint="use letters, digits, dots, _ and -")
-    if not _VARIABLE.fullmatch(secret_variable):
-        raise InvalidInput(
-            f"{secret_variable!r:.100} is not the name of a variable for a webhook's secret",
-            hint=f"use {WEBHOOK_SECRET_VARIABLE} or a name such as {WEBHOOK_SECRET_VARIABLE}_CRM",
-        )
-    if len(url) > _MAX_URL_CHARS:
-        raise InvalidInput(f"the URL is longer than {_MAX_URL_CHARS:,} characters")
-    try:
-        guard.url(url)
-    except AddressRefused as error:
-        raise InvalidInput(str(error), hint="webhooks can only be sent to public http and https addresses") from None
-
-
-def default_name(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
 class Attempt(Struct, frozen=True):
     """What came of a request."""
 
@@ -131,6 +282,11 @@ class Attempt(Struct, frozen=True):
     """'': it was delivered."""
     status: int | None = None
     retry_after: float = 0.0
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the receiver works, but does not accept this change."""
+        return self.status is not None and 400 <= self.status < 500 and self.status not in _NOT_ABOUT_THE_CHANGE
 
 
 class Sender:
@@ -174,7 +330,7 @@ class Sender:
 
 async def send_test(sender: Sender, webhook: Webhook, keys: Sequence[Secret], now: datetime) -> Attempt:
     """Sends an event of type `webhook.test`."""
-    body = encode({"type": "webhook.test", "timestamp": now, "data": {"webhook": webhook.name}})
+    body = msgspec.json.encode({"type": "webhook.test", "timestamp": now, "data": {"webhook": webhook.name}})
     message_id = f"msg_test_{secrets.token_hex(8)}"
     return await sender.post(webhook.url, signed_headers(message_id, body, keys, now), body)
 
@@ -277,10 +433,11 @@ class Webhooks:
                 if ended_early := clock.monotonic() > until or self._context.stopping.is_set():
                     break
                 attempt = await self._send(webhook, row, keys)
-                if attempt.error:
-                    await batch.failed(row, attempt, is_new=place >= len(retries))
+                is_new = place >= len(retries)
+                if not attempt.error:
+                    batch.succeeded(row, is_new=is_new)
+                elif not await batch.failed(row, attempt, is_new=is_new):
                     return False
-                batch.succeeded(row, is_new=place >= len(retries))
             if page and not ended_early:
                 batch.passed(page.next)
         finally:
@@ -288,7 +445,7 @@ class Webhooks:
         return batch.is_held
 
     async def _send(self, webhook: Webhook, row: ChangeRow, keys: Sequence[Secret]) -> Attempt:
-        body = encode({"type": row.kind, "timestamp": row.found_at, "data": change_response(row)})
+        body = msgspec.json.encode({"type": row.kind, "timestamp": row.found_at, "data": change_response(row)})
         found_at = int(row.found_at.timestamp())  # a ledger restored from a backup gives numbers again
         message_id = f"msg_{self._ledger_id}_{row.change_no}_{found_at}"
         headers = signed_headers(message_id, body, keys, self._context.clock.now())
@@ -321,7 +478,8 @@ class _Batch:
     def passed(self, change_no: int) -> None:
         self._change(cursor=change_no)
 
-    async def failed(self, row: ChangeRow, attempt: Attempt, *, is_new: bool) -> None:
+    async def failed(self, row: ChangeRow, attempt: Attempt, *, is_new: bool) -> bool:
+        """Returns whether to go on: a refusal delays only the change, unless the receiver refuses all of them."""
         ledger, now = self._context.ledger, self._context.clock.now()
         number = self._webhook.webhook_no
         known = None if is_new else await ledger.webhook_retry(number, row.change_no)
@@ -343,9 +501,16 @@ class _Batch:
         if is_new:
             self.passed(row.change_no)
         self._gone = attempt.status == _GONE
-        failures = self._webhook.failures + 1
-        self._change(failures=failures)
-        self.rest(attempt.error, max(_rest_seconds(failures), attempt.retry_after))
+        failures = self._webhook.failures
+        if attempt.is_refusal and failures < _MOST_REFUSED:
+            if is_new:
+                self._change(failures=failures + 1)
+                self.rest(attempt.error, 0.0)
+            return True
+        self._change(failures=failures + 1)
+        rest = _rest_seconds(failures + 1 - (_MOST_REFUSED if attempt.is_refusal else 0))
+        self.rest(attempt.error, max(rest, attempt.retry_after))
+        return False
 
     def rest(self, error: str, seconds: float) -> None:
         now = self._context.clock.now()

@@ -578,7 +578,7 @@ def changes(
 async def _show_changes(settings: Settings, wanted: ChangeFilter, after: int, *, follow: bool, as_json: bool) -> int:
     """Returns how many changes it showed."""
     from parcelpost.cli.context import CLOCK, connect_ledger
-    from parcelpost.gateway.api.responses import change_response
+    from parcelpost.gateway.history import change_response
 
     shown = 0
     async with connect_ledger(settings.server) as opened:

@@ -28,14 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from parcelpost.gateway.api.webhooks import WebhookDetail
     from parcelpost.gateway.ledger.base import Ledger
-    from parcelpost.gateway.overview import WebhookState
+    from parcelpost.gateway.webhooks import WebhookDetail, WebhookState
     from parcelpost.settings import Settings
 
 T = TypeVar("T")
-
-_MAX_SHOWN_RETRIES = 100
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The webhook's name.")]
 Since = Annotated[int, typer.Option("--since", metavar="NUMBER", min=0, help="Send only changes after this number.")]
@@ -83,8 +80,7 @@ def add(
     server.allow_private names them.
     """
     from parcelpost.cli.context import CLOCK
-    from parcelpost.gateway.api.webhooks import NewWebhook, add_webhook
-    from parcelpost.gateway.overview import webhook_state
+    from parcelpost.gateway.webhooks import NewWebhook, add_webhook, webhook_state
     from parcelpost.private_addresses import Guard
 
     settings = _settings(database, config, set_)
@@ -119,13 +115,12 @@ def list_(
     database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
     """List the webhooks."""
-    from parcelpost.gateway.api.webhooks import WebhookList
-    from parcelpost.gateway.overview import webhook_state
+    from parcelpost.gateway.webhooks import webhook_state
 
     webhooks = _with_ledger(_settings(database, config, set_), lambda ledger: ledger.webhooks())
-    states = [webhook_state(one) for one in webhooks]
+    states = [webhook_state(webhook) for webhook in webhooks]
     if as_json:
-        print_json(WebhookList(states))
+        print_json({"webhooks": states})
     elif states:
         headers = ("webhook", "receiver", "status", "sent up to", "behind", "waiting", "given up", "error")
         print_lines(table(headers, map(_cells, states)))
@@ -149,20 +144,17 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a webhook, and the changes that are waiting or were given up."""
-    from parcelpost.gateway.api.webhooks import WebhookDetail, find_webhook
-    from parcelpost.gateway.overview import webhook_state
+    from parcelpost.gateway.webhooks import find_webhook, webhook_detail
 
-    async def detail(ledger: Ledger) -> WebhookDetail:
-        webhook = await find_webhook(ledger, name)
-        retries = await ledger.webhook_retries(webhook.webhook_no, 0, _MAX_SHOWN_RETRIES)
-        return WebhookDetail(webhook_state(webhook), retries)
+    async def read(ledger: Ledger) -> WebhookDetail:
+        return await webhook_detail(ledger, await find_webhook(ledger, name))
 
-    found = _with_ledger(_settings(database, config, set_), detail)
-    print_json(found) if as_json else print_lines(_detail_lines(found))
+    detail = _with_ledger(_settings(database, config, set_), read)
+    print_json(detail) if as_json else print_lines(_detail_lines(detail))
 
 
-def _detail_lines(found: WebhookDetail) -> Iterator[str]:
-    state = found.webhook
+def _detail_lines(detail: WebhookDetail) -> Iterator[str]:
+    state = detail.webhook
     wanted = (*state.kinds, state.platform, state.state, state.county, state.field)
     delivered = f"{count(state.delivered, 'change')}" + (
         f", last {moment(state.delivered_at)}" if state.delivered_at else ""
@@ -178,11 +170,16 @@ def _detail_lines(found: WebhookDetail) -> Iterator[str]:
             ("sent up to", f"change {state.since:,}, {state.behind:,} behind"),
         ]
     )
-    if found.retries:
+    if detail.retries:
         yield ""
         rows = (
-            (one.change_no, one.attempts, "given up" if one.dead_at else f"next {moment(one.next_at)}", one.error)
-            for one in found.retries
+            (
+                retry.change_no,
+                retry.attempts,
+                "given up" if retry.dead_at else f"next {moment(retry.next_at)}",
+                retry.error,
+            )
+            for retry in detail.retries
         )
         yield from table(("change", "attempts", "state", "error"), rows)
 
@@ -198,7 +195,7 @@ def pause(
     as_json: AsJson = False,
 ) -> None:
     """Stop sending until the webhook is resumed. Changes are kept meanwhile."""
-    from parcelpost.gateway.api.webhooks import find_webhook
+    from parcelpost.gateway.webhooks import find_webhook
 
     async def change(ledger: Ledger) -> None:
         await ledger.pause_webhook((await find_webhook(ledger, name)).webhook_no, "")
@@ -219,7 +216,7 @@ def resume(
 ) -> None:
     """Resume sending immediately, even to a receiver that is failing."""
     from parcelpost.cli.context import CLOCK
-    from parcelpost.gateway.api.webhooks import find_webhook
+    from parcelpost.gateway.webhooks import find_webhook
 
     async def change(ledger: Ledger) -> None:
         await ledger.resume_webhook((await find_webhook(ledger, name)).webhook_no, CLOCK.now())
@@ -240,7 +237,7 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete a webhook and the changes that are waiting for it. Asks for confirmation."""
-    from parcelpost.gateway.api.webhooks import find_webhook
+    from parcelpost.gateway.webhooks import find_webhook
 
     settings = _settings(database, config, set_)
     webhook = _with_ledger(settings, lambda ledger: find_webhook(ledger, name))
@@ -265,8 +262,7 @@ def replay(
 ) -> None:
     """Resend all changes after a number, including those that were given up. Their ids are the same as before."""
     from parcelpost.cli.context import CLOCK
-    from parcelpost.gateway.api.webhooks import find_webhook
-    from parcelpost.gateway.api.webhooks import replay as replay_webhook
+    from parcelpost.gateway.webhooks import find_webhook, replay_webhook
 
     async def change(ledger: Ledger) -> None:
         await replay_webhook(ledger, await find_webhook(ledger, name), since, CLOCK.now())
@@ -291,9 +287,7 @@ def test(
 
     from parcelpost import __version__
     from parcelpost.cli.context import CLOCK
-    from parcelpost.gateway.api.webhooks import find_webhook
-    from parcelpost.gateway.overview import receiver_of
-    from parcelpost.gateway.webhooks import Attempt, Sender, read_secrets, send_test
+    from parcelpost.gateway.webhooks import Attempt, Sender, find_webhook, read_secrets, receiver_of, send_test
     from parcelpost.private_addresses import Guard
 
     settings = _settings(database, config, set_)
@@ -349,8 +343,7 @@ def _with_ledger(settings: Settings, run: Callable[[Ledger], Awaitable[T]]) -> T
 
 
 def _report(name: str, settings: Settings, done: str, *, as_json: bool) -> None:
-    from parcelpost.gateway.api.webhooks import find_webhook
-    from parcelpost.gateway.overview import webhook_state
+    from parcelpost.gateway.webhooks import find_webhook, webhook_state
 
     state = webhook_state(_with_ledger(settings, lambda ledger: find_webhook(ledger, name)))
     if as_json:

@@ -13,11 +13,12 @@ from parcelpost.gateway.api import responses
 from parcelpost.gateway.api.fleet import CommandRequest, RefreshRequest, ReleaseRequest, RequeueRequest
 from parcelpost.gateway.api.health import Health
 from parcelpost.gateway.api.schedules import ActionReply, ActionRequest, Schedules
-from parcelpost.gateway.api.webhooks import NewWebhook, ReplayRequest, WebhookDetail, WebhookList
+from parcelpost.gateway.api.webhooks import ReplayRequest, WebhookList
 from parcelpost.gateway.api.worker import RawFileForm
-from parcelpost.gateway.history import Change, Scrape
+from parcelpost.gateway.history import Change, ParcelChange, Scrape
 from parcelpost.gateway.models import Lease, LeaseEnd, LienSource, RunOutcome, Scope, WebhookRetry, WorkerState
 from parcelpost.gateway.schedules import Action, NewSchedule, ScheduleDetail, ScheduleRun, ScheduleState, ScheduleStatus
+from parcelpost.gateway.webhooks import NewWebhook, WebhookDetail, WebhookState
 from parcelpost.health import Finding
 from parcelpost.model import Signal
 from parcelpost.protocol import payloads, server
@@ -54,7 +55,7 @@ _PARCEL = responses.Parcel(
     address=_PATH,
     sources=[responses.Source(**_SOURCE)],
 )
-_WEBHOOK = overview.WebhookState(
+_WEBHOOK = WebhookState(
     name="crm",
     receiver="https://crm.example.org",
     secret_variable=WEBHOOK_SECRET_VARIABLE,
@@ -270,7 +271,7 @@ _EXAMPLES: list[Struct] = [
     ActionReply(_SCHEDULE),
     responses.Changes(
         [
-            responses.ParcelChange(
+            ParcelChange(
                 number=42,
                 found_at=_AT,
                 kind="lien.redeemed",

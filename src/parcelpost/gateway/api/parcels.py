@@ -20,7 +20,6 @@ from parcelpost.gateway.api.params import (
     RawParams,
     first_page,
     make_cursor,
-    parse_parcel_path,
     read_cursor,
 )
 from parcelpost.gateway.api.responses import (
@@ -29,7 +28,6 @@ from parcelpost.gateway.api.responses import (
     ParcelDetail,
     Parcels,
     SourceDetail,
-    change_response,
     lien_response,
     parcel_response,
     record_responses,
@@ -38,8 +36,9 @@ from parcelpost.gateway.api.responses import (
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.downloads import Download, lien_download, parcel_download
 from parcelpost.gateway.errors import ApiError
-from parcelpost.gateway.history import History
+from parcelpost.gateway.history import History, change_response
 from parcelpost.gateway.models import ParcelKey, ParcelRow, SourceKey
+from parcelpost.gateway.parcel_paths import parse_parcel_path
 from parcelpost.gateway.routes import JSON, Role, Route, encode
 
 _MAX_SCRAPES = 100

@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from parcelpost.gateway.api.params import parcel_path, raw_path
-from parcelpost.gateway.history import History, Scrape
-from parcelpost.gateway.models import ChangeRow, Lease, LienRow, LienSource, ParcelRecord, ParcelRow, SourceRow, TaskRow
+from parcelpost.gateway.history import History, ParcelChange, Scrape
+from parcelpost.gateway.models import Lease, LienRow, LienSource, ParcelRecord, ParcelRow, SourceRow, TaskRow
 from parcelpost.gateway.overview import QueueEntry, Worker
+from parcelpost.gateway.parcel_paths import parcel_path, raw_path
 from parcelpost.model import Json
 from parcelpost.protocol.server import BadNewTask
 
@@ -97,26 +97,6 @@ class Lien(Struct, frozen=True, kw_only=True):
 class Liens(Struct, frozen=True):
     liens: Sequence[Lien]
     next: str | None
-
-
-class ParcelChange(Struct, frozen=True, kw_only=True):
-    """Something that changed in a parcel."""
-
-    number: int
-    """Consecutive: requesting changes `since` the last number seen never skips one."""
-    found_at: datetime
-    kind: str
-    state: str
-    county: str
-    parcel_id: str
-    platform: str
-    task_id: str
-    scraped_at: datetime
-    subject: str
-    """The certificate or case number of a lien, or the date of a sale."""
-    before: Raw
-    after: Raw
-    address: str
 
 
 class Changes(Struct, frozen=True):
@@ -238,24 +218,6 @@ def _source_fields(row: ParcelRow, source: SourceRow) -> dict[str, Any]:
         "raw_sha256": sha256,
         "raw": raw_path(parcel_path(row.parcel, row.parcel_id), sha256) if sha256 else None,
     }
-
-
-def change_response(row: ChangeRow) -> ParcelChange:
-    return ParcelChange(
-        number=row.change_no,
-        found_at=row.found_at,
-        kind=row.kind,
-        state=row.parcel.state,
-        county=row.parcel.county,
-        parcel_id=row.parcel_id,
-        platform=row.platform,
-        task_id=row.task_id,
-        scraped_at=row.scraped_at,
-        subject=row.subject,
-        before=Raw(row.before),
-        after=Raw(row.after),
-        address=parcel_path(row.parcel, row.parcel_id),
-    )
 
 
 def lien_response(row: LienRow, *, record: bool = False) -> Lien:
