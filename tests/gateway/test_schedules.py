@@ -174,6 +174,16 @@ async def test_two_gateways_and_one_that_was_killed_start_and_queue_each_once(da
         assert len(await work(ledger, clock.now())) == 45
 
 
+async def test_a_schedule_is_never_seen_without_its_targets(ledger: Ledger) -> None:
+    targets = [Target(parcel_id=f"P{n}", state="FL", county="union") for n in range(20_000)]
+    adding = asyncio.create_task(ledger.add_schedule(a_schedule("file", Scope.FILE), targets, START))
+    while not (rows := await ledger.schedules()):
+        await asyncio.sleep(0)
+    assert await ledger.freshness(rows[0], START) == Freshness(parcels=20_000, fresh=0, oldest_at=None)
+    assert (rows[0].targets, await adding) == (20_000, True)
+    assert not await ledger.add_schedule(a_schedule("file", Scope.FILE), targets[:1], START)
+
+
 async def test_a_list_and_a_file_bring_parcels_that_nobody_knew(context: Context) -> None:
     ledger, clock, runner = context.ledger, context.clock, the_runner(context)
     assert isinstance(clock, ManualClock)
