@@ -530,6 +530,13 @@ class RunSkipped(Event, frozen=True):
     """Since it was due."""
 
 
+class ScheduleFailed(Event, frozen=True):
+    """A schedule's step failed; the other schedules go on. Reported again only with another error."""
+
+    schedule: str
+    error: str
+
+
 class LedgerPruned(Event, frozen=True):
     """Rows past their retention were removed from the ledger."""
 

@@ -375,6 +375,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         "warning",
         lambda e: f"schedule {e.schedule}: skipped a run because the previous one is still in progress",
     ),
+    events.ScheduleFailed: ("error", lambda e: f"schedule {e.schedule} failed: {e.error}"),
     events.LedgerPruned: ("info", lambda e: f"{count(e.removed, 'old row')} removed from the ledger"),
     events.LedgerLost: ("error", lambda e: f"the ledger is unreachable: {e.reason}"),
     events.LedgerFound: ("info", lambda e: f"the ledger is back after {_time(e.offline_seconds)}"),

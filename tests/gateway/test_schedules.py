@@ -16,7 +16,7 @@ from msgspec import structs
 from msgspec.json import encode
 
 from parcelpost.clock import ManualClock
-from parcelpost.events import Event
+from parcelpost.events import Event, ScheduleFailed
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.maintenance import Maintenance
@@ -30,9 +30,9 @@ from parcelpost.gateway.models import (
     Scope,
     WorkerHeartbeat,
 )
-from parcelpost.gateway.schedules import ScheduleRunner, blocked_workers
+from parcelpost.gateway.schedules import FreshnessCache, ScheduleRunner, blocked_workers, schedule_statuses
 from parcelpost.model import Priority, Target, Task
-from parcelpost.schedule import make_timing
+from parcelpost.schedule import Timing, make_timing
 from tests.gateway.factories import arrival, parcel
 from tests.gateway.stage import a_client, some_context
 
@@ -174,6 +174,16 @@ async def test_two_gateways_and_one_that_was_killed_start_and_queue_each_once(da
         assert len(await work(ledger, clock.now())) == 45
 
 
+async def test_a_schedule_is_never_seen_without_its_targets(ledger: Ledger) -> None:
+    targets = [Target(parcel_id=f"P{n}", state="FL", county="union") for n in range(20_000)]
+    adding = asyncio.create_task(ledger.add_schedule(a_schedule("file", Scope.FILE), targets, START))
+    while not (rows := await ledger.schedules()):
+        await asyncio.sleep(0)
+    assert await ledger.freshness(rows[0], START) == Freshness(parcels=20_000, fresh=0, oldest_at=None)
+    assert (rows[0].targets, await adding) == (20_000, True)
+    assert not await ledger.add_schedule(a_schedule("file", Scope.FILE), targets[:1], START)
+
+
 async def test_a_list_and_a_file_bring_parcels_that_nobody_knew(context: Context) -> None:
     ledger, clock, runner = context.ledger, context.clock, the_runner(context)
     assert isinstance(clock, ManualClock)
@@ -237,6 +247,24 @@ async def test_a_blocked_site_rests_until_a_worker_gets_through(context: Context
     assert (await the(ledger)).open_tasks == 3
 
 
+async def test_a_schedule_that_fails_does_not_stop_the_others(database: str, tmp_path: Path) -> None:
+    events, clock = list[Event](), ManualClock(START)
+    async with some_context(tmp_path, clock=clock, events=events, database=database) as context:
+        ledger, runner = context.ledger, the_runner(context)
+        await store(ledger, range(3), START - HOUR)
+        broken = Timing(every_seconds=86_400, at="02:00", timezone="Europe/Atlantis")
+        await add(ledger, structs.replace(a_schedule("broken"), timing=broken))
+        await add(ledger, a_schedule(window_seconds=0.0))
+        for _ in range(3):
+            await runner.step()
+            clock.advance(60)
+        assert (await the(ledger)).open_tasks == 3
+        (failed,) = [event for event in events if isinstance(event, ScheduleFailed)]
+        assert failed.schedule == "broken" and "Europe/Atlantis" in failed.error
+        statuses = await schedule_statuses(ledger, (), clock.now(), FreshnessCache())
+        assert [status.name for status in statuses] == ["broken", "union"]
+
+
 async def test_urgent_tasks_go_first_and_sites_take_turns(ledger: Ledger, now: datetime) -> None:
     def at(county: str, number: int, priority: Priority = Priority.NORMAL, platform: str = "echo") -> Task:
         target = Target(parcel_id=f"{county}{number}", state="FL", county=county)
@@ -279,7 +307,10 @@ async def test_schedules_are_added_shown_and_ordered_over_http(context: Context)
             {"window": "8d"},
             {"scope": "file"},
             {"url": "https://x"},
+            {"county": "u" * 501},
+            {"scope": "list", "url": "https://x/" + "a" * 2_000},
         ]
+        wrong += [{"scope": "file", "parcels": ["P-1", parcel]} for parcel in ("", "P-1\0x", "9" * 501, " - ")]
         wrong += [{"pace_seconds": 0.1}, {"state": "Atlantis"}, {"scope": "all"}, {"at": "25:00"}, {"name": "a\0"}]
         for change in wrong:
             assert (await client.post("/v1/schedules", json=new | change)).status_code == 422, change
@@ -287,7 +318,13 @@ async def test_schedules_are_added_shown_and_ordered_over_http(context: Context)
         assert added.status_code == 200, added.text
         assert (added.json()["county"], added.json()["fresh_share"], added.json()["status"]) == ("union", 0, "waiting")
         assert (await client.post("/v1/schedules", json=new)).status_code == 409
-        file = new | {"name": "file", "scope": "file", "parcels": ["P-1", "P-2"], "at": "02:00", "timezone": "UTC"}
+        file = new | {
+            "name": "file",
+            "scope": "file",
+            "parcels": ["P-1", "P-2", "p 1"],
+            "at": "02:00",
+            "timezone": "UTC",
+        }
         assert (await client.post("/v1/schedules", json=file)).json()["parcels"] == 2
         assert [one["name"] for one in (await client.get("/v1/schedules")).json()["schedules"]] == ["file", "union"]
         await maintenance.step()

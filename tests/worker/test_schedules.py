@@ -104,6 +104,23 @@ async def test_known_parcels_are_scraped_again_when_it_is_due(tmp_path: Path) ->
         assert refresh.MAX_RETRIES == 3
 
 
+async def test_a_schedule_does_not_wait_for_one_whose_name_begins_with_its_own(tmp_path: Path) -> None:
+    place = 'platform = "echo"\nstate = "FL"\ncounty = "union"\nlist = true\nevery = "1h"\n'
+    text = "".join(
+        f'[schedules."{name}"]\n{place}url = "https://{name}"\n' for name in ("union", "union-late", "union.2")
+    )
+    clock, events = ManualClock(START), list[Event]()
+    async with LocalPersistenceManager.open(tmp_path / "store.db", clock=clock, options=StoreOptions()) as lpm:
+        schedules = Schedules(a_context(lpm, NullUpstream(), clock, events.append, settings(tmp_path, text)))
+        await schedules.step()
+        claim = next(claim for claim in await lpm.claim(10) if claim.task.target.url == "https://union")
+        await lpm.save_result(claim, Result(data={}, scraped_at=clock.now()))
+        clock.advance(HOUR)
+        await schedules.step()
+    assert [event.schedule for event in events if isinstance(event, RunStarted)][3:] == ["union"]
+    assert len([event for event in events if isinstance(event, RunSkipped)]) == 2
+
+
 def test_a_schedule_that_cannot_be_meant_is_named(tmp_path: Path) -> None:
     good = '[schedules.a]\nplatform = "echo"\nstate = "FL"\ncounty = "union"\n'
     for wrong in ('every = "often"', "", 'every = "1d"\nfilter = "rich"', 'every = "1d"\nwindow = "3d"', "pace = 3"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from parcelpost.clock import Clock
-from parcelpost.errors import InvalidInput
-from parcelpost.events import Emit, RunSkipped, RunStarted
+from parcelpost.errors import InvalidInput, LedgerError
+from parcelpost.events import Emit, RunSkipped, RunStarted, ScheduleFailed
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import (
     Freshness,
@@ -31,7 +31,8 @@ from parcelpost.gateway.models import (
 )
 from parcelpost.health import Finding
 from parcelpost.model import Target, Task
-from parcelpost.places import county_name, state_code
+from parcelpost.places import county_name, parcel_norm, state_code
+from parcelpost.protocol.server import CONTROL, check_deliverable
 from parcelpost.schedule import DAY_SECONDS, duration_text, longest_interval, make_timing, next_run, parse_duration
 from parcelpost.units import age, count
 
@@ -45,6 +46,7 @@ _DEFAULT_PACE_SECONDS = 1.0
 _MAX_PACE_SECONDS = 86_400.0
 _MAX_RUNS = 50
 _MAX_NAMED = 3
+_MAX_URL_CHARS = 2_000
 _STALE_BELOW = 0.9
 _FRESHNESS_AGE = timedelta(seconds=60)
 
@@ -72,7 +74,7 @@ class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     url: str = ""
     """URL of the list, for scope `list`."""
     parcels: tuple[str, ...] = ()
-    """Parcel numbers, for scope `file`."""
+    """Parcel numbers, for scope `file`. Spellings of one number count once."""
 
 
 def make_schedule(
@@ -94,6 +96,9 @@ def make_schedule(
     task = Task(
         task_id=new.name, platform=new.platform, target=Target(parcel_id="", state=state, county=county, url=new.url)
     )
+    check_deliverable(task)
+    if len(new.url) > _MAX_URL_CHARS or CONTROL.search(new.url):
+        raise InvalidInput(f"url: must have at most {_MAX_URL_CHARS:,} characters, none of them control characters")
     if platforms is not None:
         task = platforms.checked(task, ())
     timing = make_timing(new.every, new.at, new.timezone, new.cron)
@@ -131,7 +136,17 @@ def _targets(new: NewSchedule, state: str, county: str) -> list[Target]:
         raise InvalidInput("url requires scope list", hint="set scope to list, or omit url")
     if (new.scope is Scope.FILE) != bool(new.parcels):
         raise InvalidInput("parcels are required with scope file, and not allowed with any other scope")
-    return [Target(parcel_id=number, state=state, county=county) for number in new.parcels]
+    targets = (_target(number.strip(), state, county) for number in new.parcels)
+    return list({parcel_norm(target.parcel_id): target for target in targets}.values())
+
+
+def _target(parcel_id: str, state: str, county: str) -> Target:
+    """Raises InvalidInput."""
+    target = Target(parcel_id=parcel_id, state=state, county=county)
+    check_deliverable(Task(task_id="", platform="", target=target))
+    if not parcel_norm(parcel_id):
+        raise InvalidInput(f"parcels: {parcel_id!a:.40} is not a parcel number")
+    return target
 
 
 class Action(StrEnum):
@@ -343,16 +358,37 @@ class ScheduleRunner:
         self._ledger = ledger
         self._clock = clock
         self._emit = emit
+        self._errors: dict[str, str] = {}
+        """By name of the schedules that failed in the last step."""
 
     async def step(self) -> None:
-        now = self._clock.now()
+        """A schedule that fails does not stop the others. Raises LedgerError."""
+        now, failed = self._clock.now(), dict[str, str]()
         running = [row for row in await self._active() if row.run is not None]
         workers = await self._ledger.workers() if running else ()
         for row in running:
             if not blocked_workers(row, workers, now):
-                await self._extend(row, now)
+                await self._attempt(self._extend, row, now, failed)
         for row in await self._active():  # a run that has just ended makes room for the next
-            await self._start_if_due(row, now)
+            await self._attempt(self._start_if_due, row, now, failed)
+        self._errors = failed
+
+    async def _attempt(
+        self,
+        action: Callable[[ScheduleRow, datetime], Awaitable[None]],
+        row: ScheduleRow,
+        now: datetime,
+        failed: dict[str, str],
+    ) -> None:
+        name = row.schedule.name
+        try:
+            await action(row, now)
+        except LedgerError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other schedules go on
+            failed[name] = f"{type(error).__name__}: {error}"
+            if self._errors.get(name) != failed[name]:
+                self._emit(ScheduleFailed(schedule=name, error=failed[name]))
 
     async def _active(self) -> list[ScheduleRow]:
         return [row for row in await self._ledger.schedules() if row.paused_at is None]

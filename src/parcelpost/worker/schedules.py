@@ -68,8 +68,10 @@ class Schedules:
         )
 
     async def _run(self, name: str, schedule: ScheduleSettings, due_at: datetime, now: datetime) -> None:
-        """The ids of its tasks tell when it was due: a run that was begun before a crash is completed, not repeated."""
-        context, prefix = self._context, f"{REFRESH}-{name}-"
+        """The ids of its tasks tell when it was due: a run that was begun before a crash is completed, not repeated.
+        No name contains a colon, so no other schedule's tasks have this prefix.
+        """
+        context, prefix = self._context, f"{REFRESH}-{name}:"
         run = f"{prefix}{due_at.astimezone(UTC):%Y%m%dT%H%M%S}-"
         late = max(0.0, (now - due_at).total_seconds())
         if await context.lpm.open_refreshes(prefix, run):

@@ -34,6 +34,7 @@ from parcelpost.gateway.ledger.queries import (
     search_text,
 )
 from parcelpost.gateway.ledger.rows import TASK_COLUMNS, Row
+from parcelpost.gateway.ledger.schedules import ADD_SCHEDULE, ADD_TARGET
 from parcelpost.gateway.ledger.sql import (
     CLAIM_WORKER_ID,
     COUNT_WORKER_IDS,
@@ -328,6 +329,16 @@ class PostgresLedger(SqlLedger):
 
     async def _queue(self, added: Sequence[rows.QueuedTask], now: datetime) -> int:
         return await self._change(_QUEUE_TASKS, *zip(*added, strict=True), self._max_attempts, now)
+
+    async def _add_schedule(self, values: Sequence[Any], targets: Sequence[tuple[int, str, str]]) -> bool:
+        async def add() -> bool:
+            async with self._pool.acquire() as connection, connection.transaction():
+                schedule_no = await connection.fetchval(numbered(ADD_SCHEDULE), *values)
+                if schedule_no is not None and targets:
+                    await connection.executemany(numbered(ADD_TARGET), [(schedule_no, *target) for target in targets])
+                return schedule_no is not None
+
+        return await _with_retries(add)
 
     async def grant(
         self, worker_id: str, platforms: Sequence[str], capacity: int, now: datetime, until: datetime

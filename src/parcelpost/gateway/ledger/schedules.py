@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from parcelpost.gateway.ledger import rows
 from parcelpost.gateway.ledger.queries import Conditions, Queries, refresh_conditions
@@ -33,17 +33,13 @@ PRIORITY = Priority.BATCH
 
 _WITH_TARGETS = (Scope.FILE, Scope.LIST)
 
-_ADD = f"""
-INSERT INTO schedules ({rows.SCHEDULE_COLUMNS}, next_run_at)
-VALUES ({", ".join("?" * 13)}) ON CONFLICT (name) DO NOTHING
+ADD_SCHEDULE = f"""
+INSERT INTO schedules ({rows.SCHEDULE_COLUMNS}, targets, next_run_at)
+VALUES ({", ".join("?" * 14)}) ON CONFLICT (name) DO NOTHING RETURNING schedule_no
 """
-_ADD_TARGET = """
-INSERT INTO schedule_targets (schedule_no, position, parcel_norm, target)
-SELECT schedule_no, ?, ?, ? FROM schedules WHERE name = ?
-"""
+ADD_TARGET = "INSERT INTO schedule_targets (schedule_no, position, parcel_norm, target) VALUES (?, ?, ?, ?)"
 _SCHEDULES = f"""
-SELECT {rows.SCHEDULE_COLUMNS}, s.schedule_no, paused_at, next_run_at,
-       (SELECT count(*) FROM schedule_targets t WHERE t.schedule_no = s.schedule_no),
+SELECT {rows.SCHEDULE_COLUMNS}, s.schedule_no, paused_at, next_run_at, targets,
        (SELECT count(*) FROM tasks t WHERE t.run_no = open.run_no AND t.state IN ('queued', 'leased')),
        open.run_no,
        (SELECT max(last.run_no) FROM schedule_runs last
@@ -112,13 +108,13 @@ class Schedules(Queries, Protocol):
     async def _queue(self, added: Sequence[QueuedTask], now: datetime) -> int:
         """Queues those that are not known, in their order, each at the next turn of its site. Returns how many."""
 
+    async def _add_schedule(self, values: Sequence[Any], targets: Sequence[tuple[int, str, str]]) -> bool:
+        """Stores a schedule and its targets in one transaction. Returns False if its name is taken."""
+
     async def add_schedule(self, schedule: Schedule, targets: Sequence[Target], next_run_at: datetime) -> bool:
-        if not await self._change(_ADD, *rows.schedule_values(schedule), next_run_at):
-            return False
-        if targets:
-            texts = ((parcel_norm(target.parcel_id), rows.encode(target).decode()) for target in targets)
-            await self._run_all(_ADD_TARGET, [(n, *text, schedule.name) for n, text in enumerate(texts, 1)])
-        return True
+        texts = ((parcel_norm(target.parcel_id), rows.encode(target).decode()) for target in targets)
+        values = (*rows.schedule_values(schedule), len(targets), next_run_at)
+        return await self._add_schedule(values, [(position, *text) for position, text in enumerate(texts, 1)])
 
     async def schedules(self, name: str = "") -> Sequence[ScheduleRow]:
         found = await self._find(_SCHEDULES, name)

@@ -25,6 +25,7 @@ from parcelpost.gateway.ledger.queries import (
     TO_COMPARE,
 )
 from parcelpost.gateway.ledger.rows import TASK_COLUMNS, Row
+from parcelpost.gateway.ledger.schedules import ADD_SCHEDULE, ADD_TARGET
 from parcelpost.gateway.ledger.sql import (
     CLAIM_WORKER_ID,
     COUNT_WORKER_IDS,
@@ -178,6 +179,13 @@ def record_heartbeat(
     return [command for _, command, created_at in taken if created_at >= oldest_command and not heartbeat.leaving]
 
 
+def add_schedule(db: sqlite3.Connection, values: Sequence[Any], targets: Sequence[tuple[int, str, str]]) -> bool:
+    for (schedule_no,) in db.execute(ADD_SCHEDULE, bind_values(values)).fetchall():
+        db.executemany(ADD_TARGET, ((schedule_no, *target) for target in targets))
+        return True
+    return False
+
+
 _COUNTS = """
 SELECT (SELECT coalesce(max(parcel_no), 0) FROM parcels),
        (SELECT coalesce(max(lien_no), 0) FROM liens),
@@ -218,6 +226,9 @@ class SqliteLedger(SqlLedger):
 
     async def _queue(self, added: Sequence[rows.QueuedTask], now: datetime) -> int:
         return await self._writer.run(queue_tasks, added, self._max_attempts, now)
+
+    async def _add_schedule(self, values: Sequence[Any], targets: Sequence[tuple[int, str, str]]) -> bool:
+        return await self._writer.run(add_schedule, values, targets)
 
     async def grant(
         self, worker_id: str, platforms: Sequence[str], capacity: int, now: datetime, until: datetime

@@ -312,6 +312,7 @@ CREATE TABLE schedules (
     cron           TEXT NOT NULL,
     window_seconds DOUBLE PRECISION NOT NULL CHECK (window_seconds >= 0), -- over which a run's tasks are spread
     pace_seconds   DOUBLE PRECISION NOT NULL CHECK (pace_seconds > 0), -- at least, between two of them
+    targets        BIGINT NOT NULL, -- of scope `file` and `list`: how many are in schedule_targets
     created_at     TIMESTAMPTZ NOT NULL, -- intervals are counted from here
     paused_at      TIMESTAMPTZ,
     next_run_at    TIMESTAMPTZ NOT NULL

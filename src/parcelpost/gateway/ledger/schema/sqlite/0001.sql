@@ -312,6 +312,7 @@ CREATE TABLE schedules (
     cron           TEXT NOT NULL,
     window_seconds REAL NOT NULL CHECK (window_seconds >= 0), -- over which a run's tasks are spread
     pace_seconds   REAL NOT NULL CHECK (pace_seconds > 0), -- at least, between two of them
+    targets        INTEGER NOT NULL, -- of scope `file` and `list`: how many are in schedule_targets
     created_at     TEXT NOT NULL, -- intervals are counted from here
     paused_at      TEXT,
     next_run_at    TEXT NOT NULL
