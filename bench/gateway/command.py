@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> Report:
         progress(f"measuring in {folder} ({where['file_system']}), load {where['load']}")
         trios = _store(plan, folder, server)
         grants = asyncio.run(_grant(plan, folder, server))
-    tables = [_stored_table(trios), _grants_table(grants)]
+    tables = [_stored_table(trios), _compared_table(trios), _grants_table(grants)]
     data = {"machine": where, "plan": asdict(plan), "stored": _stored(trios), "grants": _granted(grants)}
     return Report(NAME, _targets(trios, grants, plan), tables, data)
 
@@ -124,6 +124,20 @@ def _stored_table(trios: Trios) -> Table:
     return Table("Results of 2 KB stored per second, 100 per batch", header, rows)
 
 
+def _compared_table(trios: Trios) -> Table:
+    rows = [
+        [
+            name,
+            f"{median(trio.ours.done for trio in runs):,.0f}",
+            f"{median(trio.left.done for trio in runs):,.0f}",
+            f"{median(trio.left.rate for trio in runs):,.0f}",
+        ]
+        for name, runs in trios.items()
+    ]
+    header = ["database", "stored", "left when all were stored", "compared per second afterwards"]
+    return Table("Looking for changes", header, rows)
+
+
 def _grants_table(grants: Grants) -> Table:
     rows = [
         [name, f"{queued:,}", f"{median(seconds) * 1000:.2f}"]
@@ -141,6 +155,8 @@ def _stored(trios: Trios) -> list[dict[str, Any]]:
             "bare_per_second": [trio.bare.rate for trio in runs],
             "handler_per_second": [trio.peer.rate for trio in runs],
             "without_changes_per_second": [trio.without_changes.rate for trio in runs],
+            "left_to_compare": [trio.left.done for trio in runs],
+            "compared_per_second": [trio.left.rate for trio in runs],
         }
         for name, runs in trios.items()
     ]

@@ -157,6 +157,8 @@ class Trio:
     bare: Run
     peer: Run
     without_changes: Run
+    left: Run
+    """Results that were not compared yet when all were stored, and how long that took afterwards."""
 
     @property
     def to_bare(self) -> float:
@@ -181,7 +183,7 @@ def store_on_sqlite(folder: Path, batches: int, peer_batches: int) -> Trio:
     asyncio.run(_lease_tasks(str(empty), 0))
     inserted = insert_sqlite(sqlite_rows(filled), empty, batches)
     peer = _through(client.peer, f"sqlite+aiosqlite:///{folder / 'peer.db'}", folder, peer_batches)
-    return Trio(ours, inserted, peer, without_changes)
+    return Trio(ours, inserted, peer, without_changes, asyncio.run(_find_changes(str(filled))))
 
 
 def store_on_postgres(server: str, folder: Path, batches: int, peer_batches: int) -> Trio:
@@ -197,7 +199,7 @@ def store_on_postgres(server: str, folder: Path, batches: int, peer_batches: int
     inserted = asyncio.run(insert_postgres(rows, empty, batches))
     other = asyncio.run(client.fresh_database(server, "peer"))
     peer = _through(client.peer, other.replace("postgresql://", "postgresql+asyncpg://"), folder, peer_batches)
-    return Trio(ours, inserted, peer, without_changes)
+    return Trio(ours, inserted, peer, without_changes, asyncio.run(_find_changes(filled)))
 
 
 async def _lease_tasks(database: str, batches: int) -> None:
@@ -210,6 +212,16 @@ async def _lease_tasks(database: str, batches: int) -> None:
             granted = await ledger.grant(worker_of(batch), [PLATFORM], BATCH, now, now + _STORE_LEASE)
             if len(granted) != BATCH:
                 raise RuntimeError(f"{len(granted)} tasks were leased instead of {BATCH}")
+
+
+async def _find_changes(database: str) -> Run:
+    """Compares what the gateway left, as it does when it is idle."""
+    clock = SystemClock()
+    async with open_ledger(database, _ATTEMPTS, clock) as ledger:
+        compared, start = 0, time.perf_counter()
+        while number := await ledger.find_changes(clock.now(), BATCH):
+            compared += number
+        return Run(compared, time.perf_counter() - start)
 
 
 def _through(serve: client.Serve, database: str, folder: Path, batches: int) -> Run:

@@ -67,7 +67,7 @@ class Kind(StrEnum):
 
 
 def checked_kinds(names: Iterable[str]) -> tuple[str, ...]:
-    """Of kinds such as `lien.new`, or `lien` for all that begin so. Raises InvalidInput."""
+    """Checks the names of kinds: `lien.new`, or `lien` for all changes of liens. Raises InvalidInput."""
     known = {*Kind, *(kind.partition(".")[0] for kind in Kind)}
     kinds = tuple(dict.fromkeys(names))
     for name in kinds:
@@ -147,7 +147,7 @@ class Change(Struct, frozen=True, gc=False):
 def facts_of(data: bytes) -> Facts:
     """Extracts the facts from a record's JSON. Never raises for a record that was ingested."""
     record: Mapping[str, Json] = msgspec.json.decode(data)
-    found = search_fields(record, data)
+    fields = search_fields(record, data)
     shown = {name: value for name, value in record.items() if name not in VOLATILE}
     values = {name: amount for name in _VALUES if (amount := cents(record.get(name))) is not None}
     year = record.get("value_year")
@@ -155,12 +155,12 @@ def facts_of(data: bytes) -> Facts:
         owner=_owner(record),
         values=values,
         value_year=year if isinstance(year, int) and not isinstance(year, bool) and 0 < year < 10_000 else None,
-        delinquent=found.delinquent,
-        tax_due_cents=found.tax_due_cents,
-        sales=_sales(record, found),
-        liens={lien.key: _lien_facts(lien) for lien in found.liens if lien.key},
+        delinquent=fields.delinquent,
+        tax_due_cents=fields.tax_due_cents,
+        sales=_sales(record, fields),
+        liens={lien.key: _lien_facts(lien) for lien in fields.liens if lien.key},
         subsequent_taxes=dict(subsequent_taxes_of(liens_of(record)[:_MAX_ITEMS])),
-        has_all_liens=found.has_all_liens and not found.has_more_liens,
+        has_all_liens=fields.has_all_liens and not fields.has_more_liens,
         parser=parser[:_MAX_NAME] if isinstance(parser := record.get("parser_version"), str) else "",
         fingerprint=hashlib.sha256(msgspec.json.encode(shown)).hexdigest()[:_FINGERPRINT_CHARS],
     )
@@ -173,9 +173,9 @@ def _owner(record: Mapping[str, Json]) -> tuple[str, ...]:
     return tuple(name[:_MAX_NAME] for name in names[:_MAX_NAMES] if isinstance(name, str) and name.strip())
 
 
-def _sales(record: Mapping[str, Json], found: SearchFields) -> tuple[SaleFacts, ...] | None:
+def _sales(record: Mapping[str, Json], fields: SearchFields) -> tuple[SaleFacts, ...] | None:
     sales, unreadable = record.get("sales"), record.get("unreadable")
-    if not isinstance(sales, list) or (not sales and found.is_partial):
+    if not isinstance(sales, list) or (not sales and fields.is_partial):
         return None
     if isinstance(unreadable, list) and any(str(name).startswith("sales") for name in unreadable):
         return None
@@ -208,7 +208,7 @@ def merged(known: Facts | None, new: Facts, scraped_at: datetime) -> Facts:
         return new
     sales = new.sales
     if known.sales is not None:
-        earlier = (sale for sale in known.sales if not any(sale.is_same(one) for one in new.sales or ()))
+        earlier = (sale for sale in known.sales if not any(sale.is_same(newer) for newer in new.sales or ()))
         sales = (*(new.sales or ()), *earlier)[:_MAX_ITEMS]
     return structs.replace(
         new,
@@ -274,8 +274,8 @@ def _is_reported(fact: str, known: Facts, others: Sequence[Facts], shows: Callab
     """Whether another source shows the fact already, and was the last of all whose fact changed. One that still shows
     what was true before does not count, nor does one that never changed: what it showed at first was not reported.
     """
-    changed = [one for one in (known, *others) if fact in one.changed_at]
-    last = max(changed, key=lambda one: one.changed_at[fact], default=known)
+    changed = [source for source in (known, *others) if fact in source.changed_at]
+    last = max(changed, key=lambda source: source.changed_at[fact], default=known)
     return last is not known and shows(last)
 
 
@@ -307,9 +307,9 @@ def _value_change(known: Facts, new: Facts, others: Sequence[Facts]) -> Iterator
 
 def _tax_change(known: Facts, new: Facts, others: Sequence[Facts]) -> Iterator[Change]:
     before, after = _tax(known), _tax(new)
-    if _is_delinquent_now(known, new) and not _is_reported("tax", known, others, lambda one: bool(one.delinquent)):
+    if _is_delinquent_now(known, new) and not _is_reported("tax", known, others, lambda other: bool(other.delinquent)):
         yield Change(Kind.TAX_DELINQUENT, before=before, after=after)
-    if _is_paid_now(known, new) and not _is_reported("tax", known, others, lambda one: not one.delinquent):
+    if _is_paid_now(known, new) and not _is_reported("tax", known, others, lambda other: not other.delinquent):
         yield Change(Kind.TAX_PAID, before=before, after=after)
 
 
@@ -320,7 +320,7 @@ def _sale_changes(known: Facts, new: Facts, others: Sequence[Facts]) -> Iterator
     newest = max((sale.date for sale in known.sales), default="")
     shown = [*known.sales, *(sale for other in others for sale in other.sales or ())]
     for sale in new.sales:
-        if sale.date >= newest and not any(sale.is_same(one) for one in shown):
+        if sale.date >= newest and not any(sale.is_same(earlier) for earlier in shown):
             yield Change(
                 Kind.SALE_NEW, sale.date, after=_without_nulls(date=sale.date, price=_dollars(sale.price_cents))
             )
@@ -335,7 +335,7 @@ def _lien_changes(known: Facts, new: Facts, others: Sequence[Facts]) -> Iterator
             continue
         earlier = [*([before] if before else []), *elsewhere]
         if lien.is_redeemed:
-            if not any(one.is_redeemed for one in earlier):
+            if not any(other.is_redeemed for other in earlier):
                 yield Change(Kind.LIEN_REDEEMED, lien.number, _lien(earlier[0]), _lien(lien))
         elif before is not None and (changed := _changed_fields(before, lien, elsewhere)):
             old, now = _lien(before), _lien(lien)
@@ -346,7 +346,7 @@ def _lien_changes(known: Facts, new: Facts, others: Sequence[Facts]) -> Iterator
                 {name: now.get(name) for name in changed},
             )
     for tax, amount in new.subsequent_taxes.items():
-        if not any(tax in one.subsequent_taxes for one in (known, *others)):
+        if not any(tax in source.subsequent_taxes for source in (known, *others)):
             certificate, _, day = tax.rpartition(" ")
             after = _without_nulls(certificate=certificate, day=day, amount=_dollars(amount))
             yield Change(Kind.LIEN_SUBTAXED, certificate, after=after)
@@ -363,7 +363,7 @@ def _changed_fields(before: LienFacts, after: LienFacts, elsewhere: Sequence[Lie
         for name, shown in names.items()
         if (value := _compared(getattr(after, name))) is not None
         and _compared(getattr(before, name)) not in (None, value)
-        and value not in (_compared(getattr(one, name)) for one in elsewhere)
+        and value not in (_compared(getattr(other, name)) for other in elsewhere)
     ]
 
 
@@ -431,14 +431,14 @@ class FoundChange(Struct, frozen=True, gc=False):
 def compare(scrapes: Sequence[Scraped], known: Iterable[KnownFacts]) -> tuple[list[KnownFacts], list[FoundChange]]:
     """Compares scrapes, ordered by time, with what is known of all sources of their parcels.
 
-    Returns what is known of the sources that were scraped, and what changed. An older scrape changes nothing. The facts
-    of a page that was parsed again, or that another version of the parser read, count and are not changes.
+    Returns what is known of the sources that were scraped, and what changed. An older scrape changes nothing. What
+    another parser reads from the same page replaces what was known and is not a change.
     """
-    sources = {one.source_no: one for one in known}
+    sources = {facts.source_no: facts for facts in known}
     of_parcel: defaultdict[int, set[int]] = defaultdict(set)
-    for one in sources.values():
-        of_parcel[one.parcel_no].add(one.source_no)
-    found: list[FoundChange] = []
+    for source in sources.values():
+        of_parcel[source.parcel_no].add(source.source_no)
+    changed: list[FoundChange] = []
     touched: dict[int, KnownFacts] = {}
     for scrape in scrapes:
         before = sources.get(scrape.source_no)
@@ -448,7 +448,7 @@ def compare(scrapes: Sequence[Scraped], known: Iterable[KnownFacts]) -> tuple[li
         if before is None or not _is_same_page(before, scrape, facts):
             numbers = of_parcel[scrape.parcel_no] - {scrape.source_no}
             others = [sources[number].facts for number in sorted(numbers)]
-            found += [FoundChange(scrape, change) for change in changes(last, facts, others)]
+            changed += [FoundChange(scrape, change) for change in changes(last, facts, others)]
             facts = merged(last, facts, scrape.scraped_at)
         else:
             facts = structs.replace(merged(last, facts, scrape.scraped_at), changed_at=before.facts.changed_at)
@@ -462,7 +462,7 @@ def compare(scrapes: Sequence[Scraped], known: Iterable[KnownFacts]) -> tuple[li
             scrape.parcel_no, scrape.source_no, scrape.task_id, scrape.scraped_at, facts, scrape.raw_sha256, unchanged
         )
         of_parcel[scrape.parcel_no].add(scrape.source_no)
-    return list(touched.values()), found
+    return list(touched.values()), changed
 
 
 def _is_same_page(before: KnownFacts, scrape: Scraped, facts: Facts) -> bool:

@@ -49,9 +49,9 @@ class _Parcel:
         source_no = self._sources.setdefault(entry.platform, len(self._sources))
         data = entry.data or b"{}"
         scrape = Scraped(0, source_no, entry.task_id, entry.scraped_at, data, entry.raw_sha256)
-        known, found = compare([scrape], self._known.values())
-        self._known |= {one.source_no: one for one in known}
-        return [one.change for one in found]
+        known, changed = compare([scrape], self._known.values())
+        self._known |= {facts.source_no: facts for facts in known}
+        return [found.change for found in changed]
 
     def is_known(self) -> bool:
         return bool(self._known)

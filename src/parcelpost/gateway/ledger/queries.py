@@ -504,16 +504,16 @@ class Queries(Database, Protocol):
         until = min(last, after + _MAX_SCANNED)
         conditions = change_conditions(wanted, after, until)
         sql = f"{CHANGES}{conditions} ORDER BY c.change_no LIMIT ?"
-        found = [rows.change(row) for row in await self._find(sql, *conditions.args, most)] if after < until else []
-        return ChangePage(found, found[-1].change_no if len(found) == most else max(after, until), last)
+        page = [rows.change(row) for row in await self._find(sql, *conditions.args, most)] if after < until else []
+        return ChangePage(page, page[-1].change_no if len(page) == most else max(after, until), last)
 
     async def left_to_compare(self) -> int:
         ((number,),) = await self._find(_LEFT_TO_COMPARE)
         return int(number)
 
     async def first_to_compare(self) -> ToCompare | None:
-        found = await self._find(_FIRST_TO_COMPARE)
-        return ToCompare(*found[0]) if found else None
+        waiting = await self._find(_FIRST_TO_COMPARE)
+        return ToCompare(*waiting[0]) if waiting else None
 
     async def skip_comparison(self, queue_no: int) -> None:
         await self._change(IS_COMPARED, queue_no)

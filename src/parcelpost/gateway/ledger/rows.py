@@ -302,9 +302,9 @@ def facts_values(known: KnownFacts) -> tuple[Any, ...]:
 
 def change_values(found: FoundChange, number: int, now: datetime) -> tuple[Any, ...]:
     scrape, change = found.scrape, found.change
-    of = (scrape.parcel_no, scrape.source_no, scrape.task_id, scrape.scraped_at)
-    texts = (encode_money(change.before).decode(), encode_money(change.after).decode())
-    return number, now, change.kind, *of, change.subject, *texts
+    shown_by = (scrape.parcel_no, scrape.source_no, scrape.task_id, scrape.scraped_at)
+    values = (encode_money(change.before).decode(), encode_money(change.after).decode())
+    return number, now, change.kind, *shown_by, change.subject, *values
 
 
 def change(row: Row) -> ChangeRow:
