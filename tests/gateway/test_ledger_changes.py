@@ -215,3 +215,19 @@ async def test_a_result_that_cannot_be_compared_stops_no_other(tmp_path: Path) -
         assert await ledger.left_to_compare() == 0
     (failed,) = [event for event in events if isinstance(event, ResultNotCompared)]
     assert (failed.platform, failed.task_id) == ("echo", "t2")
+
+
+async def test_a_scrape_that_was_dropped_while_its_page_was_parsed_again_waits_no_longer(
+    ledger: Ledger, now: datetime
+) -> None:
+    async def scrape(hours: int, **more: Any) -> None:
+        seen = arrival(f"t{hours}", "P", NOON + hours * HOUR, owner_names=["ANN"], **more)
+        await ledger.store([seen], "w1", now)
+
+    for hours in range(4):
+        await scrape(hours)
+    await scrape(2, parser_version="echo/2")
+    for left in (4, 3, 2, 1, 0):
+        assert await ledger.find_changes(now, 1) == 1
+        assert await ledger.left_to_compare() == left
+    assert [version.task_id for version in await ledger.versions(parcel("P"), 10)] == ["t3", "t0"]
