@@ -400,8 +400,8 @@ async def test_a_gateway_that_is_killed_loses_no_change_and_one_that_is_stopped_
                 while len(receiver.events) < 10:
                     await asyncio.sleep(0.01)
             webhook = await ledger.webhook("crm")
-            assert webhook is not None and webhook.held_by is not None, "it was killed while it delivered"
-            await ledger.release_webhook(webhook.webhook_no, webhook.held_by)  # another would wait for a minute
+            assert webhook is not None and webhook.leased_by is not None, "it was killed while it delivered"
+            await ledger.release_webhook(webhook.webhook_no, webhook.leased_by)  # another would wait for a minute
             with gateway() as process:
                 while len({event["id"] for event in receiver.events}) < 60:
                     await asyncio.sleep(0.01)
@@ -416,4 +416,4 @@ async def test_a_gateway_that_is_killed_loses_no_change_and_one_that_is_stopped_
                 assert time.monotonic() - stopped < 15
             webhook = await ledger.webhook("crm")
             assert webhook is not None
-            assert (webhook.held_by, webhook.cursor, webhook.last) == (None, 60, 120), "what hung is sent again"
+            assert (webhook.leased_by, webhook.cursor, webhook.last) == (None, 60, 120), "what hung is sent again"

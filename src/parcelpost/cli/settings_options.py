@@ -185,5 +185,10 @@ Database = Annotated[
 ]
 
 
+def gateway_settings(database: str | None, config: Path | None, set_: Sequence[str] | None) -> Settings:
+    """The settings for a command with --database. Raises InvalidSettings."""
+    return load_settings(config, set_, {"--database": ("server.database", database)})
+
+
 def profiles_folder(store: Path) -> Path:
     return store.parent / "browser_profiles"

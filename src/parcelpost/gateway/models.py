@@ -413,9 +413,9 @@ class Webhook(Struct, frozen=True, kw_only=True):
     error: str = ""
     """Of the last failure, or why it is paused; '' once a delivery succeeded."""
     next_at: datetime
-    """It rests until then."""
-    held_by: str | None = None
-    held_until: datetime
+    """No delivery before then."""
+    leased_by: str | None = None
+    leased_until: datetime
     """Another gateway delivers to it until then."""
     retries: int = 0
     """Changes that wait to be tried again."""

@@ -1,8 +1,9 @@
-"""Webhooks: each change is sent to those who want it, signed as the Standard Webhooks specification says.
+"""Webhooks: which are valid, what operators do with them, how they are doing; and the loop that delivers changes to
+receivers, signed according to Standard Webhooks.
 
-Each receiver has a cursor in the ledger's changes, and one gateway at a time delivers to it, in order. A change that is
-not taken is tried again for a day and the receiver rests meanwhile, so that it gets a request now and then instead of a
-flood. Every change is delivered at least once: its `webhook-id` is always the same.
+Each webhook has a cursor in the ledger's changes, and one gateway at a time delivers to it, in order. A change that was
+not accepted is retried for a day. A receiver that fails gets single requests with growing delays, not a flood. Every
+change is delivered at least once, always with the same `webhook-id`.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ STEP_SECONDS = 1.0
 _ATTEMPT_SECONDS = 15.0
 _BATCH = 100
 _BATCH_SECONDS = 30.0
-_HOLD = timedelta(seconds=60)  # longer than a batch and an attempt: after a crash, another gateway goes on
+_LEASE = timedelta(seconds=60)  # longer than a batch and an attempt: after a crash, another gateway goes on
 _LAST_SECONDS = 3.0  # for an attempt that is under way when the gateway stops
 _FIRST_REST, _LONGEST_REST = 5.0, 600.0
 _LONGEST_RETRY_AFTER = 3_600.0
@@ -276,10 +277,10 @@ def _signature(key: Secret, signed: bytes) -> str:
 
 
 class Attempt(Struct, frozen=True):
-    """What came of a request."""
+    """The outcome of a request."""
 
     error: str = ""
-    """'': it was delivered."""
+    """'' if the change was delivered."""
     status: int | None = None
     retry_after: float = 0.0
 
@@ -323,8 +324,8 @@ class Sender:
         if 200 <= status < 300:
             return Attempt(status=status)
         redirected = ", and redirects are not followed" if 300 <= status < 400 else ""
-        found = next((value for name, value in response.headers if name.lower() == b"retry-after"), b"")
-        after = float(found) if found.isdigit() and len(found) < 7 else 0.0
+        header = next((value for name, value in response.headers if name.lower() == b"retry-after"), b"")
+        after = float(header) if header.isdigit() and len(header) < 7 else 0.0
         return Attempt(f"the receiver returned {status}{redirected}", status, min(after, _LONGEST_RETRY_AFTER))
 
 
@@ -342,7 +343,7 @@ class Webhooks:
         self._context = context
         self._environment = environment
         self._sender = sender
-        self._holder = secrets.token_hex(8)
+        self._gateway_id = secrets.token_hex(8)
         self._ledger_id = ""
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -361,9 +362,7 @@ class Webhooks:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     async def step(self) -> None:
-        """Starts to deliver to each receiver that something waits for. What a ledger that is away holds up goes on once
-        it is back.
-        """
+        """Starts a delivery to each receiver that has changes due. Does nothing while the ledger is unavailable."""
         try:
             webhooks = await self._context.ledger.webhooks()
         except LedgerError:
@@ -390,7 +389,7 @@ class Webhooks:
     def _has_work(self, webhook: Webhook, now: datetime) -> bool:
         if webhook.is_paused or webhook.next_at > now:
             return False
-        if webhook.held_by not in (None, self._holder) and webhook.held_until > now:
+        if webhook.leased_by not in (None, self._gateway_id) and webhook.leased_until > now:
             return False
         is_due = webhook.next_retry_at is not None and webhook.next_retry_at <= now
         return is_due or (webhook.cursor < webhook.last and webhook.retries < _MOST_RETRIES)
@@ -399,18 +398,19 @@ class Webhooks:
         ledger, clock = self._context.ledger, self._context.clock
         self._ledger_id = self._ledger_id or await ledger.ledger_id()
         try:
-            while await ledger.hold_webhook(webhook_no, self._holder, now := clock.now(), now + _HOLD):
-                webhook = next((one for one in await ledger.webhooks() if one.webhook_no == webhook_no), None)
+            while await ledger.lease_webhook(webhook_no, self._gateway_id, now := clock.now(), now + _LEASE):
+                webhooks = await ledger.webhooks()
+                webhook = next((row for row in webhooks if row.webhook_no == webhook_no), None)
                 if webhook is None or not self._has_work(webhook, now) or not await self._deliver_batch(webhook):
                     return
                 if self._context.stopping.is_set():
                     return
         finally:
-            await ledger.release_webhook(webhook_no, self._holder)
+            await ledger.release_webhook(webhook_no, self._gateway_id)
 
     async def _deliver_batch(self, webhook: Webhook) -> bool:
-        """Returns whether to go on: everything was taken."""
-        batch = _Batch(self._context, webhook, self._holder)
+        """Returns whether to continue with the next batch."""
+        batch = _Batch(self._context, webhook, self._gateway_id)
         try:
             keys = read_secrets(webhook.secret_variable, self._environment)
         except InvalidInput as error:
@@ -442,7 +442,7 @@ class Webhooks:
                 batch.passed(page.next)
         finally:
             await batch.write()
-        return batch.is_held
+        return batch.has_lease
 
     async def _send(self, webhook: Webhook, row: ChangeRow, keys: Sequence[Secret]) -> Attempt:
         body = msgspec.json.encode({"type": row.kind, "timestamp": row.found_at, "data": change_response(row)})
@@ -455,17 +455,17 @@ class Webhooks:
 
 
 class _Batch:
-    """What came of some deliveries to a receiver, and how it goes on."""
+    """The outcome of consecutive deliveries to a receiver, and when the next one is due."""
 
-    def __init__(self, context: Context, webhook: Webhook, holder: str) -> None:
+    def __init__(self, context: Context, webhook: Webhook, gateway_id: str) -> None:
         self._context = context
         self._before = self._webhook = webhook
-        self._holder = holder
+        self._gateway_id = gateway_id
         self._delivered = 0
         self._retried: list[int] = []
         self._gone = False
-        self.is_held = True
-        """Whether this gateway is still the one that delivers to it."""
+        self.has_lease = True
+        """Whether this gateway still leases the webhook."""
 
     def succeeded(self, row: ChangeRow, *, is_new: bool) -> None:
         self._delivered += 1
@@ -479,7 +479,7 @@ class _Batch:
         self._change(cursor=change_no)
 
     async def failed(self, row: ChangeRow, attempt: Attempt, *, is_new: bool) -> bool:
-        """Returns whether to go on: a refusal delays only the change, unless the receiver refuses all of them."""
+        """Returns whether to continue. A refusal delays only its change, unless the receiver refuses all of them."""
         ledger, now = self._context.ledger, self._context.clock.now()
         number = self._webhook.webhook_no
         known = None if is_new else await ledger.webhook_retry(number, row.change_no)
@@ -523,8 +523,8 @@ class _Batch:
         if webhook == self._before and not self._delivered:
             return
         ledger = self._context.ledger
-        self.is_held = await ledger.advance_webhook(webhook, self._holder, self._retried, self._delivered, now)
-        if not self.is_held:
+        self.has_lease = await ledger.advance_webhook(webhook, self._gateway_id, self._retried, self._delivered, now)
+        if not self.has_lease:
             return
         if self._gone:
             reason = "the receiver returned 410: it no longer accepts changes"
@@ -540,6 +540,6 @@ class _Batch:
 
 
 def _rest_seconds(failures: int) -> float:
-    """Doubles with each failure in a row. With jitter: receivers that were away together are not asked together."""
+    """Doubles with each failure in a row. The jitter keeps apart the retries of receivers that failed together."""
     longest = min(_LONGEST_REST, _FIRST_REST * 2.0 ** min(failures - 1, 20))
     return longest * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret

@@ -49,14 +49,12 @@ from parcelpost.cli.settings_options import (
     Platform,
     SetOption,
     Yes,
-    load_settings,
+    gateway_settings,
     parse_moment,
 )
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from parcelpost.cli.importer.importer import Sink
     from parcelpost.gateway.models import ChangeFilter, ChangeRow, RefreshFilter, WorkerRow
     from parcelpost.gateway.overview import Overview, Worker
@@ -97,7 +95,7 @@ def add(
     from parcelpost.cli.importer.importer import import_file
     from parcelpost.cli.platform_names import KnownPlatforms
 
-    settings = _load_settings(database, config, set_)
+    settings = gateway_settings(database, config, set_)
     wishes = ImportOptions(
         file=file,
         maps=maps or [],
@@ -121,10 +119,6 @@ async def _open_sink(settings: Settings) -> AsyncIterator[Sink]:
         yield LedgerSink(opened, CLOCK, settings.storage.max_target_bytes)
 
 
-def _load_settings(database: str | None, config: Path | None, set_: list[str] | None) -> Settings:
-    return load_settings(config, set_, {"--database": ("server.database", database)})
-
-
 STATUS_EXAMPLES = examples(
     "parcelpost gateway status",
     "parcelpost gateway status --json | jq .totals.queued",
@@ -143,7 +137,7 @@ def status(
     """
     import asyncio
 
-    overview = asyncio.run(_gather_overview(_load_settings(database, config, set_)))
+    overview = asyncio.run(_gather_overview(gateway_settings(database, config, set_)))
     print_json(overview) if as_json else print_lines(_status_lines(overview))
 
 
@@ -220,7 +214,7 @@ def workers(
     """List all workers, including inactive ones, with their leases and backlog."""
     import asyncio
 
-    listed = asyncio.run(_list_workers(_load_settings(database, config, set_)))
+    listed = asyncio.run(_list_workers(gateway_settings(database, config, set_)))
     if as_json:
         print_json({"workers": listed})
     elif listed:
@@ -279,7 +273,7 @@ def release(
     """
     import asyncio
 
-    token, is_alive = asyncio.run(_release(worker_id, _load_settings(database, config, set_)))
+    token, is_alive = asyncio.run(_release(worker_id, gateway_settings(database, config, set_)))
     if token is None:
         raise InvalidInput(
             f"worker ID {worker_id!r} does not belong to any token", hint="see 'parcelpost gateway workers'"
@@ -334,7 +328,7 @@ def send_command(
         raise InvalidInput(
             "no worker was selected", hint="add --worker ID or --all; 'parcelpost gateway workers' lists them"
         )
-    workers, unknown = asyncio.run(_send_command(command, worker, _load_settings(database, config, set_)))
+    workers, unknown = asyncio.run(_send_command(command, worker, gateway_settings(database, config, set_)))
     for platform in unknown:
         print(printable(f"note: no active worker handles platform {platform!r}; check the name"), file=sys.stderr)
     if as_json:
@@ -409,7 +403,7 @@ def requeue(
     if not states:
         raise InvalidInput("no state was given", hint="add --state failed or --state dead")
     names = [state.value for state in dict.fromkeys(states)]
-    settings = _load_settings(database, config, set_)
+    settings = gateway_settings(database, config, set_)
     tasks = asyncio.run(_count_requeued(names, platform, settings))
     if tasks and not yes:
         confirm(f"Requeue {count(tasks, 'task')} ({', '.join(names)})?")
@@ -482,7 +476,7 @@ def refresh(
         raise InvalidInput(
             "nothing was selected", hint="add --platform, --state, --county, --parcel, --older-than or --delinquent"
         )
-    settings = _load_settings(database, config, set_)
+    settings = gateway_settings(database, config, set_)
     matching = min(limit, asyncio.run(_count_refreshable(wanted, settings)))
     if matching and not yes:
         confirm(f"Refresh {count(matching, 'parcel')}?")
@@ -564,7 +558,7 @@ def changes(
         field=field,
         found_since=parse_moment(since, CLOCK.now()) if number is None else None,
     )
-    settings = _load_settings(database, config, set_)
+    settings = gateway_settings(database, config, set_)
     try:
         shown = asyncio.run(_show_changes(settings, wanted, number or 0, follow=follow, as_json=as_json))
     except KeyboardInterrupt:

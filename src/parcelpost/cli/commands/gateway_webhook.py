@@ -20,13 +20,12 @@ from parcelpost.cli.output import (
     printable,
     table,
 )
-from parcelpost.cli.settings_options import AsJson, ConfigOption, Database, Platform, SetOption, Yes, load_settings
+from parcelpost.cli.settings_options import AsJson, ConfigOption, Database, Platform, SetOption, Yes, gateway_settings
 from parcelpost.errors import ParcelpostError
 from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from parcelpost.gateway.ledger.base import Ledger
     from parcelpost.gateway.webhooks import WebhookDetail, WebhookState
@@ -83,7 +82,7 @@ def add(
     from parcelpost.gateway.webhooks import NewWebhook, add_webhook, webhook_state
     from parcelpost.private_addresses import Guard
 
-    settings = _settings(database, config, set_)
+    settings = gateway_settings(database, config, set_)
     new = NewWebhook(
         url=url,
         name=name,
@@ -117,7 +116,7 @@ def list_(
     """List the webhooks."""
     from parcelpost.gateway.webhooks import webhook_state
 
-    webhooks = _with_ledger(_settings(database, config, set_), lambda ledger: ledger.webhooks())
+    webhooks = _with_ledger(gateway_settings(database, config, set_), lambda ledger: ledger.webhooks())
     states = [webhook_state(webhook) for webhook in webhooks]
     if as_json:
         print_json({"webhooks": states})
@@ -149,7 +148,7 @@ def show(
     async def read(ledger: Ledger) -> WebhookDetail:
         return await webhook_detail(ledger, await find_webhook(ledger, name))
 
-    detail = _with_ledger(_settings(database, config, set_), read)
+    detail = _with_ledger(gateway_settings(database, config, set_), read)
     print_json(detail) if as_json else print_lines(_detail_lines(detail))
 
 
@@ -200,7 +199,7 @@ def pause(
     async def change(ledger: Ledger) -> None:
         await ledger.pause_webhook((await find_webhook(ledger, name)).webhook_no, "")
 
-    _with_ledger(settings := _settings(database, config, set_), change)
+    _with_ledger(settings := gateway_settings(database, config, set_), change)
     _report(name, settings, "Paused", as_json=as_json)
 
 
@@ -221,7 +220,7 @@ def resume(
     async def change(ledger: Ledger) -> None:
         await ledger.resume_webhook((await find_webhook(ledger, name)).webhook_no, CLOCK.now())
 
-    _with_ledger(settings := _settings(database, config, set_), change)
+    _with_ledger(settings := gateway_settings(database, config, set_), change)
     _report(name, settings, "Resumed", as_json=as_json)
 
 
@@ -239,7 +238,7 @@ def delete(
     """Delete a webhook and the changes that are waiting for it. Asks for confirmation."""
     from parcelpost.gateway.webhooks import find_webhook
 
-    settings = _settings(database, config, set_)
+    settings = gateway_settings(database, config, set_)
     webhook = _with_ledger(settings, lambda ledger: find_webhook(ledger, name))
     if not yes:
         confirm(f"Delete webhook {webhook.name}?")
@@ -267,7 +266,7 @@ def replay(
     async def change(ledger: Ledger) -> None:
         await replay_webhook(ledger, await find_webhook(ledger, name), since, CLOCK.now())
 
-    _with_ledger(settings := _settings(database, config, set_), change)
+    _with_ledger(settings := gateway_settings(database, config, set_), change)
     _report(name, settings, "Replaying", as_json=as_json)
 
 
@@ -290,7 +289,7 @@ def test(
     from parcelpost.gateway.webhooks import Attempt, Sender, find_webhook, read_secrets, receiver_of, send_test
     from parcelpost.private_addresses import Guard
 
-    settings = _settings(database, config, set_)
+    settings = gateway_settings(database, config, set_)
     webhook = _with_ledger(settings, lambda ledger: find_webhook(ledger, name))
     keys = read_secrets(webhook.secret_variable, os.environ)
 
@@ -324,10 +323,6 @@ def secret() -> None:
     from parcelpost.gateway.webhooks import new_secret
 
     print(new_secret())
-
-
-def _settings(database: str | None, config: Path | None, set_: list[str] | None) -> Settings:
-    return load_settings(config, set_, {"--database": ("server.database", database)})
 
 
 def _with_ledger(settings: Settings, run: Callable[[Ledger], Awaitable[T]]) -> T:

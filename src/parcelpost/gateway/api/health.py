@@ -190,15 +190,19 @@ async def _metric_families(context: Context) -> list[Metric]:
 
 def _schedule_metrics(schedules: Sequence[ScheduleStatus]) -> list[Metric]:
     labels: dict[str, tuple[str, ...]] = {
-        one.name: (one.name, one.platform, one.state, one.county) for one in schedules
+        schedule.name: (schedule.name, schedule.platform, schedule.state, schedule.county) for schedule in schedules
     }
-    shares = {labels[one.name]: one.fresh_share for one in schedules if one.fresh_share is not None}
+    shares = {labels[schedule.name]: schedule.fresh_share for schedule in schedules if schedule.fresh_share is not None}
     return [
-        _gauge("schedule_parcels", {labels[one.name]: one.parcels for one in schedules}),
+        _gauge("schedule_parcels", {labels[schedule.name]: schedule.parcels for schedule in schedules}),
         _gauge("schedule_fresh_ratio", shares),
         _gauge(
             "schedule_status",
-            {(one.name, state): float(one.status is state) for one in schedules for state in ScheduleState},
+            {
+                (schedule.name, state): float(schedule.status is state)
+                for schedule in schedules
+                for state in ScheduleState
+            },
         ),
     ]
 
@@ -230,13 +234,19 @@ def _queue_metrics(queue: Sequence[QueueRow], now: datetime) -> list[Metric]:
 
 def _webhook_metrics(webhooks: Sequence[Webhook], now: datetime) -> list[Metric]:
     failing: dict[tuple[str, ...], float] = {
-        (one.name,): (now - one.failing_since).total_seconds() if one.failing_since and not one.is_paused else 0.0
-        for one in webhooks
+        (webhook.name,): (now - webhook.failing_since).total_seconds()
+        if webhook.failing_since and not webhook.is_paused
+        else 0.0
+        for webhook in webhooks
     }
     changes: dict[tuple[str, ...], float] = {
-        (one.name, state): number
-        for one in webhooks
-        for state, number in (("behind", one.last - one.cursor), ("waiting", one.retries), ("gave_up", one.dead))
+        (webhook.name, state): number
+        for webhook in webhooks
+        for state, number in (
+            ("behind", webhook.last - webhook.cursor),
+            ("waiting", webhook.retries),
+            ("gave_up", webhook.dead),
+        )
     }
     return [_gauge("webhook_failing_seconds", failing), _gauge("webhook_changes", changes)]
 

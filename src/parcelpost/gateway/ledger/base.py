@@ -302,10 +302,10 @@ class Ledger(Protocol):
 
     async def delete_webhook(self, webhook_no: int) -> None: ...
 
-    async def hold_webhook(self, webhook_no: int, holder: str, now: datetime, until: datetime) -> bool:
-        """Returns whether this holder may deliver to it: it is not paused, does not rest, and no other holds it."""
+    async def lease_webhook(self, webhook_no: int, gateway_id: str, now: datetime, until: datetime) -> bool:
+        """Returns whether this gateway may deliver to it: it is not paused, is due, and no other gateway leases it."""
 
-    async def release_webhook(self, webhook_no: int, holder: str) -> None: ...
+    async def release_webhook(self, webhook_no: int, gateway_id: str) -> None: ...
 
     async def due_retries(self, webhook_no: int, now: datetime, most: int) -> Sequence[ChangeRow]:
         """Returns changes that are to be tried again now, in order."""
@@ -318,10 +318,10 @@ class Ledger(Protocol):
     async def put_webhook_retry(self, webhook_no: int, retry: WebhookRetry) -> None: ...
 
     async def advance_webhook(
-        self, webhook: Webhook, holder: str, retried: Sequence[int], delivered: int, now: datetime
+        self, webhook: Webhook, gateway_id: str, retried: Sequence[int], delivered: int, now: datetime
     ) -> bool:
-        """Stores the webhook's cursor and state, and removes the retries that were delivered. Returns False if it is
-        not held by this holder any more: then its state is unchanged.
+        """Stores the webhook's cursor and state, and removes the retries that were delivered. Returns False, without
+        changing its state, if this gateway no longer leases it.
         """
 
     # Maintenance

@@ -1,7 +1,7 @@
-"""Webhooks in the ledger: which there are, how far each has come, and the changes that are to be sent again.
+"""Webhooks in the ledger, their cursors, and the changes waiting for a retry.
 
-What is to be retried is written before the cursor moves past it: whenever a gateway is killed, a change is delivered
-twice rather than never.
+A retry is written before the cursor moves past its change: if a gateway is killed, a change is delivered twice rather
+than never.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _read_filter = Decoder(ChangeFilter).decode
 
 _WEBHOOKS = """
 SELECT w.webhook_no, w.name, w.url, w.secret_variable, w.filter, w.created_at, w.is_paused, w.cursor, w.delivered,
-       w.delivered_at, w.failures, w.failing_since, w.error, w.next_at, w.held_by, w.held_until,
+       w.delivered_at, w.failures, w.failing_since, w.error, w.next_at, w.leased_by, w.leased_until,
        (SELECT count(*) FROM webhook_retries r WHERE r.webhook_no = w.webhook_no AND r.dead_at IS NULL),
        (SELECT min(r.next_at) FROM webhook_retries r WHERE r.webhook_no = w.webhook_no AND r.dead_at IS NULL),
        (SELECT count(*) FROM webhook_retries r WHERE r.webhook_no = w.webhook_no AND r.dead_at IS NOT NULL),
@@ -32,27 +32,27 @@ SELECT w.webhook_no, w.name, w.url, w.secret_variable, w.filter, w.created_at, w
 FROM webhooks w ORDER BY w.name
 """
 _ADD = """
-INSERT INTO webhooks (name, url, secret_variable, filter, created_at, cursor, next_at, held_until)
+INSERT INTO webhooks (name, url, secret_variable, filter, created_at, cursor, next_at, leased_until)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING
 """
-_PAUSE = "UPDATE webhooks SET is_paused = ?, error = ?, held_by = NULL WHERE webhook_no = ?"
+_PAUSE = "UPDATE webhooks SET is_paused = ?, error = ?, leased_by = NULL WHERE webhook_no = ?"
 _RESUME = """
 UPDATE webhooks
-SET is_paused = ?, error = '', failures = 0, failing_since = NULL, next_at = ?, held_by = NULL WHERE webhook_no = ?
+SET is_paused = ?, error = '', failures = 0, failing_since = NULL, next_at = ?, leased_by = NULL WHERE webhook_no = ?
 """
 _RETRY_NOW = "UPDATE webhook_retries SET next_at = ?, first_at = ? WHERE webhook_no = ? AND dead_at IS NULL"
 _REPLAY = """
-UPDATE webhooks SET cursor = ?, failures = 0, next_at = ?, held_by = NULL
+UPDATE webhooks SET cursor = ?, failures = 0, next_at = ?, leased_by = NULL
 WHERE webhook_no = ? AND ? <= (SELECT coalesce(max(change_no), 0) FROM changes)
 """
-_FORGET_RETRIES = "DELETE FROM webhook_retries WHERE webhook_no = ? AND change_no > ?"
+_DELETE_RETRIES = "DELETE FROM webhook_retries WHERE webhook_no = ? AND change_no > ?"
 _DELETE = "DELETE FROM webhooks WHERE webhook_no = ?"
 
-_HOLD = """
-UPDATE webhooks SET held_by = ?, held_until = ?
-WHERE webhook_no = ? AND is_paused = ? AND next_at <= ? AND (held_by IS NULL OR held_by = ? OR held_until <= ?)
+_LEASE = """
+UPDATE webhooks SET leased_by = ?, leased_until = ?
+WHERE webhook_no = ? AND is_paused = ? AND next_at <= ? AND (leased_by IS NULL OR leased_by = ? OR leased_until <= ?)
 """
-_RELEASE = "UPDATE webhooks SET held_by = NULL WHERE webhook_no = ? AND held_by = ?"
+_RELEASE = "UPDATE webhooks SET leased_by = NULL WHERE webhook_no = ? AND leased_by = ?"
 _DUE = f"""
 {CHANGES} c.change_no IN (
     SELECT r.change_no FROM webhook_retries r
@@ -77,7 +77,7 @@ _REMOVE_RETRY = "DELETE FROM webhook_retries WHERE webhook_no = ? AND change_no 
 _ADVANCE = """
 UPDATE webhooks SET cursor = ?, delivered = delivered + ?, delivered_at = coalesce(?, delivered_at), failures = ?,
     failing_since = ?, error = ?, next_at = ?
-WHERE webhook_no = ? AND held_by = ?
+WHERE webhook_no = ? AND leased_by = ?
 """
 PRUNE_RETRIES = """
 DELETE FROM webhook_retries WHERE (webhook_no, change_no) IN (
@@ -91,7 +91,7 @@ class WebhookQueries(Queries, Protocol):
         return [_webhook(row) for row in await self._find(_WEBHOOKS)]
 
     async def webhook(self, name: str) -> Webhook | None:
-        return next((one for one in await self.webhooks() if one.name == name), None)
+        return next((webhook for webhook in await self.webhooks() if webhook.name == name), None)
 
     async def add_webhook(
         self, name: str, url: str, secret_variable: str, wanted: ChangeFilter, cursor: int, now: datetime
@@ -114,18 +114,18 @@ class WebhookQueries(Queries, Protocol):
     async def replay_webhook(self, webhook_no: int, after: int, now: datetime) -> bool:
         if not await self._change(_REPLAY, after, now, webhook_no, after):
             return False
-        await self._change(_FORGET_RETRIES, webhook_no, after)
+        await self._change(_DELETE_RETRIES, webhook_no, after)
         return True
 
     async def delete_webhook(self, webhook_no: int) -> None:
         await self._change(_DELETE, webhook_no)
-        await self._change(_FORGET_RETRIES, webhook_no, -1)
+        await self._change(_DELETE_RETRIES, webhook_no, -1)
 
-    async def hold_webhook(self, webhook_no: int, holder: str, now: datetime, until: datetime) -> bool:
-        return bool(await self._change(_HOLD, holder, until, webhook_no, False, now, holder, now))
+    async def lease_webhook(self, webhook_no: int, gateway_id: str, now: datetime, until: datetime) -> bool:
+        return bool(await self._change(_LEASE, gateway_id, until, webhook_no, False, now, gateway_id, now))
 
-    async def release_webhook(self, webhook_no: int, holder: str) -> None:
-        await self._change(_RELEASE, webhook_no, holder)
+    async def release_webhook(self, webhook_no: int, gateway_id: str) -> None:
+        await self._change(_RELEASE, webhook_no, gateway_id)
 
     async def due_retries(self, webhook_no: int, now: datetime, most: int) -> Sequence[ChangeRow]:
         return [rows.change(row) for row in await self._find(_DUE, webhook_no, now, most)]
@@ -134,26 +134,26 @@ class WebhookQueries(Queries, Protocol):
         return [_retry(row) for row in await self._find(_RETRIES, webhook_no, after, most)]
 
     async def webhook_retry(self, webhook_no: int, change_no: int) -> WebhookRetry | None:
-        found = await self._find(_RETRY_OF, webhook_no, change_no)
-        return _retry(found[0]) if found else None
+        retries = await self._find(_RETRY_OF, webhook_no, change_no)
+        return _retry(retries[0]) if retries else None
 
     async def put_webhook_retry(self, webhook_no: int, retry: WebhookRetry) -> None:
         values = (retry.attempts, retry.first_at, retry.next_at, retry.error, retry.dead_at)
         await self._change(_ADD_RETRY, webhook_no, retry.change_no, *values)
 
     async def advance_webhook(
-        self, webhook: Webhook, holder: str, retried: Sequence[int], delivered: int, now: datetime
+        self, webhook: Webhook, gateway_id: str, retried: Sequence[int], delivered: int, now: datetime
     ) -> bool:
         if retried:
             await self._run_all(_REMOVE_RETRY, [(webhook.webhook_no, number) for number in retried])
         at = now if delivered else None
         state = (webhook.failures, webhook.failing_since, webhook.error, webhook.next_at)
-        return bool(await self._change(_ADVANCE, webhook.cursor, delivered, at, *state, webhook.webhook_no, holder))
+        return bool(await self._change(_ADVANCE, webhook.cursor, delivered, at, *state, webhook.webhook_no, gateway_id))
 
 
 def _webhook(row: Row) -> Webhook:
     number, name, url, secret_variable, filter_, created_at, is_paused, cursor, delivered, delivered_at, *state = row
-    failures, failing_since, error, next_at, held_by, held_until, retries, next_retry_at, dead, last = state
+    failures, failing_since, error, next_at, leased_by, leased_until, retries, next_retry_at, dead, last = state
     return Webhook(
         webhook_no=number,
         name=name,
@@ -169,8 +169,8 @@ def _webhook(row: Row) -> Webhook:
         failing_since=timestamp_or_none(failing_since),
         error=error,
         next_at=timestamp(next_at),
-        held_by=held_by,
-        held_until=timestamp(held_until),
+        leased_by=leased_by,
+        leased_until=timestamp(leased_until),
         retries=retries,
         next_retry_at=timestamp_or_none(next_retry_at),
         dead=dead,

@@ -148,8 +148,8 @@ CREATE TABLE webhooks (
     failing_since   TIMESTAMPTZ,
     error           TEXT NOT NULL DEFAULT '', -- of the last failure; why it is paused
     next_at         TIMESTAMPTZ NOT NULL, -- it rests until then
-    held_by         TEXT, -- the gateway that delivers, until held_until
-    held_until      TIMESTAMPTZ NOT NULL
+    leased_by       TEXT, -- the gateway that delivers, until leased_until
+    leased_until    TIMESTAMPTZ NOT NULL
 );
 
 -- Changes that a receiver did not take.

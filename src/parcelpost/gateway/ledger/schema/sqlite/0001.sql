@@ -148,8 +148,8 @@ CREATE TABLE webhooks (
     failing_since   TEXT,
     error           TEXT NOT NULL DEFAULT '', -- of the last failure; why it is paused
     next_at         TEXT NOT NULL, -- it rests until then
-    held_by         TEXT, -- the gateway that delivers, until held_until
-    held_until      TEXT NOT NULL
+    leased_by       TEXT, -- the gateway that delivers, until leased_until
+    leased_until    TEXT NOT NULL
 ) STRICT;
 
 -- Changes that a receiver did not take.
