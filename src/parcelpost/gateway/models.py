@@ -293,7 +293,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
         """A parcel scraped since then is as fresh as the schedule asks for: a run reaches it once in an interval, and
         at another time of the window.
         """
-        return now - longest_interval(self.timing, now) - timedelta(seconds=self.window_seconds)
+        return now - longest_interval(self.timing) - timedelta(seconds=self.window_seconds)
 
 
 class RunOutcome(StrEnum):

@@ -105,7 +105,7 @@ def make_schedule(
     if platforms is not None:
         task = platforms.checked(task, ())
     timing = make_timing(new.every, new.at, new.timezone, new.cron)
-    interval = longest_interval(timing, now).total_seconds()
+    interval = longest_interval(timing).total_seconds()
     window = parse_duration("window", new.window) if new.window else min(interval, DAY_SECONDS)
     if window > interval:
         raise InvalidInput(f"window: {duration_text(window)} is longer than the interval, {duration_text(interval)}")

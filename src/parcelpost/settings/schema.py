@@ -236,7 +236,7 @@ class ScheduleSettings(Struct, frozen=True, kw_only=True):
 
     def fresh_since(self, now: datetime) -> datetime:
         """A parcel scraped since then is as fresh as the schedule asks for."""
-        return now - longest_interval(self.timing, now) - timedelta(seconds=self.window_seconds)
+        return now - longest_interval(self.timing) - timedelta(seconds=self.window_seconds)
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

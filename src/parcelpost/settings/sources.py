@@ -7,7 +7,6 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -353,7 +352,7 @@ def _schedule(given: _GivenSchedule) -> ScheduleSettings:
     if given.filter and given.list:
         raise InvalidInput("filter is for known parcels, not for a list")
     timing = make_timing(given.every, given.at, given.timezone, given.cron)
-    interval = longest_interval(timing, _SOME_DAY).total_seconds()
+    interval = longest_interval(timing).total_seconds()
     window = parse_duration("window", given.window) if given.window else min(interval, DAY_SECONDS)
     if window > min(interval, DAY_SECONDS):
         raise InvalidInput("window must not be longer than the interval, nor than a day")
@@ -368,8 +367,6 @@ def _schedule(given: _GivenSchedule) -> ScheduleSettings:
         url=given.url,
     )
 
-
-_SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 _PREFIX = "PARCELPOST_"
 _VARIABLES = {key.variable: key.name for key in KEYS.values()}
