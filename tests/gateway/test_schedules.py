@@ -15,6 +15,7 @@ import pytest
 from msgspec import structs
 from msgspec.json import encode
 
+from parcelpost.cli.platform_names import KnownPlatforms
 from parcelpost.clock import ManualClock
 from parcelpost.events import Event, ScheduleFailed
 from parcelpost.gateway.context import Context
@@ -33,6 +34,7 @@ from parcelpost.gateway.models import (
 from parcelpost.gateway.schedules import FreshnessCache, ScheduleRunner, blocked_workers, schedule_statuses
 from parcelpost.model import Priority, Target, Task
 from parcelpost.schedule import Timing, make_timing
+from parcelpost.settings import Settings
 from tests.gateway.factories import arrival, parcel
 from tests.gateway.stage import a_client, some_context
 
@@ -316,6 +318,15 @@ async def test_urgent_tasks_go_first_and_sites_take_turns(ledger: Ledger, now: d
     await ledger.add_tasks([at("e", n) for n in range(2)], now)
     assert await ledger.refresh(RefreshFilter(), Priority.NORMAL, now, 10) == 3
     assert await taken(10) == ["e0", "P0", "e1", "P1", "P2"]
+
+
+async def test_a_platform_that_only_workers_know_can_be_scheduled(context: Context) -> None:
+    new = {"name": "ours", "platform": "homemade", "state": "FL", "county": "union", "every": "7d"}
+    async with a_client(structs.replace(context, platforms=KnownPlatforms(Settings()))) as client:
+        assert (await client.post("/v1/schedules", json=new)).status_code == 422
+        heartbeat, now = WorkerHeartbeat(worker_id="w1", platforms=("homemade",)), context.clock.now()
+        await context.ledger.record_heartbeat(heartbeat, now, now, now)
+        assert (await client.post("/v1/schedules", json=new)).status_code == 200
 
 
 async def test_schedules_are_added_shown_and_ordered_over_http(context: Context) -> None:

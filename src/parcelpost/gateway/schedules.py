@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
@@ -81,9 +81,14 @@ class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 def make_schedule(
-    new: NewSchedule, now: datetime, platforms: Platforms | None, targets: Sequence[Target] = ()
+    new: NewSchedule,
+    now: datetime,
+    platforms: Platforms | None,
+    targets: Sequence[Target] = (),
+    reported: Collection[str] = (),
 ) -> tuple[Schedule, Sequence[Target]]:
-    """Returns the schedule and what it scrapes, if that is a file or a list. `targets`: those of a file.
+    """Returns the schedule and what it scrapes, if that is a file or a list. `targets`: those of a file. `reported`:
+    platforms of the workers, which are known, too.
 
     Raises InvalidInput.
     """
@@ -103,7 +108,7 @@ def make_schedule(
     if len(new.url) > _MAX_URL_CHARS or CONTROL.search(new.url):
         raise InvalidInput(f"url: must have at most {_MAX_URL_CHARS:,} characters, none of them control characters")
     if platforms is not None:
-        task = platforms.checked(task, ())
+        task = platforms.checked(task, reported)
     timing = make_timing(new.every, new.at, new.timezone, new.cron)
     interval = longest_interval(timing).total_seconds()
     window = parse_duration("window", new.window) if new.window else min(interval, DAY_SECONDS)

@@ -228,6 +228,8 @@ class ScheduleSettings(Struct, frozen=True, kw_only=True):
     county: str
     timing: Timing
     window_seconds: float
+    pace_seconds: float = 0.0
+    """At least, between two tasks of a run; `fetch.pace_seconds` if that is longer."""
     delinquent_only: bool = False
     list: bool = False
     """A whole list instead of known parcels."""

@@ -8,10 +8,10 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from parcelpost.errors import InvalidInput, InvalidSettings
@@ -305,7 +305,7 @@ SCHEDULES = "schedules"
 
 _SCHEDULE_REMEDY = (
     'write it as [schedules.columbia] with platform, state, county and every = "7d" or cron = "0 2 * * 1"; '
-    "at, timezone, window, filter, list and url are optional"
+    "at, timezone, window, pace, filter, list and url are optional"
 )
 
 
@@ -318,6 +318,7 @@ class _GivenSchedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     timezone: str = ""
     cron: str = ""
     window: str = ""
+    pace: Annotated[float, Meta(ge=0, le=DAY_SECONDS)] = 0.0
     filter: Literal["", "delinquent"] = ""
     list: bool = False
     url: str = ""
@@ -362,6 +363,7 @@ def _schedule(given: _GivenSchedule) -> ScheduleSettings:
         county=given.county,
         timing=timing,
         window_seconds=window,
+        pace_seconds=given.pace,
         delinquent_only=bool(given.filter),
         list=given.list,
         url=given.url,
