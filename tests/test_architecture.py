@@ -138,6 +138,7 @@ BROAD_EXCEPT = {
     "storage/writer.py",  # the thread itself failed: every waiting caller is given the error
     "scrapers/browser/pool.py",  # a bug of ours in keeping browsers: told to who waits, tried again
     "gateway/maintenance.py",  # the gateway's own loop: a bug of ours in one duty is reported, and tried again
+    "gateway/schedules.py",  # a bug of ours in one schedule is reported, and does not stop the others
     "gateway/ledger/sqlite_connections.py",  # whatever a change raised is given to the caller whose change it was
 }
 

@@ -52,7 +52,15 @@ def test_a_time_of_day_stays_where_the_clocks_change() -> None:
 def test_a_cron_expression_is_read_in_its_time_zone() -> None:
     mondays = make_timing("", "", NEW_YORK, "0 2  * * 1")
     assert runs(mondays, 2) == [local("2026-03-09T02:00"), local("2026-03-16T02:00")]
-    assert longest_interval(make_timing("", "", "UTC", "0 2 * * 1,3"), ADDED) == timedelta(days=5)
+    for cron, hours in (
+        ("0 2 * * 1,3", 5 * 24),
+        ("0 8-18 * * *", 14),
+        ("*/5 9-17 * * 1-5", 63 + 1 / 12),
+        ("0 * * 1 *", 334 * 24 + 1),
+        ("30 4 1 * *", 31 * 24),
+        ("0 0 29 2 *", 1_461 * 24),
+    ):
+        assert longest_interval(make_timing("", "", "UTC", cron)) == timedelta(hours=hours), cron
     nightly = make_timing("", "", NEW_YORK, "30 1 * * *")
     after = local("2026-10-31T12:00")
     assert runs(nightly, 2, after=after) == [datetime(2026, 11, 1, 5, 30, tzinfo=UTC), local("2026-11-02T01:30")]
@@ -76,6 +84,8 @@ def test_what_cannot_be_meant_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         ("", "", "UTC", "99 2 * * *"),
         ("", "", "UTC", "0 2 30 2 *"),
         ("", "", "UTC", "* * * * *"),
+        ("", "", "UTC", "0,20,40,41 * * * *"),
+        ("", "", "UTC", "0,58 8,9 * * *"),
         ("", "", "UTC", "0 " * 200),
     ]
     for given in wrong:

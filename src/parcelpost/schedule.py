@@ -9,7 +9,8 @@ import math
 import os
 import re
 from datetime import UTC, date, datetime, time, timedelta
-from itertools import pairwise
+from functools import lru_cache
+from itertools import pairwise, product
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -28,7 +29,8 @@ _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d", re.ASCII)
 _ZONE = re.compile(r"[A-Za-z0-9_+\-/]{1,64}")
 _MAX_CRON_CHARS = 100
 _CRON_FIELDS = 5
-_SAMPLED_RUNS = 10
+_SAMPLED_FROM = datetime(2026, 1, 1)  # noqa: DTZ001 - as clocks show it in any time zone
+_SAMPLED = timedelta(days=400)
 _LOCALTIME = Path("/etc/localtime")
 _ZONE_FOLDER = "zoneinfo/"
 
@@ -125,14 +127,27 @@ def next_run(timing: Timing, anchor: datetime, after: datetime) -> datetime:
     return anchor.astimezone(UTC) + every * (math.floor((after - anchor) / every) + 1)
 
 
-def longest_interval(timing: Timing, now: datetime) -> timedelta:
-    """Between two runs: of a cron expression, the longest of the next ones."""
-    if not timing.cron:
-        return timedelta(seconds=timing.every_seconds)
-    runs = [_next_of_cron(timing, now)]
-    for _ in range(_SAMPLED_RUNS):
-        runs.append(_next_of_cron(timing, runs[-1]))
-    return max(later - earlier for earlier, later in pairwise(runs))
+def longest_interval(timing: Timing) -> timedelta:
+    """Returns the longest time between two consecutive runs, not counting an hour when the clocks are set back."""
+    return max(_cron_intervals(timing.cron)) if timing.cron else timedelta(seconds=timing.every_seconds)
+
+
+@lru_cache(maxsize=1_000)
+def _cron_intervals(cron: str) -> tuple[timedelta, timedelta]:
+    """Returns the shortest and the longest time between two runs, over more than a year.
+
+    Raises CronSimError, and StopIteration if there is no such date.
+    """
+    times = CronSim(cron, _SAMPLED_FROM)
+    minutes = sorted(60 * hour + minute for hour, minute in product(times.hours, times.minutes))
+    dates = CronSim(" ".join(["0", "0", *cron.split()[2:]]), _SAMPLED_FROM)
+    days = [next(dates), next(dates)]
+    while days[-1] < _SAMPLED_FROM + _SAMPLED:
+        days.append(next(dates))
+    within = [later - earlier for earlier, later in pairwise(minutes)]
+    overnight = minutes[0] - minutes[-1]
+    between = [int((later - earlier).total_seconds()) // 60 + overnight for earlier, later in pairwise(days)]
+    return timedelta(minutes=min(within + between)), timedelta(minutes=max(within + between))
 
 
 def _next_at(timing: Timing, anchor: datetime, after: datetime) -> datetime:
@@ -159,12 +174,11 @@ def _check_cron(timing: Timing) -> None:
     if len(timing.cron) > _MAX_CRON_CHARS or len(timing.cron.split()) != _CRON_FIELDS:
         raise InvalidInput(f"not a cron expression: {timing.cron!r:.60}", hint=hint)
     try:
-        first = _next_of_cron(timing, datetime(2026, 1, 1, tzinfo=UTC))
-        runs = [first, _next_of_cron(timing, first)]
+        shortest, _ = _cron_intervals(timing.cron)
     except (CronSimError, StopIteration) as error:
         reason = str(error) or "no such date"
         raise InvalidInput(f"not a cron expression: {timing.cron!r:.60}: {reason}", hint=hint) from None
-    if (runs[1] - runs[0]).total_seconds() < MIN_SECONDS:
+    if shortest.total_seconds() < MIN_SECONDS:
         raise InvalidInput("cron: runs must be at least 5 minutes apart")
 
 

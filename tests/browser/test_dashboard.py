@@ -452,6 +452,22 @@ async def test_a_schedule_is_added_paused_and_deleted(browser: Browser, tmp_path
             await page.get_by_role("button", name="Add", exact=True).click()
             row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="weekly"))
             await expect(row).to_contain_text("every 7 days")
+            await page.get_by_role("button", name="Add schedule").click()
+            texts = {"Name": "nightly", "Platform": "qpublic", "State": "FL", "County": "harlow"}
+            texts |= {
+                "Spread over": "6h",
+                "Seconds between tasks": "5",
+                "Cron expression, in place of both": "0 2 * * *",
+            }
+            for label, text in texts.items():
+                await page.get_by_label(label, exact=True).fill(text)
+            await page.get_by_role("button", name="Add", exact=True).click()
+            nightly = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="nightly"))
+            await expect(nightly).to_contain_text("0 2 * * *")
+            await nightly.get_by_role("button", name="Change nightly").click()
+            await page.get_by_label("Delete").check()
+            await page.get_by_role("button", name="Continue").click()
+            await expect(nightly).to_have_count(0)
             await expect(row).to_contain_text("Running")
             for action, shown in {"Pause": "Paused", "Resume": "Running"}.items():
                 await row.get_by_role("button", name="Change weekly").click()

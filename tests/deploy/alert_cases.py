@@ -175,11 +175,11 @@ CASES: Mapping[str, Case] = {
     "ParcelpostCountyStale": Case(
         {
             f'parcelpost_gateway_schedule_fresh_ratio{G},schedule="weekly",state="FL",county="union"}}': "1x9 0.5x120",
-            f'parcelpost_gateway_schedule_status{G},schedule="weekly",status="running"}}': "0x9 1x20 0x120",
+            f'parcelpost_gateway_schedule_status{G},schedule="weekly",status="running"}}': "1x140",
             f'parcelpost_gateway_schedule_status{G},schedule="weekly",status="paused"}}': "0x140",
         },
-        "80m",
-        "95m",
+        "65m",
+        "75m",
         'county="union", schedule="weekly", state="FL"',
     ),
     "ParcelpostResultsLeft": Case({f"parcelpost_gateway_unsynced_left{G}}}": "0x9 12x60"}, "30m", "41m", ""),

@@ -8,15 +8,18 @@ import re
 import shutil
 import socket
 import subprocess
+from datetime import timedelta
 from pathlib import Path
 
 import httpx2
 import pytest
+from msgspec import convert
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.grafana.dashboard import FILE, KNOWN, dashboard, series
 from parcelpost.cli.worker_setup import open_worker
 from parcelpost.gateway.api.health import metrics_page
+from parcelpost.gateway.schedules import NewSchedule, make_schedule
 from parcelpost.settings.sources import load
 from parcelpost.worker.control import Control
 from parcelpost.worker.runner import OndemandRunner
@@ -105,8 +108,11 @@ async def page_of_a_gateway(folder: Path) -> str:
         await client.post("/internal/heartbeat", json={})
         await client.get("/nowhere")
         await client.post("/v1/webhooks", json={"url": "https://example.org/hook"})
-        schedule = {"name": "weekly", "platform": "echo", "state": "CT", "county": "hartford", "every": "7d"}
-        await client.post("/v1/schedules", json=schedule | {"scope": "file", "parcels": ["1"]})
+        site = {"platform": "echo", "state": "CT", "county": "hartford"}
+        new = convert({"name": "weekly", "every": "7d", "scope": "file", "parcels": ["1"], **site}, NewSchedule)
+        past = context.clock.now() - timedelta(days=30)
+        schedule, targets = make_schedule(new, past, None)
+        assert await context.ledger.add_schedule(schedule, targets, past)
         return (await metrics_page(context)).decode()
 
 

@@ -15,6 +15,7 @@ import pytest
 from msgspec import structs
 from msgspec.json import encode
 
+from parcelpost.cli.platform_names import KnownPlatforms
 from parcelpost.clock import ManualClock
 from parcelpost.events import Event, ScheduleFailed
 from parcelpost.gateway.context import Context
@@ -33,6 +34,7 @@ from parcelpost.gateway.models import (
 from parcelpost.gateway.schedules import FreshnessCache, ScheduleRunner, blocked_workers, schedule_statuses
 from parcelpost.model import Priority, Target, Task
 from parcelpost.schedule import Timing, make_timing
+from parcelpost.settings import Settings
 from tests.gateway.factories import arrival, parcel
 from tests.gateway.stage import a_client, some_context
 
@@ -99,7 +101,9 @@ async def test_a_run_is_spread_over_its_window_and_ends_with_its_last_task(conte
     for _ in range(8):
         await runner.step()
         scraped.append(await work(ledger, clock.now()))
-        clock.advance(600)
+        for _ in range(10):
+            clock.advance(60)
+            await runner.step()
     assert list(map(len, scraped)) == [0, 11, 10, 10, 10, 10, 9, 0]  # the first step only starts it
     assert list(chain.from_iterable(scraped)) == [f"P{n:03}" for n in range(60)]
     await runner.step()
@@ -139,9 +143,13 @@ async def test_a_run_that_takes_long_does_not_pile_up_and_what_was_missed_is_mad
     await ledger.set_next_run(row.schedule_no, row.next_run_at, far)
     await runner.step()
     assert (await the(ledger)).next_run_at == row.next_run_at
+    assert newest.outcome is RunOutcome.RUNNING
+    stale = structs.replace(row, run=structs.replace(newest, added=0, after_norm="", all_added=False))
     assert await ledger.delete_schedule(row.schedule_no)
     assert not await ledger.delete_schedule(row.schedule_no)
+    assert await ledger.extend_run(stale, 3, clock.now(), clock.now()) == 3  # by a gateway that read it before
     assert await work(ledger, clock.now()) == []
+    assert (await add(ledger, a_schedule())).schedule_no > row.schedule_no  # counts are cached by it
 
 
 async def test_two_gateways_and_one_that_was_killed_start_and_queue_each_once(database: str, tmp_path: Path) -> None:
@@ -227,24 +235,46 @@ async def test_freshness_is_of_the_parcels_that_the_schedule_refreshes(context: 
 async def test_a_blocked_site_rests_until_a_worker_gets_through(context: Context) -> None:
     ledger, clock, runner = context.ledger, context.clock, the_runner(context)
     assert isinstance(clock, ManualClock)
-    await store(ledger, range(3), START - HOUR)
+    await store(ledger, range(300), START - HOUR)
     await add(ledger, a_schedule(window_seconds=0.0))
 
     async def beat(worker_id: str, *blocked: str) -> None:
         heartbeat = WorkerHeartbeat(worker_id=worker_id, platforms=("echo", "vgsi"), blocked=blocked)
         await ledger.record_heartbeat(heartbeat, clock.now(), clock.now() + HOUR, START)
 
+    for _ in range(3):
+        await beat("w1", "echo")
+        await beat("w2", "echo", "vgsi")
+        await runner.step()
+        clock.advance(600)
     await beat("w1", "echo")
     await beat("w2", "echo", "vgsi")
-    for _ in range(3):
-        await runner.step()
-        clock.advance(30)
     row = await the(ledger)
     assert (row.run is not None, row.open_tasks) == (True, 0)
     assert blocked_workers(row, await ledger.workers(), clock.now()) == ["w1", "w2"]
     await beat("w2", "vgsi")
     await runner.step()
-    assert (await the(ledger)).open_tasks == 3
+    assert (await the(ledger)).open_tasks == 6  # a minute's worth of the pace, not all that was missed
+    clock.advance(10)
+    await runner.step()
+    assert (await the(ledger)).open_tasks == 7
+
+
+async def test_the_schedules_of_a_site_share_its_pace_and_take_turns(context: Context) -> None:
+    ledger, clock, runner = context.ledger, context.clock, the_runner(context)
+    assert isinstance(clock, ManualClock)
+    await store(ledger, range(40), START - HOUR, delinquent=True)
+    await store(ledger, range(40), START - HOUR, county="columbia")
+    names = ("late", "other", "union")
+    await add(ledger, a_schedule("union", window_seconds=0.0))
+    await add(ledger, a_schedule("late", Scope.DELINQUENT, window_seconds=0.0))
+    await add(ledger, a_schedule("other", window_seconds=0.0, county="columbia"))
+    for _ in range(101):
+        await runner.step()
+        clock.advance(2)
+    queued = [row.open_tasks for row in await ledger.schedules()]
+    assert (queued[0] + queued[2], queued[1]) == (21, 21), dict(zip(names, queued, strict=True))
+    assert min(queued) >= 10
 
 
 async def test_a_schedule_that_fails_does_not_stop_the_others(database: str, tmp_path: Path) -> None:
@@ -290,6 +320,15 @@ async def test_urgent_tasks_go_first_and_sites_take_turns(ledger: Ledger, now: d
     assert await taken(10) == ["e0", "P0", "e1", "P1", "P2"]
 
 
+async def test_a_platform_that_only_workers_know_can_be_scheduled(context: Context) -> None:
+    new = {"name": "ours", "platform": "homemade", "state": "FL", "county": "union", "every": "7d"}
+    async with a_client(structs.replace(context, platforms=KnownPlatforms(Settings()))) as client:
+        assert (await client.post("/v1/schedules", json=new)).status_code == 422
+        heartbeat, now = WorkerHeartbeat(worker_id="w1", platforms=("homemade",)), context.clock.now()
+        await context.ledger.record_heartbeat(heartbeat, now, now, now)
+        assert (await client.post("/v1/schedules", json=new)).status_code == 200
+
+
 async def test_schedules_are_added_shown_and_ordered_over_http(context: Context) -> None:
     clock, maintenance = context.clock, Maintenance(context)
     assert isinstance(clock, ManualClock)
@@ -327,6 +366,7 @@ async def test_schedules_are_added_shown_and_ordered_over_http(context: Context)
         }
         assert (await client.post("/v1/schedules", json=file)).json()["parcels"] == 2
         assert [one["name"] for one in (await client.get("/v1/schedules")).json()["schedules"]] == ["file", "union"]
+        assert "schedule_fresh_ratio{" not in (await client.get("/metrics")).text  # the first run may take its time
         await maintenance.step()
         clock.advance(9 * 86_400)
         detail = (await client.get("/v1/schedules/union")).json()

@@ -29,6 +29,7 @@ state = "Florida"
 county = "Union County"
 every = "1d"
 window = "2h"
+pace = 3_600
 
 [schedules.late]
 platform = "echo"
@@ -85,7 +86,7 @@ async def test_known_parcels_are_scraped_again_when_it_is_due(tmp_path: Path) ->
                 found[hour] = sorted(done)
             clock.advance(HOUR)
         # P2 at 18:00 again: it is delinquent. A gateway refreshes what came from it.
-        assert found == {0: ["", "P0"], 1: ["P1", "P2"], 2: ["P3"], 5: ["P2"]}
+        assert found == {0: ["", "P0"], 1: ["P1"], 2: ["P2"], 3: ["P3"], 5: ["P2"]}
         assert [event.schedule for event in events if isinstance(event, RunStarted)] == ["union", "auctions", "late"]
 
         since = START + timedelta(hours=1)
@@ -123,7 +124,9 @@ async def test_a_schedule_does_not_wait_for_one_whose_name_begins_with_its_own(t
 
 def test_a_schedule_that_cannot_be_meant_is_named(tmp_path: Path) -> None:
     good = '[schedules.a]\nplatform = "echo"\nstate = "FL"\ncounty = "union"\n'
-    for wrong in ('every = "often"', "", 'every = "1d"\nfilter = "rich"', 'every = "1d"\nwindow = "3d"', "pace = 3"):
+    bad = ['every = "often"', "", 'every = "1d"\nfilter = "rich"', 'every = "1d"\nwindow = "3d"']
+    bad += ['every = "1d"\npace = -1', 'every = "1d"\npace = 90_000']
+    for wrong in bad:
         with pytest.raises(InvalidSettings) as error:
             settings(tmp_path, good + wrong)
         assert "schedules.a" in str(error.value)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from parcelpost.model import Target, Task
+from parcelpost.model import Site, Target, Task
 from parcelpost.protocol.payloads import Heartbeat
 from parcelpost.schedule import Timing, longest_interval
 from parcelpost.search_fields import Lien, SearchFields
@@ -285,11 +285,15 @@ class Schedule(Struct, frozen=True, kw_only=True):
     """At least, between two tasks of a run."""
     created_at: datetime
 
+    @property
+    def site(self) -> Site:
+        return Site(self.platform, self.state, self.county)
+
     def fresh_since(self, now: datetime) -> datetime:
         """A parcel scraped since then is as fresh as the schedule asks for: a run reaches it once in an interval, and
         at another time of the window.
         """
-        return now - longest_interval(self.timing, now) - timedelta(seconds=self.window_seconds)
+        return now - longest_interval(self.timing) - timedelta(seconds=self.window_seconds)
 
 
 class RunOutcome(StrEnum):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -30,7 +31,7 @@ from parcelpost.gateway.models import (
     WorkerRow,
 )
 from parcelpost.health import Finding
-from parcelpost.model import Target, Task
+from parcelpost.model import Site, Target, Task
 from parcelpost.places import county_name, parcel_norm, state_code
 from parcelpost.protocol.server import CONTROL, check_deliverable
 from parcelpost.schedule import DAY_SECONDS, duration_text, longest_interval, make_timing, next_run, parse_duration
@@ -48,6 +49,8 @@ _MAX_RUNS = 50
 _MAX_NAMED = 3
 _MAX_URL_CHARS = 2_000
 _STALE_BELOW = 0.9
+_CATCH_UP = timedelta(minutes=1)
+"""After a block, a pause or an outage, this much of the pace is made up for, not all of it."""
 _FRESHNESS_AGE = timedelta(seconds=60)
 
 
@@ -78,9 +81,14 @@ class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 def make_schedule(
-    new: NewSchedule, now: datetime, platforms: Platforms | None, targets: Sequence[Target] = ()
+    new: NewSchedule,
+    now: datetime,
+    platforms: Platforms | None,
+    targets: Sequence[Target] = (),
+    reported: Collection[str] = (),
 ) -> tuple[Schedule, Sequence[Target]]:
-    """Returns the schedule and what it scrapes, if that is a file or a list. `targets`: those of a file.
+    """Returns the schedule and what it scrapes, if that is a file or a list. `targets`: those of a file. `reported`:
+    platforms of the workers, which are known, too.
 
     Raises InvalidInput.
     """
@@ -100,9 +108,9 @@ def make_schedule(
     if len(new.url) > _MAX_URL_CHARS or CONTROL.search(new.url):
         raise InvalidInput(f"url: must have at most {_MAX_URL_CHARS:,} characters, none of them control characters")
     if platforms is not None:
-        task = platforms.checked(task, ())
+        task = platforms.checked(task, reported)
     timing = make_timing(new.every, new.at, new.timezone, new.cron)
-    interval = longest_interval(timing, now).total_seconds()
+    interval = longest_interval(timing).total_seconds()
     window = parse_duration("window", new.window) if new.window else min(interval, DAY_SECONDS)
     if window > interval:
         raise InvalidInput(f"window: {duration_text(window)} is longer than the interval, {duration_text(interval)}")
@@ -172,7 +180,8 @@ async def act(ledger: Ledger, name: str, action: Action, now: datetime) -> bool:
             raise InvalidInput(f"schedule {name} is paused", hint="resume it first")
         if row.run is not None:
             raise InvalidInput(f"a run of schedule {name} is in progress")
-        await ledger.set_next_run(row.schedule_no, row.next_run_at, now)
+        if not await ledger.set_next_run(row.schedule_no, row.next_run_at, now):
+            raise InvalidInput(f"schedule {name} changed at the same moment", hint="try again")
     return True
 
 
@@ -234,6 +243,10 @@ class ScheduleStatus(Struct, frozen=True, kw_only=True):
     run: ScheduleRun | None
     """The run in progress."""
     last_run: ScheduleRun | None
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether it has had the time to scrape every parcel."""
+        return (now - self.created_at).total_seconds() > self.max_age_seconds
 
 
 class ScheduleDetail(Struct, frozen=True):
@@ -342,8 +355,7 @@ def schedule_findings(statuses: Sequence[ScheduleStatus], now: datetime) -> Iter
         elif status.message:
             fix = "start more workers, or use a longer interval"
             yield Finding.of("schedule.skipped", f"schedule {status.name}: {status.message}", fix)
-        is_due = (now - status.created_at).total_seconds() > status.max_age_seconds
-        if is_due and status.fresh_share is not None and status.fresh_share < _STALE_BELOW:
+        if status.is_due(now) and status.fresh_share is not None and status.fresh_share < _STALE_BELOW:
             old = status.parcels - status.fresh
             message = f"schedule {status.name} is behind: {old:,} of {count(status.parcels, 'parcel')} in {place} "
             message += f"were not scraped in the last {age(status.max_age_seconds)}"
@@ -366,9 +378,13 @@ class ScheduleRunner:
         now, failed = self._clock.now(), dict[str, str]()
         running = [row for row in await self._active() if row.run is not None]
         workers = await self._ledger.workers() if running else ()
+        last_added_at: dict[Site, datetime] = {}
         for row in running:
+            site, run_added_at = row.schedule.site, row.run.last_added_at if row.run else now
+            last_added_at[site] = max(run_added_at, last_added_at.get(site, run_added_at))
+        for row in sorted(running, key=_last_added_at):  # the schedules of a site take turns
             if not blocked_workers(row, workers, now):
-                await self._attempt(self._extend, row, now, failed)
+                await self._attempt(partial(self._extend, last_added_at), row, now, failed)
         for row in await self._active():  # a run that has just ended makes room for the next
             await self._attempt(self._start_if_due, row, now, failed)
         self._errors = failed
@@ -406,25 +422,32 @@ class ScheduleRunner:
         elif row.next_run_at > following:  # the clock was ahead when it was set
             await self._ledger.set_next_run(row.schedule_no, row.next_run_at, following)
 
-    async def _extend(self, row: ScheduleRow, now: datetime) -> None:
-        run = row.run
+    async def _extend(self, last_added_at: dict[Site, datetime], row: ScheduleRow, now: datetime) -> None:
+        """Updates when a task was last added for the schedule's site."""
+        run, site = row.run, row.schedule.site
         if run is None:
             return
-        most = 0 if run.all_added else _allowed(row, run, now)
+        pace = timedelta(seconds=row.schedule.pace_seconds)
+        added_at = max(last_added_at[site], now - max(pace, _CATCH_UP))
+        most = 0 if run.all_added else _allowed(row, run, added_at, now)
         if most or run.all_added:
-            pace = timedelta(seconds=row.schedule.pace_seconds)
-            last_added_at = max(run.last_added_at + most * pace, now - pace)
-            await self._ledger.extend_run(row, most, now, last_added_at)
+            added_at = max(added_at + most * pace, now - pace)
+            if await self._ledger.extend_run(row, most, now, added_at):
+                last_added_at[site] = added_at
 
 
-def _allowed(row: ScheduleRow, run: RunRow, now: datetime) -> int:
-    """How many tasks may be queued now: as many as the window and the pace want, and few enough to wait."""
+def _last_added_at(row: ScheduleRow) -> datetime:
+    return row.run.last_added_at if row.run else row.next_run_at
+
+
+def _allowed(row: ScheduleRow, run: RunRow, last_added_at: datetime, now: datetime) -> int:
+    """Returns how many tasks may be queued now: no more than the window and the site's pace allow, and few enough to
+    wait.
+    """
     schedule = row.schedule
     spacing = max(schedule.pace_seconds, schedule.window_seconds / max(1, run.total))
     due = math.floor((now - run.started_at).total_seconds() / spacing) + 1 - run.added
-    by_pace = math.floor((now - run.last_added_at).total_seconds() / schedule.pace_seconds)
-    if not run.added:
-        by_pace = max(1, by_pace)
+    by_pace = math.floor((now - last_added_at).total_seconds() / schedule.pace_seconds)
     return max(0, min(due, by_pace, _MAX_OPEN_TASKS - row.open_tasks))
 
 

@@ -228,6 +228,8 @@ class ScheduleSettings(Struct, frozen=True, kw_only=True):
     county: str
     timing: Timing
     window_seconds: float
+    pace_seconds: float = 0.0
+    """At least, between two tasks of a run; `fetch.pace_seconds` if that is longer."""
     delinquent_only: bool = False
     list: bool = False
     """A whole list instead of known parcels."""
@@ -236,7 +238,7 @@ class ScheduleSettings(Struct, frozen=True, kw_only=True):
 
     def fresh_since(self, now: datetime) -> datetime:
         """A parcel scraped since then is as fresh as the schedule asks for."""
-        return now - longest_interval(self.timing, now) - timedelta(seconds=self.window_seconds)
+        return now - longest_interval(self.timing) - timedelta(seconds=self.window_seconds)
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

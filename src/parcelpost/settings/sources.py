@@ -7,12 +7,11 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from parcelpost.errors import InvalidInput, InvalidSettings
@@ -306,7 +305,7 @@ SCHEDULES = "schedules"
 
 _SCHEDULE_REMEDY = (
     'write it as [schedules.columbia] with platform, state, county and every = "7d" or cron = "0 2 * * 1"; '
-    "at, timezone, window, filter, list and url are optional"
+    "at, timezone, window, pace, filter, list and url are optional"
 )
 
 
@@ -319,6 +318,7 @@ class _GivenSchedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     timezone: str = ""
     cron: str = ""
     window: str = ""
+    pace: Annotated[float, Meta(ge=0, le=DAY_SECONDS)] = 0.0
     filter: Literal["", "delinquent"] = ""
     list: bool = False
     url: str = ""
@@ -353,7 +353,7 @@ def _schedule(given: _GivenSchedule) -> ScheduleSettings:
     if given.filter and given.list:
         raise InvalidInput("filter is for known parcels, not for a list")
     timing = make_timing(given.every, given.at, given.timezone, given.cron)
-    interval = longest_interval(timing, _SOME_DAY).total_seconds()
+    interval = longest_interval(timing).total_seconds()
     window = parse_duration("window", given.window) if given.window else min(interval, DAY_SECONDS)
     if window > min(interval, DAY_SECONDS):
         raise InvalidInput("window must not be longer than the interval, nor than a day")
@@ -363,13 +363,12 @@ def _schedule(given: _GivenSchedule) -> ScheduleSettings:
         county=given.county,
         timing=timing,
         window_seconds=window,
+        pace_seconds=given.pace,
         delinquent_only=bool(given.filter),
         list=given.list,
         url=given.url,
     )
 
-
-_SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 _PREFIX = "PARCELPOST_"
 _VARIABLES = {key.variable: key.name for key in KEYS.values()}

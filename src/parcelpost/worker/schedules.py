@@ -82,7 +82,8 @@ class Schedules:
             context.emit(RunStarted(schedule=name, tasks=1, late_seconds=late))
             return
         seqs = await context.lpm.known_parcels(schedule_site(schedule), delinquent_only=schedule.delinquent_only)
-        spacing = max(context.settings.fetch.pace_seconds, schedule.window_seconds / max(1, len(seqs)))
+        pace = max(context.settings.fetch.pace_seconds, schedule.pace_seconds)
+        spacing = max(pace, schedule.window_seconds / max(1, len(seqs)))
         longest = LONGEST_DELAY.total_seconds()
         for first in range(0, len(seqs), _CHUNK):
             await context.lpm.add_refreshes(run, seqs[first : first + _CHUNK], first, spacing, longest, now)

@@ -112,7 +112,7 @@ METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("schedule", "platform", "state", "county"),
     ),
     "parcelpost_gateway_schedule_fresh_ratio": (
-        "Share of a schedule's parcels that were scraped in time, from 0 to 1.",
+        "Share of a schedule's parcels that were scraped in time, from 0 to 1; once it has had the time to do so.",
         ("schedule", "platform", "state", "county"),
     ),
     "parcelpost_gateway_schedule_status": (
@@ -182,17 +182,21 @@ async def _metric_families(context: Context) -> list[Metric]:
         ),
         *_webhook_metrics(webhooks, now),
         _family(CounterMetricFamily, "webhook_attempts_total", dict(sorted(counters.webhooks.items()))),
-        *_schedule_metrics(await schedule_statuses(context.ledger, workers, now, context.freshness)),
+        *_schedule_metrics(await schedule_statuses(context.ledger, workers, now, context.freshness), now),
         _gauge("results_to_compare", {(): await context.ledger.left_to_compare()}),
         _gauge("rows", {(name,): number for name, number in counts.items()}),
     ]
 
 
-def _schedule_metrics(schedules: Sequence[ScheduleStatus]) -> list[Metric]:
+def _schedule_metrics(schedules: Sequence[ScheduleStatus], now: datetime) -> list[Metric]:
     labels: dict[str, tuple[str, ...]] = {
         schedule.name: (schedule.name, schedule.platform, schedule.state, schedule.county) for schedule in schedules
     }
-    shares = {labels[schedule.name]: schedule.fresh_share for schedule in schedules if schedule.fresh_share is not None}
+    shares = {
+        labels[schedule.name]: schedule.fresh_share
+        for schedule in schedules
+        if schedule.fresh_share is not None and schedule.is_due(now)
+    }
     return [
         _gauge("schedule_parcels", {labels[schedule.name]: schedule.parcels for schedule in schedules}),
         _gauge("schedule_fresh_ratio", shares),

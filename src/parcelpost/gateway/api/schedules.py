@@ -67,7 +67,8 @@ class SchedulesApi:
     async def add_schedule(self, body: NewSchedule) -> ScheduleStatus:
         """Add a schedule. Its first run starts at once, unless it has a time of day or a cron expression."""
         now = self._context.clock.now()
-        schedule, targets = make_schedule(body, now, self._context.platforms)
+        reported = {name for row in await self._ledger.workers() for name in row.heartbeat.platforms}
+        schedule, targets = make_schedule(body, now, self._context.platforms, reported=reported)
         if not await self._ledger.add_schedule(schedule, targets, first_run(schedule, now)):
             raise ApiError(409, f"a schedule named {schedule.name} already exists")
         (status,) = await self._statuses(schedule.name)

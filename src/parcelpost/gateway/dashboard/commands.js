@@ -110,15 +110,21 @@ export async function addSchedule() {
     input("platform", "Platform", { required: true, placeholder: "grizzly_gis" }),
     input("state", "State", { required: true, placeholder: "FL" }),
     input("county", "County", { required: true, placeholder: "columbia" }),
-    input("every", "Every", { required: true, value: "7d", pattern: "\\s*[0-9]+\\s*(m|min|h|d|w)\\s*" }),
+    input("every", "Every", { value: "7d", pattern: "\\s*[0-9]+\\s*(m|min|h|d|w)\\s*" }),
+    input("cron", "Cron expression, in place of both", { placeholder: "0 2 * * 1", maxlength: 100 }),
     input("at", "At (whole days only)", { pattern: "([01][0-9]|2[0-3]):[0-5][0-9]", placeholder: "02:00" }),
     input("timezone", "Time zone", { value: Intl.DateTimeFormat().resolvedOptions().timeZone }),
+    input("window", "Spread over", { pattern: "\\s*[0-9]+\\s*(m|min|h|d|w)\\s*", placeholder: "6h" }),
+    input("pace_seconds", "Seconds between tasks", { type: "number", min: 0, step: "any", placeholder: "the site's pace" }),
     scope,
     input("url", "URL of the list", { type: "url" }),
   ];
-  const text = await open("Add schedule", [h("div", { class: "form" }, fields)], "Add", (given) =>
-    JSON.stringify(Object.fromEntries(given)),
-  );
+  const text = await open("Add schedule", [h("div", { class: "form" }, fields)], "Add", (form) => {
+    const given = Object.fromEntries(form);
+    const pace = given.pace_seconds ? Number(given.pace_seconds) : null;
+    const every = given.cron ? "" : given.every;
+    return JSON.stringify({ ...given, every, pace_seconds: pace });
+  });
   return text && JSON.parse(text);
 }
 

@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from parcelpost.gateway.ledger import rows
@@ -53,9 +53,12 @@ _RUNS_BY_NUMBER = f"SELECT run_no, {rows.RUN_COLUMNS} FROM schedule_runs WHERE r
 _RUNS = f"SELECT {rows.RUN_COLUMNS} FROM schedule_runs WHERE schedule_no = ? ORDER BY run_no DESC LIMIT ?"
 _SET_PAUSED = "UPDATE schedules SET paused_at = ? WHERE schedule_no = ?"
 _SET_NEXT_RUN = "UPDATE schedules SET next_run_at = ? WHERE schedule_no = ? AND next_run_at = ?"
+_RUN_NUMBERS = "SELECT run_no FROM schedule_runs WHERE schedule_no = ?"
 _DELETE_TASKS = """
-DELETE FROM tasks WHERE state = 'queued' AND run_no IN (SELECT run_no FROM schedule_runs WHERE schedule_no = ?)
+DELETE FROM tasks
+WHERE state = 'queued' AND run_no = ? AND NOT EXISTS (SELECT 1 FROM schedule_runs r WHERE r.run_no = tasks.run_no)
 """
+"""Of a run whose schedule was deleted."""
 _DELETE = "DELETE FROM schedules WHERE schedule_no = ?"
 
 _START_RUN = """
@@ -133,12 +136,16 @@ class Schedules(Queries, Protocol):
         return bool(await self._change(_SET_NEXT_RUN, next_run_at, schedule_no, expected))
 
     async def delete_schedule(self, schedule_no: int) -> bool:
-        await self._change(_DELETE_TASKS, schedule_no)
-        return bool(await self._change(_DELETE, schedule_no))
+        runs = await self._find(_RUN_NUMBERS, schedule_no)
+        is_deleted = bool(await self._change(_DELETE, schedule_no))
+        if runs:
+            await self._run_all(_DELETE_TASKS, runs)
+        return is_deleted
 
     async def start_run(self, row: ScheduleRow, total: int, now: datetime, next_run_at: datetime) -> bool:
         due_at = row.next_run_at
-        started = await self._change(_START_RUN, now, now, total, now, row.schedule_no, due_at)
+        last_added_at = now - timedelta(seconds=row.schedule.pace_seconds)  # the first task need not wait
+        started = await self._change(_START_RUN, now, now, total, last_added_at, row.schedule_no, due_at)
         await self._change(_SET_NEXT_RUN, next_run_at, row.schedule_no, due_at)
         return bool(started)
 
@@ -156,7 +163,8 @@ class Schedules(Queries, Protocol):
         if chosen:
             await self._queue([task for task, _ in chosen], now)
         progress = (run.added + len(chosen), after_norm, len(found) <= most, last_added_at)
-        await self._change(_EXTEND_RUN, *progress, run.run_no, run.added, run.after_norm)
+        if not await self._change(_EXTEND_RUN, *progress, run.run_no, run.added, run.after_norm):
+            await self._change(_DELETE_TASKS, run.run_no)  # its schedule may have been deleted meanwhile
         return len(chosen)
 
     async def _next_tasks(self, row: ScheduleRow, run: RunRow, most: int) -> list[tuple[QueuedTask, str]]:

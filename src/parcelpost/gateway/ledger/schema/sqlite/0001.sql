@@ -300,7 +300,7 @@ CREATE TABLE activity (
 
 -- Which counties are refreshed, and when.
 CREATE TABLE schedules (
-    schedule_no    INTEGER PRIMARY KEY,
+    schedule_no    INTEGER PRIMARY KEY AUTOINCREMENT, -- never used again: counts are cached by it
     name           TEXT NOT NULL UNIQUE,
     platform       TEXT NOT NULL,
     state          TEXT NOT NULL,
