@@ -65,6 +65,9 @@ async def test_a_full_one_shows_fleet_queue_activity_and_health(browser: Browser
             await expect(row).to_contain_text("pending: sync-now")
             await expect(page.get_by_role("row", name="attic")).to_contain_text("Offline")
             await expect(page.get_by_role("row", name="cellar")).to_contain_text("Stopped")
+            for gone in ("attic", "cellar"):
+                rate = page.locator(f"[data-key='worker {gone}'] [data-label='Done / failed per minute']")
+                await expect(rate).to_have_text("\N{EN DASH}")
             await expect(page.locator(".figures")).to_contain_text("1 stopped, 1 offline")
             await expect(page.locator(".findings")).to_contain_text("Workers gave up on 3 tasks. Find the cause")
             await expect(page.get_by_role("img", name="urgent 0, high 9, normal 140, batch 0")).to_be_visible()

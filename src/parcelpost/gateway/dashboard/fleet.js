@@ -37,17 +37,13 @@ function cells(worker) {
     [state(worker), pendingCommands(worker)],
     `${duration(worker.silent_seconds)} ago`,
     number(worker.active_tasks),
-    [
-      number(worker.completed_last_minute),
-      " / ",
-      h("span", { class: worker.failed_last_minute ? "bad" : "" }, number(worker.failed_last_minute)),
-    ],
+    worker.alive ? lastMinute(worker) : NOTHING,
     worker.queue ? compact(worker.queue.pending ?? 0) : NOTHING,
     worker.queue ? compact(worker.unsynced) : NOTHING,
     worker.unsynced
       ? h("span", { class: worker.lag_seconds > 600 ? "warn" : "" }, duration(worker.lag_seconds))
       : NOTHING,
-    load(worker),
+    worker.alive ? load(worker) : NOTHING,
     worker.alive
       ? h(
           "button",
@@ -62,6 +58,12 @@ function cells(worker) {
       : null,
   ];
 }
+
+const lastMinute = (worker) => [
+  number(worker.completed_last_minute),
+  " / ",
+  h("span", { class: worker.failed_last_minute ? "bad" : "" }, number(worker.failed_last_minute)),
+];
 
 function load(worker) {
   const [cpu, memory] = [worker.cpu_percent, worker.memory_percent].map((share) => `${Math.round(share)}%`);

@@ -45,7 +45,20 @@ export function moment(text) {
 // A date as the page gives it: a day has no time zone.
 export const day = (text) => text ?? NOTHING;
 
-const SPELLED = { zip: "ZIP", desc: "description", sqft: "(sq ft)", acres: "(acres)", situs: "property" };
+const SPELLED = {
+  zip: "ZIP",
+  id: "ID",
+  html: "HTML",
+  desc: "description",
+  norm: "normalized",
+  sec: "section",
+  twp: "township",
+  rng: "range",
+  sqft: "(sq ft)",
+  acres: "(acres)",
+  pct: "(%)",
+  situs: "property",
+};
 
 export function words(name) {
   const text = name.split("_").map((word) => SPELLED[word] ?? word).join(" ");

@@ -28,6 +28,7 @@ const TONES = {
   paid: "good",
   open: "warn",
   unpaid: "warn",
+  outstanding: "warn",
   sold: "warn",
   delinquent: "bad",
   expired: "bad",

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { money, NOTHING, number, words } from "./format.js";
 import { status } from "./parcels.js";
-import { badge, table, whole } from "./table.js";
+import { table, whole } from "./table.js";
 
 const SECTIONS = [
   ["Completeness", "completeness unreadable"],
@@ -59,6 +59,8 @@ export function differences(records) {
   );
 }
 
+const differs = () => h("span", { class: "badge warn", title: "Another source shows another value." }, "differs");
+
 // Fields in `differing` are marked.
 export function sections(record, differing) {
   const used = new Set([
@@ -91,7 +93,7 @@ function fieldList(title, names, record, differing) {
       "div",
       null,
       h("dt", null, words(name)),
-      h("dd", null, shown(name, record[name]), differing.has(name) ? [" ", badge("warn", "differs")] : null),
+      h("dd", null, shown(name, record[name]), differing.has(name) ? [" ", differs()] : null),
     ),
   );
   return h(

@@ -4,6 +4,7 @@
 import { addSchedule, chooseAction } from "./commands.js";
 import { h, on, patch, s } from "./dom.js";
 import { compact, duration, moment, NOTHING, number, percent, plural } from "./format.js";
+import { place } from "./parcels.js";
 import { badge, command, empty, section, table } from "./table.js";
 
 const COLUMNS = [
@@ -97,7 +98,7 @@ export class SchedulesPage {
 
 const cells = (schedule) => [
   [h("span", { class: "name" }, schedule.name), h("small", null, SCOPES[schedule.scope])],
-  [`${schedule.county}, ${schedule.state}`, h("small", null, schedule.platform)],
+  [place(schedule), h("small", null, schedule.platform)],
   fresh(schedule),
   [schedule.timing, schedule.next_run_at && h("small", null, "next ", moment(schedule.next_run_at))],
   status(schedule),

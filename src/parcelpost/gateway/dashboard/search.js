@@ -34,7 +34,7 @@ const KINDS = {
     title: "Tasks",
     table: taskTable,
     latest: "/v1/tasks",
-    none: "No matching tasks.",
+    none: "No matching tasks. Only tasks that ended without a record are listed here; the overview counts all.",
     fields: (query) => [select(query, "state", "Outcome", OUTCOMES), platformField(query)],
   },
 };
@@ -176,6 +176,7 @@ export class SearchPage {
 
   counted() {
     const count = plural(this.found.length, this.kind.slice(0, -1)) + (this.next ? " and more" : "");
+    if (this.isTasks && !this.found.length) return "No tasks";
     if (this.isTasks) return `${count}. ${OUTCOMES.find(([value]) => value === this.asked().get("state"))[2]}`;
     if (!this.found.length) return this.isFiltered ? "No results" : "";
     return this.isFiltered ? count : `The latest ${count}`;
