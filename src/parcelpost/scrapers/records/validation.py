@@ -32,6 +32,8 @@ _BROKEN = re.compile(
     r"\b(?:click here|use this link)\b|<[a-z/!]|\{\{|\}\}|\$\{|<%|\[object |[^.]\.\.\.$|\u2026$", re.IGNORECASE
 )
 """A link of the page, markup, a template that was not filled in, or a text that was shortened."""
+_SIGNS_OF_BROKEN = ("<", "{", "}", "[", "...", "\u2026", "lick", "link", "LICK", "LINK")
+"""A text without one of these is not searched."""
 _AMOUNT = re.compile(r"\(?-?\$\s?[\d,.]+\)?|\d{1,3}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
 _DATE = re.compile(r"\d{1,2}[/-]\d{1,2}[/-]\d{2,4}|\d{4}-\d\d-\d\d", re.ASCII)
 _BOOK_PAGE = re.compile(r"(?=(?:.*\d){3}|.*\d\D+\d)[A-Z0-9 .,:;#&/\\()|'-]{1,60}", re.ASCII | re.IGNORECASE)
@@ -201,7 +203,7 @@ def is_withheld(text: str) -> bool:
 
 
 def is_broken(value: str | None) -> bool:
-    return value is not None and _BROKEN.search(value) is not None
+    return value is not None and any(sign in value for sign in _SIGNS_OF_BROKEN) and _BROKEN.search(value) is not None
 
 
 def _check_items(of: str, items: list[Any], checks: Mapping[str, Check]) -> set[str]:
