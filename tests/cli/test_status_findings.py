@@ -18,7 +18,7 @@ from parcelpost.schedule import Timing
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.history import SyncRound
 from parcelpost.storage.locks import live_folder
-from parcelpost.worker.schedules import ScheduleState
+from parcelpost.worker.schedules import StoredSchedule
 from parcelpost.worker.status import MemoryPressure
 from tests.cli.support import GONE, Run, a_status, held_here, holder, make_store, publish_status, task
 from tests.storage.crash.peer import Peer
@@ -255,7 +255,7 @@ def test_a_county_that_is_older_than_its_schedule_asks_for_is_named(tmp_path: Pa
         async with LocalPersistenceManager.open(store, clock=clock) as lpm:
             await save_one(lpm, task("old", source=Source.CLI))
             timing, now = Timing(every_seconds=7 * 86_400), clock.now()
-            await lpm.state.put("schedule weekly", ScheduleState(timing=timing, anchor=now, next_run_at=now))
+            await lpm.state.put("schedule weekly", StoredSchedule(timing=timing, anchor=now, next_run_at=now))
 
     asyncio.run(make())
     out = status(run, store, "--config", settings)

@@ -15,7 +15,7 @@ from parcelpost.settings import Settings
 from parcelpost.settings.sources import load
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, refresh
 from parcelpost.upstream.null import NullUpstream
-from parcelpost.worker.schedules import Schedules
+from parcelpost.worker.schedules import StandaloneSchedules
 from tests.worker.rig import a_context
 
 START = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -77,11 +77,11 @@ async def test_known_parcels_are_scraped_again_when_it_is_due(tmp_path: Path) ->
         assert len(await scrape(lpm, clock)) == 5
         clock.advance(HOUR)
         context = a_context(lpm, NullUpstream(), clock, events.append, settings(tmp_path))
-        schedules = Schedules(context)
+        schedules = StandaloneSchedules(context)
         found: dict[int, list[str]] = {}
         for hour in range(8):
             await schedules.step()
-            await Schedules(context).step()  # as after a restart
+            await StandaloneSchedules(context).step()  # as after a restart
             if done := await scrape(lpm, clock):
                 found[hour] = sorted(done)
             clock.advance(HOUR)
@@ -112,7 +112,7 @@ async def test_a_schedule_does_not_wait_for_one_whose_name_begins_with_its_own(t
     )
     clock, events = ManualClock(START), list[Event]()
     async with LocalPersistenceManager.open(tmp_path / "store.db", clock=clock, options=StoreOptions()) as lpm:
-        schedules = Schedules(a_context(lpm, NullUpstream(), clock, events.append, settings(tmp_path, text)))
+        schedules = StandaloneSchedules(a_context(lpm, NullUpstream(), clock, events.append, settings(tmp_path, text)))
         await schedules.step()
         claim = next(claim for claim in await lpm.claim(10) if claim.task.target.url == "https://union")
         await lpm.save_result(claim, Result(data={}, scraped_at=clock.now()))

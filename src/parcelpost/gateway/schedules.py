@@ -1,5 +1,5 @@
-"""Schedules: which are valid, what operators do with them, how fresh their counties are; and the runner, which starts
-what is due and queues a run's tasks as its window and the site's pace allow.
+"""Schedules: validation, operator actions, freshness, and the runner, which starts runs when they are due and queues
+their tasks as the window and the site's pace allow.
 
 Tasks are queued just in time, so the queue holds few of them: one that is paused, or whose site blocks the workers,
 stops within moments, and after an outage a run goes on where it was.
@@ -281,7 +281,7 @@ class FreshnessCache:
         return counted
 
     def keep(self, rows: Iterable[ScheduleRow]) -> None:
-        """Forgets all others."""
+        """Deletes the counts of all other schedules."""
         known = {row.schedule_no for row in rows}
         self._counted = {number: counted for number, counted in self._counted.items() if number in known}
 
@@ -410,7 +410,7 @@ class ScheduleRunner:
         return [row for row in await self._ledger.schedules() if row.paused_at is None]
 
     async def _start_if_due(self, row: ScheduleRow, now: datetime) -> None:
-        """What was missed while no gateway ran is made up for once."""
+        """Runs missed while no gateway was running are made up for by one run."""
         schedule = row.schedule
         following = next_run(schedule.timing, schedule.created_at, now)
         if row.next_run_at <= now:
@@ -456,7 +456,7 @@ def _late(row: ScheduleRow, now: datetime) -> float:
 
 
 def blocked_workers(row: ScheduleRow, workers: Iterable[WorkerRow], now: datetime) -> Sequence[str]:
-    """Returns the workers of the schedule's platform if sites of it block all that are alive; else none."""
+    """Returns the ids of the platform's live workers if the platform is blocked for all of them; else nothing."""
     platform = row.schedule.platform
     able = [
         worker.heartbeat

@@ -21,7 +21,7 @@ from parcelpost.worker.browser_limit import Resources
 from parcelpost.worker.context import Context
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import FailureCount
-from parcelpost.worker.schedules import Schedules
+from parcelpost.worker.schedules import StandaloneSchedules
 from parcelpost.worker.status import Publisher, delete_old_statuses
 
 _STEP_SECONDS = 0.5
@@ -134,7 +134,7 @@ class Janitor:
         """None: not read yet."""
         self._not_before: dict[str, float] = {}
         """Monotonic time before which a failed chore is not tried again."""
-        self.schedules: Schedules | None = None
+        self.schedules: StandaloneSchedules | None = None
         """Of a standalone worker that runs until it is told to leave."""
         self.cleaning_since: datetime | None = None
         self.check_end: Callable[[], Awaitable[None]] | None = None

@@ -6,7 +6,7 @@ from parcelpost.worker.backoff import COLLECTOR, SYNC, Offline
 from parcelpost.worker.collector import Collector
 from parcelpost.worker.context import Context
 from parcelpost.worker.executor import Executor
-from parcelpost.worker.schedules import Schedules
+from parcelpost.worker.schedules import StandaloneSchedules
 from parcelpost.worker.status import read_statuses
 from parcelpost.worker.worker import ONE_BY_ONE, Worker
 
@@ -108,5 +108,5 @@ class StandaloneRunner(_Runner):
         """Runs until the worker is told to leave, or until nothing is left to do."""
         self._worker.add_slots()
         if self.until_empty is None:
-            self._worker.janitor.schedules = Schedules(self._worker.context)
+            self._worker.janitor.schedules = StandaloneSchedules(self._worker.context)
         await self._worker.run("standalone")

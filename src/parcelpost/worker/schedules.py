@@ -24,7 +24,7 @@ SCHEDULE_STATE = "schedule "
 """What the state of each is stored under, before its name."""
 
 
-class ScheduleState(Struct, frozen=True, kw_only=True):
+class StoredSchedule(Struct, frozen=True, kw_only=True):
     """What is kept over restarts."""
 
     timing: Timing
@@ -38,7 +38,7 @@ def schedule_site(schedule: ScheduleSettings) -> Site:
     return Site(schedule.platform, state_or_text(schedule.state), county_slug(schedule.county))
 
 
-class Schedules:
+class StandaloneSchedules:
     """Run by the one process of a store that does the chores."""
 
     def __init__(self, context: Context) -> None:
@@ -52,11 +52,11 @@ class Schedules:
 
     async def _start_if_due(self, name: str, schedule: ScheduleSettings) -> None:
         state, now = self._context.lpm.state, self._context.clock.now()
-        known = await state.get(f"{SCHEDULE_STATE}{name}", ScheduleState)
+        known = await state.get(f"{SCHEDULE_STATE}{name}", StoredSchedule)
         if known is None or known.timing != schedule.timing:
             at_once = not (schedule.timing.at or schedule.timing.cron)
             first = now if at_once else next_run(schedule.timing, now, now)
-            known = ScheduleState(timing=schedule.timing, anchor=now, next_run_at=first)
+            known = StoredSchedule(timing=schedule.timing, anchor=now, next_run_at=first)
             await state.put(f"{SCHEDULE_STATE}{name}", known)
         following = next_run(schedule.timing, known.anchor, now)
         if known.next_run_at <= now:
@@ -64,7 +64,7 @@ class Schedules:
         elif known.next_run_at <= following:
             return
         await state.put(
-            f"{SCHEDULE_STATE}{name}", ScheduleState(timing=known.timing, anchor=known.anchor, next_run_at=following)
+            f"{SCHEDULE_STATE}{name}", StoredSchedule(timing=known.timing, anchor=known.anchor, next_run_at=following)
         )
 
     async def _run(self, name: str, schedule: ScheduleSettings, due_at: datetime, now: datetime) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,12 +23,18 @@ from parcelpost.cli.output import (
     printable,
     table,
 )
-from parcelpost.cli.settings_options import AnyPlatform, AsJson, ConfigOption, Database, SetOption, Yes, load_settings
+from parcelpost.cli.settings_options import (
+    AnyPlatform,
+    AsJson,
+    ConfigOption,
+    Database,
+    SetOption,
+    Yes,
+    gateway_settings,
+)
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from parcelpost.cli.platform_names import KnownPlatforms
     from parcelpost.gateway.ledger.base import Ledger
     from parcelpost.gateway.models import Scope
@@ -108,10 +113,10 @@ def add(
     """
     import asyncio
 
-    from parcelpost.cli.context import CLOCK, needed_packages
+    from parcelpost.cli.context import CLOCK, connect_ledger, needed_packages
     from parcelpost.cli.platform_names import KnownPlatforms
 
-    settings = _settings(database, config, set_)
+    settings = gateway_settings(database, config, set_)
     known = None if any_platform else KnownPlatforms(settings)
     with needed_packages():
         from parcelpost.gateway.schedules import NewSchedule, first_run, make_schedule
@@ -135,7 +140,7 @@ def add(
     schedule, scraped = make_schedule(new, now, known, targets)
 
     async def store() -> ScheduleStatus:
-        async with _ledger(settings, create=True) as opened:
+        async with connect_ledger(settings.server, create=True) as opened:
             if not await opened.add_schedule(schedule, scraped, first_run(schedule, now)):
                 raise InvalidInput(
                     f"a schedule named {name} already exists",
@@ -202,8 +207,10 @@ def list_schedules(
     """List schedules and how fresh their counties are."""
     import asyncio
 
+    from parcelpost.cli.context import connect_ledger
+
     async def read() -> list[ScheduleStatus]:
-        async with _ledger(_settings(database, config, set_)) as opened:
+        async with connect_ledger(gateway_settings(database, config, set_).server) as opened:
             return await _statuses(opened)
 
     statuses = asyncio.run(read())
@@ -249,9 +256,10 @@ def show(
     """Show a schedule with its freshness, its next run and its past runs."""
     import asyncio
 
+    from parcelpost.cli.context import CLOCK, connect_ledger
+
     async def read() -> ScheduleDetail | None:
-        async with _ledger(_settings(database, config, set_)) as opened:
-            from parcelpost.cli.context import CLOCK
+        async with connect_ledger(gateway_settings(database, config, set_).server) as opened:
             from parcelpost.gateway.schedules import FreshnessCache, schedule_detail
 
             return await schedule_detail(opened, name, await opened.workers(), CLOCK.now(), FreshnessCache())
@@ -295,14 +303,14 @@ def pause(
     name: Name, database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
     """Pause a schedule: it starts no runs, and a run in progress queues no more tasks."""
-    _act(name, "pause", _settings(database, config, set_), f"Paused schedule {name}.", as_json=as_json)
+    _act(name, "pause", gateway_settings(database, config, set_), f"Paused schedule {name}.", as_json=as_json)
 
 
 def resume(
     name: Name, database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
     """Resume a paused schedule. A run that was missed meanwhile starts immediately."""
-    _act(name, "resume", _settings(database, config, set_), f"Resumed schedule {name}.", as_json=as_json)
+    _act(name, "resume", gateway_settings(database, config, set_), f"Resumed schedule {name}.", as_json=as_json)
 
 
 def run_now(
@@ -310,7 +318,7 @@ def run_now(
 ) -> None:
     """Start a run now. Later runs stay as scheduled."""
     done = f"A running gateway starts a run of {name} within seconds."
-    _act(name, "run-now", _settings(database, config, set_), done, as_json=as_json)
+    _act(name, "run-now", gateway_settings(database, config, set_), done, as_json=as_json)
 
 
 def delete(
@@ -324,16 +332,16 @@ def delete(
     """Delete a schedule with its runs and its tasks that no worker has taken. Asks for confirmation."""
     if not yes:
         confirm(f"Delete schedule {name}?")
-    _act(name, "delete", _settings(database, config, set_), f"Deleted schedule {name}.", as_json=as_json)
+    _act(name, "delete", gateway_settings(database, config, set_), f"Deleted schedule {name}.", as_json=as_json)
 
 
 def _act(name: str, verb: str, settings: Settings, done: str, *, as_json: bool) -> None:
     import asyncio
 
-    from parcelpost.cli.context import CLOCK
+    from parcelpost.cli.context import CLOCK, connect_ledger
 
     async def change() -> list[ScheduleStatus] | None:
-        async with _ledger(settings) as opened:
+        async with connect_ledger(settings.server) as opened:
             from parcelpost.gateway.schedules import Action, act
 
             return await _statuses(opened, name) if await act(opened, name, Action(verb), CLOCK.now()) else None
@@ -359,20 +367,8 @@ def _moment_or_now(status: ScheduleStatus) -> str:
     return "now" if due_at is None or due_at <= CLOCK.now() else str(moment(due_at))
 
 
-def _settings(database: str | None, config: Path | None, set_: list[str] | None) -> Settings:
-    return load_settings(config, set_, {"--database": ("server.database", database)})
-
-
-@asynccontextmanager
-async def _ledger(settings: Settings, *, create: bool = False) -> AsyncIterator[Ledger]:
-    from parcelpost.cli.context import connect_ledger
-
-    async with connect_ledger(settings.server, create=create) as opened:
-        yield opened
-
-
 async def _statuses(ledger: Ledger, name: str = "") -> list[ScheduleStatus]:
-    """Returns none for '', unless all are asked for by leaving it out."""
+    """Returns all schedules, or the one with this name."""
     from parcelpost.cli.context import CLOCK
     from parcelpost.gateway.schedules import FreshnessCache, schedule_statuses
 

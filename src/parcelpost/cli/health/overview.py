@@ -48,7 +48,7 @@ from parcelpost.worker.findings import (
     usage_finding,
     worst_outage,
 )
-from parcelpost.worker.schedules import SCHEDULE_STATE, ScheduleState, schedule_site
+from parcelpost.worker.schedules import SCHEDULE_STATE, StoredSchedule, schedule_site
 from parcelpost.worker.status import BrowserWait, WorkerStatus, is_current, last_run, read_statuses
 
 _CLI_WORKER = re.compile(r"cli-\d+-[0-9a-f]{8}")
@@ -169,7 +169,7 @@ async def _freshness(database: LocalDatabase, state: WorkerState, settings: Sett
         site, since = schedule_site(schedule), schedule.fresh_since(now)
         count = partial(refresh.freshness, delinquent_only=schedule.delinquent_only)
         counted = await database.read(count, site, since)
-        kept = await state.get(f"{SCHEDULE_STATE}{name}", ScheduleState)
+        kept = await state.get(f"{SCHEDULE_STATE}{name}", StoredSchedule)
         found.append(
             CountyFreshness(
                 schedule=name,

@@ -12,7 +12,7 @@ from parcelpost.gateway import overview
 from parcelpost.gateway.api import responses
 from parcelpost.gateway.api.fleet import CommandRequest, RefreshRequest, ReleaseRequest, RequeueRequest
 from parcelpost.gateway.api.health import Health
-from parcelpost.gateway.api.schedules import ActionReply, ActionRequest, Schedules
+from parcelpost.gateway.api.schedules import ActionReply, ActionRequest, ScheduleList
 from parcelpost.gateway.api.webhooks import ReplayRequest, WebhookList
 from parcelpost.gateway.api.worker import RawFileForm
 from parcelpost.gateway.history import Change, ParcelChange, Scrape
@@ -256,7 +256,7 @@ _EXAMPLES: list[Struct] = [
         webhooks=[_WEBHOOK],
     ),
     _SCHEDULE,
-    Schedules([_SCHEDULE]),
+    ScheduleList([_SCHEDULE]),
     ScheduleDetail(_SCHEDULE, [_RUN]),
     NewSchedule(
         name="harlow-weekly",

@@ -24,7 +24,7 @@ from parcelpost.gateway.schedules import (
 _NONE = "no such schedule"
 
 
-class Schedules(Struct, frozen=True):
+class ScheduleList(Struct, frozen=True):
     schedules: Sequence[ScheduleStatus]
 
 
@@ -51,9 +51,9 @@ class SchedulesApi:
             Route("POST", "/v1/schedules/{name}", self.act_on_schedule, Role.ADMIN, errors=(404,)),
         ]
 
-    async def schedules(self) -> Schedules:
+    async def schedules(self) -> ScheduleList:
         """List schedules by name, each with how fresh its county is."""
-        return Schedules(await self._statuses())
+        return ScheduleList(await self._statuses())
 
     async def schedule(self, name: str) -> ScheduleDetail:
         """Return a schedule with its newest runs."""

@@ -90,7 +90,7 @@ export class SchedulesPage {
   }
 
   async change(name) {
-    const schedule = this.schedules.find((one) => one.name === name);
+    const schedule = this.schedules.find((schedule) => schedule.name === name);
     const action = schedule && (await chooseAction(schedule));
     if (action) await this.page.post(`/v1/schedules/${encodeURIComponent(name)}`, { action });
   }

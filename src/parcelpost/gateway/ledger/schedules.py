@@ -107,7 +107,7 @@ SELECT max(ended_at) FROM schedule_runs WHERE schedule_no = ? AND outcome = 'end
 """
 
 
-class Schedules(Queries, Protocol):
+class ScheduleQueries(Queries, Protocol):
     async def _queue(self, added: Sequence[QueuedTask], now: datetime) -> int:
         """Queues those that are not known, in their order, each at the next turn of its site. Returns how many."""
 
@@ -120,11 +120,11 @@ class Schedules(Queries, Protocol):
         return await self._add_schedule(values, [(position, *text) for position, text in enumerate(texts, 1)])
 
     async def schedules(self, name: str = "") -> Sequence[ScheduleRow]:
-        found = await self._find(_SCHEDULES, name)
-        numbers = [number for row in found for number in row[-2:] if number is not None]
+        schedules = await self._find(_SCHEDULES, name)
+        numbers = [number for row in schedules for number in row[-2:] if number is not None]
         by_number = await self._find_by_number(_RUNS_BY_NUMBER, numbers)
         runs = {number: rows.run(of[0]) for number, of in by_number.items()}
-        return [rows.schedule(row[:-2], runs.get(row[-2]), runs.get(row[-1])) for row in found]
+        return [rows.schedule(row[:-2], runs.get(row[-2]), runs.get(row[-1])) for row in schedules]
 
     async def schedule_runs(self, schedule_no: int, most: int) -> Sequence[RunRow]:
         return [rows.run(row) for row in await self._find(_RUNS, schedule_no, most)]
@@ -157,12 +157,12 @@ class Schedules(Queries, Protocol):
             if not row.open_tasks:
                 await self._change(_END_RUN, now, run.run_no)
             return 0
-        found = await self._next_tasks(row, run, most + 1)
-        chosen = found[:most]
+        tasks = await self._next_tasks(row, run, most + 1)
+        chosen = tasks[:most]
         after_norm = chosen[-1][1] if chosen else run.after_norm
         if chosen:
             await self._queue([task for task, _ in chosen], now)
-        progress = (run.added + len(chosen), after_norm, len(found) <= most, last_added_at)
+        progress = (run.added + len(chosen), after_norm, len(tasks) <= most, last_added_at)
         if not await self._change(_EXTEND_RUN, *progress, run.run_no, run.added, run.after_norm):
             await self._change(_DELETE_TASKS, run.run_no)  # its schedule may have been deleted meanwhile
         return len(chosen)
@@ -171,8 +171,8 @@ class Schedules(Queries, Protocol):
         """Returns the next tasks, each with its parcel."""
         schedule, number = row.schedule, run.run_no
         if schedule.scope in _WITH_TARGETS:
-            found = await self._find(_NEXT_TARGETS, row.schedule_no, run.added, most)
-            return [(_of_target(schedule, number, position, target), "") for position, target in found]
+            targets = await self._find(_NEXT_TARGETS, row.schedule_no, run.added, most)
+            return [(_of_target(schedule, number, position, target), "") for position, target in targets]
         conditions = refresh_conditions(_known_parcels(schedule, run.started_at), number)
         conditions.add("p.parcel_norm > ?", run.after_norm)
         known = await self._find(_NEXT_KNOWN.format(conditions), *conditions.args, most)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from parcelpost.errors import LedgerError
 from parcelpost.gateway.ledger import rows
 from parcelpost.gateway.ledger.queries import is_matchable, refresh_conditions
-from parcelpost.gateway.ledger.schedules import MAX_RETRIES, Schedules
+from parcelpost.gateway.ledger.schedules import MAX_RETRIES, ScheduleQueries
 from parcelpost.gateway.ledger.webhooks import PRUNE_RETRIES, WebhookQueries
 from parcelpost.gateway.models import ActivityRow, AddCounts, RefreshFilter, WorkerRow
 from parcelpost.model import REFRESH, Signal, Task
@@ -218,7 +218,7 @@ _MAX_SELECTOR_BYTES = 1_500
 _MAX_FIELD_BYTES = 300
 
 
-class SqlLedger(Schedules, WebhookQueries, Protocol):
+class SqlLedger(ScheduleQueries, WebhookQueries, Protocol):
     """Refreshing, workers, commands, selectors, metrics, activity and pruning."""
 
     _max_attempts: int
