@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +235,12 @@ async def test_it_says_when_the_gateway_is_away_and_recovers_by_itself(browser: 
         await filled(gateway)
         port = int(gateway.address.rpartition(":")[2])
         async with a_page(browser, gateway.address) as watched:
+            await is_live(watched.page)
+            with closing(sqlite3.connect(tmp_path / "gateway.db")) as ledger:
+                ledger.execute("ALTER TABLE workers RENAME TO hidden")
+                await expect(watched.page.locator("#state")).to_have_text("Gateway error")
+                await expect(watched.page.get_by_role("alert")).to_contain_text("The gateway's log")
+                ledger.execute("ALTER TABLE hidden RENAME TO workers")
             await is_live(watched.page)
             gateway.stop.set()
             await expect(watched.page.locator("#state")).to_have_text("Gateway unreachable")

@@ -60,7 +60,7 @@ async function send(path, { signal, body, timeout = TIMEOUT_MS }) {
 function problem(status, message) {
   if (status === 401) return new NeedsToken(message);
   if (status === 403) return new Forbidden(message);
-  return status >= 500 ? new Unreachable(message) : new Rejected(status, message);
+  return [502, 503, 504].includes(status) ? new Unreachable(message) : new Rejected(status, message);
 }
 
 async function messageOf(answer) {

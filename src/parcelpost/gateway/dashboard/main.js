@@ -172,7 +172,8 @@ class Page {
   stateNow(age) {
     if (this.problem instanceof NeedsToken) return ["warn", "Sign in"];
     if (this.problem instanceof Forbidden) return ["bad", "Not allowed"];
-    if (this.problem) return ["bad", "Gateway unreachable"];
+    if (this.problem)
+      return ["bad", this.problem instanceof Unreachable ? "Gateway unreachable" : "Gateway error"];
     if (age === null) return ["", "Connecting"];
     return age > STALE_MS ? ["warn", "Stale"] : ["good", "Live"];
   }
@@ -233,7 +234,7 @@ function advice(problem) {
     return "Retrying automatically. If this persists, check that the gateway is running: parcelpost gateway serve";
   if (problem instanceof Forbidden)
     return "Open the dashboard at the gateway's own address, or configure a read token.";
-  return "";
+  return problem.status === 500 ? "The gateway's log says what failed." : "";
 }
 
 new Page().start();
