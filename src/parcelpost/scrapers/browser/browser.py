@@ -27,7 +27,8 @@ _PAGE_SECONDS = 60.0
 _CLOSE_SECONDS = 5.0
 _POLL_SECONDS = 0.2
 _MAX_REASON_CHARS = 300
-_CRASHED = re.compile(r"(Target|Page) crashed|has been closed|Connection closed")
+_PAGE_CRASHED = re.compile(r"(Target|Page) crashed")
+_LOST = re.compile(r"has been closed|Connection closed")
 
 
 class BrowserCallFailed(Exception):
@@ -267,11 +268,13 @@ class LeasedPage:
         ends = [self._chromium.ended, self._crashed]
         task = await _first_of(work, ends)
         error = task.exception() if task is not None else None
-        if error is not None and _CRASHED.search(str(error)):
+        if error is not None and _PAGE_CRASHED.search(str(error)):
             self._crash()
         for end in ends:
             if end.done():
                 raise BrowserCrashed(end.result())
+        if error is not None and _LOST.search(str(error)):
+            raise BrowserCrashed(f"the browser was lost: {first_line(error)}") from error
         if task is None:
             raise asyncio.CancelledError
         return task.result()
