@@ -23,7 +23,7 @@ CREATE TABLE tasks (
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000);
 
 CREATE INDEX tasks_queued ON tasks (platform, priority, turn, seq) WHERE state = 'queued';
-CREATE INDEX tasks_of_site ON tasks (priority, site, turn) WHERE state = 'queued'; -- the site's next turn
+CREATE INDEX tasks_of_site ON tasks (site, priority, turn) WHERE state = 'queued'; -- the site's next turn
 CREATE INDEX tasks_ended ON tasks (ended_at, platform, priority, state) WHERE ended_at IS NOT NULL;
 CREATE INDEX tasks_without_record ON tasks (state, ended_at, seq) WHERE state IN ('not_found', 'failed', 'dead'); -- listed, the last one first
 
@@ -384,7 +384,8 @@ BEGIN
 
         SELECT array_agg(free.seq) INTO taken
         FROM (
-            SELECT t.seq FROM tasks t WHERE t.seq = ANY (seen) AND t.state = 'queued'
+            SELECT t.seq FROM tasks t
+            WHERE t.seq = ANY (seen) AND t.state || '' = 'queued' -- by primary key, never by an index of all that is queued
             ORDER BY t.priority, t.turn, t.seq LIMIT capacity FOR UPDATE SKIP LOCKED
         ) free;
 

@@ -22,7 +22,7 @@ CREATE TABLE tasks (
 ) STRICT;
 
 CREATE INDEX tasks_queued ON tasks (platform, priority, turn, seq) WHERE state = 'queued';
-CREATE INDEX tasks_of_site ON tasks (priority, site, turn) WHERE state = 'queued'; -- the site's next turn
+CREATE INDEX tasks_of_site ON tasks (site, priority, turn) WHERE state = 'queued'; -- the site's next turn
 CREATE INDEX tasks_ended ON tasks (ended_at, platform, priority, state) WHERE ended_at IS NOT NULL;
 CREATE INDEX tasks_without_record ON tasks (state, ended_at, seq) WHERE state IN ('not_found', 'failed', 'dead'); -- listed, the last one first
 
