@@ -210,7 +210,7 @@ class Executor:
         self.grace = grace
         self.running = _Running()
         self.abandoned = AbandonedThreads(max_abandoned)
-        self.recorder = AttemptRecorder(context, learning)
+        self.recorder = AttemptRecorder(context, learning, availability)
         self._wake_ups = WakeUps(context.settings.executor.idle_seconds, context.clock)
         self._one_by_one = asyncio.Lock()
         self._is_draining = False
