@@ -72,6 +72,8 @@ class Site(Struct, frozen=True, array_like=True, gc=False):
 
 
 class PausedSite(Struct, frozen=True):
+    """A site that is paused because it, or another one on its host, blocked the worker."""
+
     platform: str
     state: str = ""
     county: str = ""
