@@ -245,7 +245,7 @@ FROM leases WHERE task_id = ? ORDER BY lease_id
 """
 
 _KNOWN_TASKS = """
-SELECT t.task_id, t.platform, t.target,
+SELECT t.task_id, t.site, t.platform, t.target,
        EXISTS (SELECT 1 FROM leases l WHERE l.task_id = t.task_id AND (l.worker_id = ? OR EXISTS (
            SELECT 1 FROM worker_ids holder JOIN worker_ids asker ON asker.token = holder.token
            WHERE holder.worker_id = l.worker_id AND asker.worker_id = ?)))

@@ -421,6 +421,7 @@ CREATE FUNCTION store_results(
 SET enable_seqscan = off AS $$ -- by keys, also while the tables grow faster than their statistics
 DECLARE
     e_parcel_no BIGINT[];
+    added  INTEGER;
     e_no   BIGINT[];
     won_no BIGINT[];
     won_is_new BOOLEAN[];
@@ -446,6 +447,7 @@ BEGIN
          AS e (state, county, norm, parcel, leads, scraped, owner, situs, delinquent, due, liens)
     WHERE e.leads
     ON CONFLICT (state, county, parcel_norm) DO UPDATE SET state = p.state WHERE FALSE; -- locks it, and changes nothing
+    GET DIAGNOSTICS added = ROW_COUNT;
 
     SELECT array_agg(
         (SELECT p.parcel_no FROM parcels p WHERE (p.state, p.county, p.parcel_norm) = (e.state, e.county, e.norm))
@@ -530,11 +532,13 @@ BEGIN
     END IF;
 
     -- A new parcel with one source has been written as that source shows it. All others are merged.
-    SELECT array_agg(DISTINCT s.parcel_no) INTO merged_no
-    FROM unnest(won_no, won_is_new) AS w (no, is_new) JOIN sources s ON s.source_no = w.no
-    WHERE NOT w.is_new OR EXISTS (
-        SELECT 1 FROM sources other WHERE other.parcel_no = s.parcel_no AND other.source_no <> s.source_no
-    );
+    IF added < cardinality(e_task) THEN
+        SELECT array_agg(DISTINCT s.parcel_no) INTO merged_no
+        FROM unnest(won_no, won_is_new) AS w (no, is_new) JOIN sources s ON s.source_no = w.no
+        WHERE NOT w.is_new OR EXISTS (
+            SELECT 1 FROM sources other WHERE other.parcel_no = s.parcel_no AND other.source_no <> s.source_no
+        );
+    END IF;
 
     -- A list adds liens, also an older one, and several lists may show a parcel.
     SELECT merged_no || array_agg(e.parcel_no), array_agg(e.place) INTO merged_no, listed
