@@ -119,20 +119,6 @@ async def test_an_attempt_that_is_cancelled_leaves_its_page_too(guarded: Renderi
         await sandbox.close()
 
 
-async def test_platform_code_that_hangs_does_not_hold_a_page(guarded: RenderingPool, site: Website) -> None:
-    async def fetch(_: Target, __: object, fetcher: Fetcher) -> Page:
-        first = await fetcher.rendered(f"{site.url}/", until="h1")
-        await one.pool.all_back()
-        second = await fetcher.rendered(f"{site.url}/?again", until="h1")  # on another page
-        return Page(body=first.body + second.body)
-
-    async with rendering(guarded, idle_seconds=0.2) as one:
-        assert isinstance(await scraper(one, fetch, Record(parcel_id="1"))(task()), Done)
-        await all_back(one)
-        assert "taken back" in one.artifacts[0].log
-        assert one.leases == 2
-
-
 async def test_a_browser_that_dies_costs_the_attempt_nothing(guarded: RenderingPool, site: Website) -> None:
     async def die(reader: asyncio.StreamReader, _: asyncio.StreamWriter, __: Asked) -> None:
         os.kill(await guarded.busy_pid(), signal.SIGKILL)

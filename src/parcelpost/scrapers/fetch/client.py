@@ -252,7 +252,7 @@ class PageFetcher:
 
     async def _lease(self, renderer: Renderer, visit: Visit) -> PageLease:
         """Returns the browser page of the attempt."""
-        if visit.lease is not None and not visit.lease.is_over:
+        if visit.lease is not None:
             return visit.lease
         if (task := visit.task) is None:
             return await renderer.lease(None, visit.profile)
