@@ -189,7 +189,7 @@ class Launcher:
                 await self._driver.stop()
                 self._driver = None
             if self._driver is None:
-                self._driver = await PlaywrightDriver.start(self._clock)
+                self._driver = await PlaywrightDriver.start()
             return self._driver
 
 
@@ -312,7 +312,7 @@ class BrowserPool:
             context, page = await leased.new_page(agent, **context_options)
         except BrowserCallFailed as error:
             leased.end(str(error))
-            raise BrowserCrashed(str(error)) from error
+            raise BrowserCrashed(leased.ended.result()) from error
         self._launcher.worked()
         slot.has_opened_page = True
         return LeasedPage(leased, context, page)
