@@ -17,13 +17,12 @@ import pytest_asyncio
 from parcelpost.clock import SystemClock
 from parcelpost.model import Blocked, Busy, Done, GiveUp, NotFound, Page, Retry, Target, Task
 from parcelpost.scrapers.browser.renderer import RenderContext
-from parcelpost.scrapers.browser.steps import Fill
 from parcelpost.scrapers.counties import Counties
 from parcelpost.scrapers.county_scraper import CountyScraper
 from parcelpost.scrapers.fetch.client import PageFetcher
 from parcelpost.scrapers.fetch.errors import BrowserUnavailable, CannotFetch, outcome_of
 from parcelpost.scrapers.learning.ranking import Ranking
-from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
+from parcelpost.scrapers.platform import CountyPlatform, Fetcher, Fill, PageReader, ReadResult
 from parcelpost.scrapers.plugin_adapter import PluginAdapter
 from parcelpost.scrapers.records.record import Record
 from parcelpost.worker.sandbox import Sandbox

@@ -21,7 +21,6 @@ from parcelpost.scrapers.browser.page_watch import Navigation, PageLog, PageWatc
 from parcelpost.scrapers.browser.pool import BrowserPool
 from parcelpost.scrapers.browser.profiles import CookieJars, load_profile, unusable_profile
 from parcelpost.scrapers.browser.proxy import GuardProxy, ProxyLease
-from parcelpost.scrapers.browser.steps import Choose, Click, Fill, Step, WaitFor
 from parcelpost.scrapers.fetch.errors import (
     FAILURES,
     BrowserCrashed,
@@ -32,6 +31,7 @@ from parcelpost.scrapers.fetch.errors import (
 )
 from parcelpost.scrapers.fetch.exchange import FetchOptions, Response
 from parcelpost.scrapers.fetch.guard import Guard
+from parcelpost.scrapers.platform import Choose, Click, Fill, Step, WaitFor
 from parcelpost.settings.schema import BrowserSettings
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from parcelpost.model import Page, Task
 from parcelpost.private_addresses import Resolve, open_connection_pool, origin_of, port_of, resolve
 from parcelpost.scrapers.browser.proxy import GuardProxy
 from parcelpost.scrapers.browser.renderer import PageLease, RenderContext, Renderer, RenderRequest
-from parcelpost.scrapers.browser.steps import Step
 from parcelpost.scrapers.fetch.cache import CachedPage, CacheStore, PageCache
 from parcelpost.scrapers.fetch.errors import (
     BrowserUnavailable,
@@ -40,6 +39,7 @@ from parcelpost.scrapers.fetch.guard import Guard
 from parcelpost.scrapers.fetch.robots import Robots
 from parcelpost.scrapers.fetch.session import Session, Visit
 from parcelpost.scrapers.fetch.throttle import HostThrottle, SiteAvailability
+from parcelpost.scrapers.platform import Step
 
 _MAX_REDIRECTS = 5
 _ROBOTS_SECONDS = 86_400.0
