@@ -16,7 +16,7 @@ from parcelpost.scrapers.browser.profiles import CookieJars, is_profile_name, lo
 from parcelpost.scrapers.browser.renderer import RenderRequest
 from parcelpost.scrapers.counties import parse_counties
 from parcelpost.scrapers.fetch.errors import BrowserUnavailable, CannotFetch, RetryLater, SiteBlocked
-from parcelpost.scrapers.fetch.guard import Guard
+from parcelpost.scrapers.fetch.exchange import Guard
 from parcelpost.scrapers.html.document import is_shell
 from parcelpost.scrapers.platform import Fill
 

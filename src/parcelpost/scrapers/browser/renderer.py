@@ -29,8 +29,7 @@ from parcelpost.scrapers.fetch.errors import (
     SiteBlocked,
     find_challenge,
 )
-from parcelpost.scrapers.fetch.exchange import FetchOptions, Response
-from parcelpost.scrapers.fetch.guard import Guard
+from parcelpost.scrapers.fetch.exchange import FetchOptions, Guard, Response
 from parcelpost.scrapers.platform import Choose, Click, Fill, Step, WaitFor
 from parcelpost.settings.schema import BrowserSettings
 

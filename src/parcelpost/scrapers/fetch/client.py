@@ -29,13 +29,13 @@ from parcelpost.scrapers.fetch.exchange import (
     REDIRECTS,
     Exchange,
     FetchOptions,
+    Guard,
     Response,
     cool_down_seconds,
     redirect_problem,
     response_page,
     response_problem,
 )
-from parcelpost.scrapers.fetch.guard import Guard
 from parcelpost.scrapers.fetch.robots import Robots
 from parcelpost.scrapers.fetch.session import Session, Visit
 from parcelpost.scrapers.fetch.throttle import HostThrottle, SiteAvailability
