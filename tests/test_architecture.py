@@ -132,7 +132,7 @@ CLOCK_ONLY = {
 
 # Where a broad except may stand, each with its reason. One that only cleans up and ends in `raise` may stand anywhere.
 BROAD_EXCEPT = {
-    "cli/doctor/report.py",  # a bug of ours in one check would hide what the others find
+    "cli/health/doctor.py",  # a bug of ours in one check would hide what the others find
     "worker/loop.py",  # a bug of ours in one step: reported, backed off, given up after a few
     "worker/sandbox.py",  # platform code may raise anything, also from its exceptions' __str__; it becomes an Outcome
     "storage/writer.py",  # the thread itself failed: every waiting caller is given the error

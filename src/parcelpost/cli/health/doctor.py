@@ -1,4 +1,4 @@
-"""Runs all checks, each with its own time limit, and prints what they found."""
+"""`parcelpost doctor`: runs all checks, each with its own time limit, and prints what they found."""
 
 from __future__ import annotations
 
