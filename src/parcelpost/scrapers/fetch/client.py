@@ -21,7 +21,6 @@ from parcelpost.scrapers.fetch.errors import (
     CannotFetch,
     FetchFailed,
     HostBusy,
-    PageNotFound,
     RetryLater,
     SiteBlocked,
 )
@@ -36,7 +35,7 @@ from parcelpost.scrapers.fetch.exchange import (
     response_page,
     response_problem,
 )
-from parcelpost.scrapers.fetch.robots import Robots
+from parcelpost.scrapers.fetch.robots import Robots, robots_text
 from parcelpost.scrapers.fetch.session import Session, Visit
 from parcelpost.scrapers.fetch.throttle import HostThrottle, SiteAvailability
 from parcelpost.scrapers.platform import Step
@@ -292,20 +291,10 @@ class PageFetcher:
         if stored is not None and stored.is_fresh:
             return stored.page.body
         response = await self._follow(Visit(0.0), self._request(url, "GET", {}), obey_robots=False)
-        body = b"" if isinstance(response, FetchFailed) else self._rules_in(origin, response)
+        body = b"" if isinstance(response, FetchFailed) else robots_text(origin, response, self._clock.now())
         page = Page(body=body, content_type="text/plain", url=str(url))
         await self._cache.put([CachedPage.new(str(url), page, httpx2.Headers(), self._clock.now(), _ROBOTS_SECONDS)])
         return body
-
-    def _rules_in(self, origin: str, response: Response) -> bytes:
-        if response.is_good:
-            return response.body
-        failure = response_problem(response, self._clock.now())
-        if not isinstance(failure, PageNotFound | SiteBlocked | CannotFetch):
-            raise RetryLater(
-                f"robots.txt of {origin} is not available: {failure}", getattr(failure, "after_seconds", None)
-            )
-        return b""
 
 
 def _redirected(request: httpx2.Request, response: Response, url: httpx2.URL) -> httpx2.Request:
