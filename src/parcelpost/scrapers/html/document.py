@@ -143,6 +143,8 @@ class Document:
         marked = _ELEMENTS_NOT_SHOWN(self.root)
         hidden: list[Element] = []
         for element in marked if isinstance(marked, list) else ():
+            if not isinstance(element, etree._Element):
+                continue
             if element.tag in _STRUCK or (element.tag in _INLINE and _is_hidden(element) and _is_beside_text(element)):
                 _drop(element)
             elif _is_hidden(element) and len(element):
