@@ -53,7 +53,7 @@ def make_app(context: Context) -> Starlette:
         *FleetApi(context).routes(),
         *WebhooksApi(context).routes(),
         *SchedulesApi(context).routes(),
-        *HealthApi(context).routes(),
+        *HealthApi(context, access).routes(),
     ]
 
     async def authorize(role: Role, request: Request, needs_id: bool) -> Caller:

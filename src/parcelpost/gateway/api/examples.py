@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from parcelpost.gateway import overview
 from parcelpost.gateway.api import responses
 from parcelpost.gateway.api.fleet import CommandRequest, RefreshRequest, ReleaseRequest, RequeueRequest
-from parcelpost.gateway.api.health import Health
+from parcelpost.gateway.api.health import AllowedRole, Health
 from parcelpost.gateway.api.schedules import ActionReply, ActionRequest, ScheduleList
 from parcelpost.gateway.api.webhooks import ReplayRequest, WebhookList
 from parcelpost.gateway.api.worker import RawFileForm
@@ -319,6 +319,7 @@ _EXAMPLES: list[Struct] = [
     ),
     _WEBHOOK,
     Health("ok", "0.1.0"),
+    AllowedRole("admin"),
 ]
 EXAMPLES: dict[type[Struct], Struct] = {type(example): example for example in _EXAMPLES}
 """Examples by type."""
