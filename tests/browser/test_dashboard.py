@@ -47,6 +47,14 @@ async def overflow(page: Page) -> int:
     return width
 
 
+async def test_an_address_without_a_page_says_so(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway, a_page(browser, f"{gateway.address}/#/parcles") as watched:
+        await expect(watched.page.get_by_role("heading", name="Page not found")).to_be_visible()
+        await expect(watched.page.locator("#pages [aria-current]")).to_have_count(0)
+        await watched.page.get_by_role("link", name="Go to the overview").click()
+        await expect(watched.page.locator("#pages [aria-current]")).to_have_text("Overview")
+
+
 async def test_an_empty_gateway_says_what_to_do(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as gateway, a_page(browser, gateway.address) as watched:
         await is_live(watched.page)
@@ -307,13 +315,12 @@ async def test_it_asks_for_a_token_says_when_it_is_wrong_and_keeps_it_for_the_ta
             await is_live(page)
             await page.reload()
             await is_live(page)
-            await page.get_by_role("button", name="Command for harlow-01").click()
-            await page.get_by_role("radio", name="Pause Start").check()
-            await page.get_by_role("button", name="Send").click()
-            await page.get_by_role("button", name="Enter token").click()
+            await expect(page.get_by_role("button", name="Command for harlow-01")).to_be_hidden()
+            await page.get_by_role("button", name="Sign out").click()
             await page.get_by_label("Read or admin token").fill("ruling")
             await page.keyboard.press("Enter")
             await is_live(page)
+            await expect(page.get_by_role("button", name="Command for harlow-01")).to_be_visible()
             await page.goto(f"{gateway.address}/#/parcels?delinquent=true")
             async with page.expect_download() as download:
                 await page.get_by_role("link", name="JSONL").click()

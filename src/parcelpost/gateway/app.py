@@ -55,7 +55,7 @@ def make_app(context: Context) -> Starlette:
         *FleetApi(context).routes(),
         *WebhooksApi(context).routes(),
         *SchedulesApi(context).routes(),
-        *HealthApi(context).routes(),
+        *HealthApi(context, access).routes(),
     ]
 
     async def authorize(role: Role, request: Request, needs_id: bool) -> Caller:
@@ -70,7 +70,7 @@ def make_app(context: Context) -> Starlette:
     routes: list[BaseRoute] = [
         *(starlette_route(route, authorize) for route in table),
         *docs_routes(table, context.version),
-        *dashboard.routes(),
+        *dashboard.routes(context.map_layers.tile_origin),
     ]
     app = Starlette(
         routes=routes,

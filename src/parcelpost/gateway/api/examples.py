@@ -11,11 +11,12 @@ from msgspec import Raw, Struct
 from parcelpost.gateway import overview
 from parcelpost.gateway.api import responses, search
 from parcelpost.gateway.api.fleet import CommandRequest, RefreshRequest, ReleaseRequest, RequeueRequest
-from parcelpost.gateway.api.health import Health
+from parcelpost.gateway.api.health import AllowedRole, Health
 from parcelpost.gateway.api.schedules import ActionReply, ActionRequest, ScheduleList
 from parcelpost.gateway.api.webhooks import ReplayRequest, WebhookList
 from parcelpost.gateway.api.worker import RawFileForm
 from parcelpost.gateway.history import Change, ParcelChange, Scrape
+from parcelpost.gateway.map_layers import MapOutline
 from parcelpost.gateway.models import Lease, LeaseEnd, LienSource, RunOutcome, Scope, WebhookRetry, WorkerState
 from parcelpost.gateway.schedules import Action, NewSchedule, ScheduleDetail, ScheduleRun, ScheduleState, ScheduleStatus
 from parcelpost.gateway.webhooks import NewWebhook, WebhookDetail, WebhookState
@@ -41,6 +42,7 @@ _SOURCE: dict[str, Any] = {
     "task_id": "t-1",
     "raw_sha256": _SHA256,
     "raw": f"{_PATH}/raw?sha256={_SHA256}",
+    "page": f"{_PATH}/page?sha256={_SHA256}",
 }
 _PARCEL = responses.Parcel(
     **_TARGET,
@@ -320,6 +322,8 @@ _EXAMPLES: list[Struct] = [
     ),
     ActionRequest(Action.RUN_NOW),
     ActionReply(_SCHEDULE),
+    responses.MapLayersReply(tiles="https://tiles.example.org/{z}/{x}/{y}.png", outline="/v1/map/outline"),
+    MapOutline([[(-81.97, 28.07), (-81.62, 28.07), (-81.62, 28.31)]]),
     responses.Changes(
         [
             ParcelChange(
@@ -366,6 +370,7 @@ _EXAMPLES: list[Struct] = [
     ),
     _WEBHOOK,
     Health("ok", "0.1.0"),
+    AllowedRole("admin"),
 ]
 EXAMPLES: dict[type[Struct], Struct] = {type(example): example for example in _EXAMPLES}
 """Examples by type."""

@@ -79,7 +79,7 @@ const head = (parcel) =>
       ", first seen ",
       moment(parcel.first_seen_at),
     ),
-    h("button", { type: "button", "data-refresh": "" }, "Refresh"),
+    h("button", { type: "button", "data-admin": true, "data-refresh": "" }, "Refresh"),
   );
 
 function sourceBlock(source, parcel, differing) {
