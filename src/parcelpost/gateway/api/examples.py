@@ -18,6 +18,7 @@ from parcelpost.gateway.api.webhooks import ReplayRequest, WebhookList
 from parcelpost.gateway.api.worker import RawFileForm
 from parcelpost.gateway.counties import County, FailingField
 from parcelpost.gateway.history import Change, ParcelChange, Scrape
+from parcelpost.gateway.map_layers import MapOutline
 from parcelpost.gateway.models import (
     FailureGroup,
     Lease,
@@ -53,6 +54,7 @@ _SOURCE: dict[str, Any] = {
     "task_id": "t-1",
     "raw_sha256": _SHA256,
     "raw": f"{_PATH}/raw?sha256={_SHA256}",
+    "page": f"{_PATH}/page?sha256={_SHA256}",
 }
 _PARCEL = responses.Parcel(
     **_TARGET,
@@ -373,6 +375,8 @@ _EXAMPLES: list[Struct] = [
     ),
     ActionRequest(Action.RUN_NOW),
     ActionReply(_SCHEDULE),
+    responses.MapLayersReply(tiles="https://tiles.example.org/{z}/{x}/{y}.png", outline="/v1/map/outline"),
+    MapOutline([[(-81.97, 28.07), (-81.62, 28.07), (-81.62, 28.31)]]),
     responses.Changes(
         [
             ParcelChange(

@@ -44,9 +44,18 @@ class Page {
   }
 
   route() {
+    const [path, query] = (location.hash.slice(1) || "/").split("?");
+    if (location.pathname === "/" && this.view?.follow?.(path, new URLSearchParams(query))) {
+      this.markLink(path);
+      return;
+    }
     const [view, link] = viewOf(this, location);
     this.show(view);
     this.showMenu(false);
+    this.markLink(link);
+  }
+
+  markLink(link) {
     for (const anchor of document.querySelectorAll("#pages a")) {
       if (link && anchor.getAttribute("href").replace("/#", "") === link) anchor.setAttribute("aria-current", "page");
       else anchor.removeAttribute("aria-current");

@@ -1,10 +1,12 @@
 // The pages by path, and the page for a path that does not exist.
 //
-// A view has `root` (its element) and `title`. It may have update(overview, signal), called after each poll, and leave().
+// A view has `root` (its element) and `title`. It may have update(overview, signal), called after each poll, leave(), and
+// follow(path, query), which returns true if the view itself shows that address from now on.
 // Its constructor takes the app, and what the path and the query say. Buttons that change something have the attribute
 // data-admin: readers do not see them.
 
 import { h } from "./dom.js";
+import { ExplorePage } from "./explore.js";
 import { OverviewPage } from "./overview.js";
 import { ParcelPage } from "./parcel.js";
 import { SchedulesPage } from "./schedules.js";
@@ -13,8 +15,9 @@ import { SearchPage } from "./search.js";
 // [path, its link in the navigation, what makes the view]; a path that ends with * also takes what follows.
 const ROUTES = [
   ["/", "/", (app) => new OverviewPage(app)],
-  ["/parcels", "/parcels", (app, rest, query) => new SearchPage(app, "parcels", query)],
-  ["/liens", "/liens", (app, rest, query) => new SearchPage(app, "liens", query)],
+  ["/parcels", "/parcels", (app, rest, query) => new ExplorePage(app, "parcels", query)],
+  ["/map", "/map", (app, rest, query) => new ExplorePage(app, "parcels", query, { path: "/map" })],
+  ["/liens", "/liens", (app, rest, query) => new ExplorePage(app, "liens", query)],
   ["/parcel/*", "/parcels", (app, rest) => new ParcelPage(app, `/v1/parcels/${rest}`)],
   ["/tasks", "/tasks", (app, rest, query) => new SearchPage(app, "tasks", query)],
   ["/schedules", "/schedules", (app) => new SchedulesPage(app)],
