@@ -205,13 +205,16 @@ class PageFetcher:
     async def _send(self, visit: Visit, request: httpx2.Request, *, obey_robots: bool) -> Response:
         origin = origin_of(request.url)
         pace = await self._prepare(visit, request.url, obey_robots=obey_robots)
-        visit.cookies.set_cookie_header(request)
+        if visit.cookies is not None:
+            visit.cookies.set_cookie_header(request)
         async with self._throttle.request_slot(origin, pace, has_started=visit.has_started):
             visit.has_started = True
             started = self._clock.monotonic()
             response = await self._exchange.send(request)
             self._report(request.method, request.url, response, self._clock.monotonic() - started)
-        visit.cookies.extract_cookies(httpx2.Response(response.status, headers=response.headers, request=request))
+        if "set-cookie" in response.headers:
+            visit.cookies = httpx2.Cookies() if visit.cookies is None else visit.cookies
+            visit.cookies.extract_cookies(httpx2.Response(response.status, headers=response.headers, request=request))
         if rest := cool_down_seconds(response, self._clock.now()):
             self._throttle.pause(origin, rest)
         return response
