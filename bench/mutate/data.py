@@ -383,7 +383,7 @@ def list_paged(body: bytes, response: Response) -> bytes | None:
     total = len(items)
     del items[total // 2 :]
     name, value = response.chance.choice((("hasMore", True), ("total", total), ("nextPage", 2)))
-    place[0].update({"exceededTransferLimit": True} if place[1] == "features" else {name: value})
+    place[0][name] = value
     return response.bytes()
 
 
@@ -744,8 +744,10 @@ def sheet_dates_day_first(body: bytes, sheet: Sheet) -> bytes | None:
 
 
 def row_shifted(body: bytes, sheet: Sheet) -> bytes | None:
-    """By one cell, with as many as before."""
+    """By one cell, where the last one is empty: the row has as many as before."""
     row = sheet.rows[sheet.row()]
+    if row[-1]:
+        return None
     row.insert(sheet.chance.randrange(len(row)), "")
     row.pop()
     return sheet.bytes()

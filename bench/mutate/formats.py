@@ -15,7 +15,7 @@ from bench.mutate.markup import Element, Mutation, Tree, cells_of, changed, empt
 
 _AMOUNT = re.compile(r"\$\s?(\d[\d,]*)(\.\d\d)?(?![\d,.])", re.ASCII)
 _DATE = re.compile(r"\b(\d{1,2})/(\d{1,2})/(\d{4})\b", re.ASCII)
-_AREA = re.compile(r"acre|sq\.? ?ft|square f|\barea\b", re.IGNORECASE)
+_AREA = re.compile(r"acre|sq\.? ?ft|square f", re.IGNORECASE)
 _MONTHS = 12
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?", re.ASCII)
 

@@ -86,6 +86,11 @@ def valuation(
     extractor: Extractor, document: Document, year: int, status: str, tax_amount: Decimal | None
 ) -> Valuation:
     exemptions, exemption_value = _exempt(document)
+    assessed, taxable = extractor.value(ASSESSED), extractor.value(TAXABLE)
+    parts = exemption_value, taxable
+    if assessed is not None and sum(part for part in parts if part is not None) != assessed and None not in parts:
+        extractor.problems.note("exemptions", "they are not the difference of the assessed and the taxable value")
+        exemptions = exemption_value = None
     return Valuation(
         year=year,
         status=status,
@@ -93,10 +98,10 @@ def valuation(
         building_value=extractor.value(BUILDING),
         market_value=extractor.value(JUST),
         assessment_cap_value=_sum(_money(document.by_id(name)) for name in _CAPS),
-        assessed_value=extractor.value(ASSESSED),
+        assessed_value=assessed,
         exemptions=exemptions,
         exemption_value=exemption_value,
-        taxable_value=extractor.value(TAXABLE),
+        taxable_value=taxable,
         taxable_value_school=extractor.value(SCHOOL),
         tax_amount=tax_amount,
     )

@@ -23,6 +23,7 @@ from parcelpost.model import GiveUp, Json, Retry, Target
 from parcelpost.scrapers.counties import Counties
 from parcelpost.scrapers.html import values
 from parcelpost.scrapers.html.addresses import owners_and_mailing
+from parcelpost.scrapers.records.column_values import has_shape
 from parcelpost.scrapers.records.columns import Column, described
 from parcelpost.scrapers.records.field_map_proposal import propose
 from parcelpost.scrapers.records.problems import Problems
@@ -34,6 +35,8 @@ Row = Mapping[str, Json]
 """Values by normalized column name (`column_name`)."""
 
 _MAX_ROWS_SAMPLED = 1_000
+_MAX_MISFITS = 0.2
+"""Share of the rows; of few rows, one."""
 _TELLING = ("owner_names", "situs_address", "legal_description", "market_value", "assessed_value", "taxable_value")
 _OF_NUMBERS = frozenset({"money", "price", "some", "year", "day", "whole"})
 _UNREADABLE = {"mailing": "mailing_lines"}
@@ -110,16 +113,17 @@ class FieldMap(Struct, frozen=True, kw_only=True):
 def _is_nothing(value: Json) -> bool:
     """Whether it stands for no value: empty, a placeholder, zero, or the zero date of a database."""
     if values.json_text(value) is None and not isinstance(value, bool | Mapping | list):
-        return True
+        return not isinstance(value, int | Decimal)  # a number that is too large to be real is no missing one
     return values.json_number(value) == 0 or (isinstance(value, str) and values.is_zero_date(value))
 
 
 def map_rows(field_map: FieldMap, rows: Iterable[Row], problems: Problems) -> list[Record]:
     """Rows without a parcel number that describe a parcel, and rows of something else, are counted in the problems."""
     found, lost, shifted = [], 0, 0
-    for row in rows:
-        values_of_row = field_map.values_of(row)
-        if field_map.is_shifted(row, values_of_row):
+    listed = [(row, field_map.values_of(row)) for row in rows]
+    misfits = _drop_misfits(field_map, [values_of_row for _, values_of_row in listed])
+    for (row, values_of_row), count in zip(listed, misfits, strict=True):
+        if count > 1 or field_map.is_shifted(row, values_of_row):
             shifted += 1
         elif (record := field_map.record(row, values_of_row)) is not None:
             found.append(record)
@@ -130,6 +134,31 @@ def map_rows(field_map: FieldMap, rows: Iterable[Row], problems: Problems) -> li
     if shifted:
         problems.lacks(f"{shifted} rows, whose values do not fit their columns")
     return found
+
+
+def _drop_misfits(field_map: FieldMap, rows: Sequence[dict[str, Any]]) -> list[int]:
+    """Sets values to None that have not the shape which others of their field have. Returns how many, of each row.
+
+    If most of a field's values have another shape, its column is not the one that the map means.
+    """
+    counts = [0] * len(rows)
+    for name in field_map.fields if len(rows) > 1 else ():
+        if name == "parcel_id":
+            continue  # a county may number its parcels 1, 2, 3
+        known = [(at, row[name]) for at, row in enumerate(rows) if row[name] is not None and row[name] != []]
+        wrong = [at for at, value in known if not _has_shape(name, value)]
+        is_another = 2 * len(wrong) > len(known)
+        if is_another or len(wrong) <= max(1, _MAX_MISFITS * len(known)):
+            for at in wrong:
+                rows[at][name] = None
+                counts[at] += not is_another
+    return counts
+
+
+def _has_shape(field: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return True
+    return all(has_shape(field, item) for item in (value if isinstance(value, list) else [value]))
 
 
 def plain_row(row: Mapping[str, Json]) -> Row:
