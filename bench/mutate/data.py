@@ -407,7 +407,8 @@ def values_swapped(body: bytes, response: Response) -> bytes | None:
 def _kind_of(value: Any) -> str:
     if isinstance(value, dict | list | bool) or value is None:
         return ""
-    return _kind(value if isinstance(value, str) else str(value))
+    kind = _kind(value if isinstance(value, str) else str(value))
+    return "amount" if kind == "digits" else kind
 
 
 def texts_escaped(body: bytes, response: Response) -> bytes | None:
@@ -760,7 +761,7 @@ def cells_swapped_in_row(body: bytes, sheet: Sheet) -> bytes | None:
         (a, b)
         for a in range(len(row))
         for b in range(a)
-        if "" not in (k := {_kind(row[a]), _kind(row[b])}) and len(k) > 1
+        if "" not in (k := {_kind_of(row[a]), _kind_of(row[b])}) and len(k) > 1
     ]
     if not pairs:
         return None

@@ -98,7 +98,7 @@ def areas_metric(body: bytes, tree: Tree) -> bytes | None:
         cells = cells_of(row)
         for label, value in pairwise(cells):
             text = shown_text(label)
-            if _AREA.search(text) and _NUMBER.match(shown_text(value)):
+            if len(text) < 40 and _AREA.search(text) and _NUMBER.match(shown_text(value)):
                 number = float(_NUMBER.match(shown_text(value))[0].replace(",", ""))  # type: ignore[index]
                 is_acres = "acre" in f"{text} {shown_text(value)}".lower()
                 empty(label)

@@ -101,7 +101,7 @@ class PageReader:
         objects = [item for item in items if isinstance(item, Mapping)]
         if len(objects) < len(items) or any(key not in item for item in objects for key in keys):
             self.problems.note(field, f"an item of {path[-1]} is incomplete")
-        if _has_more(json_at(self.json, *path[:-1]), len(items)):
+        if has_more(json_at(self.json, *path[:-1]), len(items)):
             self.problems.note(field, f"the response has only a part of {path[-1]}")
         return objects
 
@@ -124,7 +124,7 @@ class PageReader:
             yield from shown_parcel_ids(self.document)
 
 
-def _has_more(around: Json, count: int) -> bool:
+def has_more(around: Json, count: int) -> bool:
     """Whether the object with a list of so many items says that there are more."""
     if not isinstance(around, Mapping):
         return False
@@ -252,6 +252,9 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
                 find_challenge(page) or records, reader.selector_results
             )  # a page with a record is not a robot check
         is_list = self.is_list or "where" in target.extra
+        if not is_list and len(records) > 1:
+            asked = [record for record in records if not is_other_parcel(target.parcel_id, _numbers_of(record))]
+            records = asked or records
         if not is_list and len(records) == 1 and (another := _other_parcel(records[0], reader)) is not None:
             return Parsed(another, reader.selector_results)
         for record in records:
@@ -329,9 +332,13 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
         record.source_url = page.url or target.url or None
 
 
+def _numbers_of(record: Record) -> tuple[str | None, ...]:
+    return record.parcel_id, record.tax_account
+
+
 def _other_parcel(record: Record, reader: PageReader) -> Retry | None:
     asked = reader.target.parcel_id
-    if not is_other_parcel(asked, (record.parcel_id, record.tax_account)):
+    if not is_other_parcel(asked, _numbers_of(record)):
         return None
     if any(is_same_parcel(asked, other) for other in reader.other_parcel_ids()):
         return None

@@ -38,6 +38,7 @@ _MORE = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _MAX_NOTE_CHARS = 100
+_MAX_EMPTY_CHARS = 300
 _MAX_ENDED = 3
 _TITLES = ("h1", "h2", "h3", "h4", "h5", "h6", "legend")
 
@@ -301,7 +302,9 @@ def text(row: Row, name: str) -> str:
 
 def lists_nothing(piece: Piece) -> bool:
     """`N O N E` or `No sales`, and no digit: a real row contains one somewhere. An empty frame says nothing."""
-    return _NONE.search(piece.text) is not None and not any(sign.isdigit() for sign in piece.text)
+    text = piece.text
+    is_short = len(text) < _MAX_EMPTY_CHARS
+    return is_short and _NONE.search(text) is not None and not any(sign.isdigit() for sign in text)
 
 
 def says_nothing(text: str) -> bool:
@@ -415,7 +418,7 @@ def read_sales(rows: Iterable[Row], problems: Problems) -> Iterator[Sale]:
     for row in rows:
         date = values.iso_date(text(row, "date").lstrip("+ "))
         if date is None:
-            if is_row_of_values(row):
+            if is_row_of_values(row) or "date" not in row:
                 problems.note("sales", "a row has no date")
             continue
         fields = {name: convert(row[name].text) for name, convert in _SALE_FIELDS.items() if name in row}

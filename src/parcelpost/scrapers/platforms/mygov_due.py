@@ -188,7 +188,7 @@ def _bill(bill: Bill) -> TaxBill:
 
 def _flags(given: Json) -> list[str] | None:
     """`LITIGATION`, `WARN LETTER(DEL)`; None if the response has no list of them."""
-    if not isinstance(given, list) or any(flag and json_text(flag) is None for flag in given):
+    if not isinstance(given, list) or any(flag != "" and json_text(flag) is None for flag in given):
         return None
     return list(dict.fromkeys(text for flag in given if (text := json_text(flag))))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -50,6 +51,8 @@ class Source(Struct, frozen=True):
 
     conversion: str
     columns: tuple[str, ...]
+    like: str = ""
+    """The form of each text in the columns, as a regular expression; '' if it is not known."""
 
     @property
     def is_of_numbers(self) -> bool:
@@ -60,7 +63,10 @@ class Source(Struct, frozen=True):
         return any(not _is_nothing(row.get(column)) for column in self.columns)
 
     def value(self, row: Row) -> Any:
-        return CONVERSIONS[self.conversion].read([row.get(column) for column in self.columns])
+        given = [row.get(column) for column in self.columns]
+        if self.like and any(re.fullmatch(self.like, text) is None for text in _texts(given)):
+            return None
+        return CONVERSIONS[self.conversion].read(given)
 
 
 class FieldMap(Struct, frozen=True, kw_only=True):
@@ -198,7 +204,8 @@ def _texts(given: list[Json]) -> list[str]:
 
 def _joined(given: list[Json]) -> str | None:
     texts = _texts(given)
-    return None if any(map(is_withheld, texts)) else values.text_or_none(" ".join(texts))
+    is_hidden = any(isinstance(item, str) and values.is_placeholder(item) for item in given)
+    return None if is_hidden or any(map(is_withheld, texts)) else values.text_or_none(" ".join(texts))
 
 
 def _line(given: list[Json]) -> list[str]:
@@ -266,6 +273,7 @@ CONVERSIONS: Mapping[str, Conversion] = {
 EXAMPLES = Path(__file__).with_name("field_maps")
 _HINT = f"for examples see {EXAMPLES}"
 _MAX_FILE_BYTES = 1024**2
+_LIKE = "like"
 _KEYS = ("has", "kind", "fields", "lien")
 _KINDS = ("parcel", LIEN)
 _SET_BY_PLATFORM = frozenset(
@@ -345,9 +353,11 @@ def _problem(given: Mapping[str, Any]) -> str:
 def _field_problem(field: str, given: Any, types: Mapping[str, Any], whose: str) -> str:
     if field not in types:
         return f"has {field!r:.60}, which is not a field of {whose} that can be mapped{_nearest(field, types)}"
-    if not isinstance(given, Mapping) or len(given) != 1:
+    if not isinstance(given, Mapping) or len(given.keys() - {_LIKE}) != 1:
         return f'needs {field} in the form {field} = {{ {_conversions_to(types[field])[0]} = ["COLUMN"] }}'
-    conversion, columns = next(iter(given.items()))
+    conversion, columns = next((name, listed) for name, listed in given.items() if name != _LIKE)
+    if not _is_pattern(given.get(_LIKE, "")):
+        return f"needs {_LIKE} of {field} to be a regular expression"
     possible = _conversions_to(types[field])
     if conversion not in possible:
         known = "" if conversion in CONVERSIONS else ", which is not a conversion"
@@ -360,15 +370,22 @@ def _field_problem(field: str, given: Any, types: Mapping[str, Any], whose: str)
     return ""
 
 
+def _is_pattern(given: Any) -> bool:
+    try:
+        return isinstance(given, str) and bool(re.compile(given))
+    except re.error:
+        return False
+
+
 def _are_columns(given: Any) -> bool:
     return (
         isinstance(given, list) and bool(given) and all(isinstance(name, str) and column_name(name) for name in given)
     )
 
 
-def _source(given: Mapping[str, list[str]]) -> Source:
-    conversion, columns = next(iter(given.items()))
-    return Source(conversion, tuple(column_name(column) for column in columns))
+def _source(given: Mapping[str, Any]) -> Source:
+    conversion, columns = next((name, listed) for name, listed in given.items() if name != _LIKE)
+    return Source(conversion, tuple(column_name(column) for column in columns), given.get(_LIKE, ""))
 
 
 @cache

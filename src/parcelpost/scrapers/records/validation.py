@@ -41,7 +41,9 @@ _DATE = re.compile(r"\d{1,2}[/-]\d{1,2}[/-]\d{2,4}|\d{4}-\d\d-\d\d", re.ASCII)
 _BOOK_PAGE = re.compile(r"(?=(?:.*\d){3}|.*\d\D+\d)[A-Z0-9 .,:;#&/\\()|'-]{1,60}", re.ASCII | re.IGNORECASE)
 _PLACE_IN_BOOKS = re.compile(r"\d{2,6}\s*[/-]\s*\d{2,6}", re.ASCII)
 _SECTION = re.compile(r"(?=.*\d)[0-9NSEW /.,:;()-]{1,40}", re.ASCII | re.IGNORECASE)
-_FRACTION = re.compile(r"0?\.\d+", re.ASCII)
+_MEASURE = re.compile(
+    r"0?\.\d+|[\d,.]+ (?:sq\.? ?ft|acres?|ac|m2|ha|thousand|million|eur|usd)\.?", re.ASCII | re.IGNORECASE
+)
 _ZIP = re.compile(r"(?=.*\d)[A-Z0-9][A-Z0-9 -]{2,11}", re.ASCII | re.IGNORECASE)
 _STATE = re.compile(r"[^\W\d_][^\d]{1,40}")
 _USE_CODE = re.compile(r"(?!\d{7})[A-Z0-9][A-Z0-9./_ -]{0,14}", re.ASCII | re.IGNORECASE)
@@ -112,8 +114,8 @@ def _fits(pattern: re.Pattern[str]) -> Check:
 
 _NUMBER_TEXT: Check = lambda text: len(text) <= _MAX_SHORT_CHARS and any(sign.isdigit() for sign in text)  # noqa: E731
 _FIELDS: Mapping[str, Check] = {
-    "tax_account": lambda text: _is_short(text) and _FRACTION.fullmatch(text) is None,
-    "alternate_id": lambda text: _is_short(text) and _FRACTION.fullmatch(text) is None,
+    "tax_account": lambda text: _is_short(text) and _MEASURE.fullmatch(text) is None,
+    "alternate_id": lambda text: _is_short(text) and _MEASURE.fullmatch(text) is None,
     "mailing_city": _is_city,
     "mailing_state": _fits(_STATE),
     "mailing_zip": _fits(_ZIP),
