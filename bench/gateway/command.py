@@ -92,7 +92,9 @@ def _targets(trios: Trios, grants: Grants, plan: Plan) -> list[Goal]:
     goals = []
     for name, runs in trios.items():
         goals += [
-            at_least(f"{name}: results stored / bare bulk insert", BARE_GOALS[name], median(trio.to_bare for trio in runs)),
+            at_least(
+                f"{name}: results stored / bare bulk insert", BARE_GOALS[name], median(trio.to_bare for trio in runs)
+            ),
             at_least(f"{name}: results stored / plain handler", PEER_GOAL, median(trio.to_peer for trio in runs)),
             at_least(
                 f"{name}: results stored / without a look for changes",

@@ -15,6 +15,7 @@ from parcelpost.errors import InvalidInput
 from parcelpost.gateway.models import (
     ActivityRow,
     ChangeRow,
+    FailureGroup,
     Grant,
     KnownTask,
     Lease,
@@ -139,14 +140,32 @@ def task_row(row: Row, leases: Sequence[Lease] = ()) -> TaskRow:
     )
 
 
+def failure_group(row: Row) -> FailureGroup:
+    """From state, reason, count and last end, and the last added task's platform, target, id and error."""
+    outcome, reason, tasks, ended_at, platform, target, task_id, error = row
+    place = read_target(target)
+    return FailureGroup(
+        outcome=TaskState(outcome),
+        reason=reason or "",
+        platform=platform,
+        state=place.state,
+        county=place.county,
+        tasks=tasks,
+        last_ended_at=timestamp(ended_at),
+        example=task_id,
+        example_error=error or "",
+    )
+
+
 def lease(row: Row) -> Lease:
-    worker_id, granted_at, expires_at, ended_at, ended_as = row
+    worker_id, granted_at, expires_at, ended_at, ended_as, error = row
     return Lease(
         worker_id=worker_id,
         granted_at=timestamp(granted_at),
         expires_at=timestamp(expires_at),
         ended_at=timestamp_or_none(ended_at),
         end=None if ended_as is None else LeaseEnd(ended_as),
+        error=error,
     )
 
 
