@@ -13,7 +13,7 @@ from parcelpost.clock import Clock
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import SiteParcels, TaskState, WorkerRow
 from parcelpost.gateway.schedules import ScheduleStatus
-from parcelpost.model import Broken
+from parcelpost.model import Broken, Site
 
 _DAY = timedelta(days=1)
 _HOUR = timedelta(hours=1)
@@ -154,7 +154,11 @@ def _county(
         failed=bad,
         success_rate=good / (good + bad) if good + bad else None,
         ended_last_hour=ended["hour"],
-        blocked_workers=[row.heartbeat.worker_id for row in alive if platform in row.heartbeat.blocked][:_MAX_WORKERS],
+        blocked_workers=[
+            row.heartbeat.worker_id
+            for row in alive
+            if any(paused.covers(Site(platform, state, county)) for paused in row.heartbeat.blocked)
+        ][:_MAX_WORKERS],
         failing_fields=broken[:_MAX_FIELDS],
         schedules=[schedule.name for schedule in schedules],
         fresh_share=strictest.fresh_share if strictest else None,
