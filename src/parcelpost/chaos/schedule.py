@@ -93,7 +93,6 @@ SITE_FAULTS = ("slow", "500", "429", "challenge", "truncated", "redesign", "char
 NETWORK_TROUBLES = ("refused", "swallowed", "delayed", "cut", "doubled", "misdirected", "garbage", "busy")
 
 _SECONDS: Mapping[str, tuple[float, float]] = {
-    "pause": (0.5, 10.0),
     "network": (1.0, 6.0),
     "gateway-away": (8.0, 12.0),
     "kill-gateway": (0.2, 3.0),
@@ -108,6 +107,9 @@ _SECONDS: Mapping[str, tuple[float, float]] = {
     "disk-fails": (0.5, 2.0),
 }
 """How long a fault lasts; the others are over at once."""
+_FAVOUR = 30
+_PAUSES = ((0.3, 3.0), (20.0, 26.0))
+"""Shorter and longer than it takes until a peer has the paused worker's tasks."""
 _OF_STORES = {"network", "lock-store", "raw-folder-away", "corrupt-copy", "new-store", *_DISK}
 _OF_GATEWAYS = {"kill-gateway"}
 _OF_ALL = {"gateway-away", "lease-expiry", "poison", "site"}
@@ -118,8 +120,8 @@ def worker_names(profile: Profile) -> list[str]:
 
 
 def make_schedule(profile: Profile, seed: int, seconds: float, favour: Collection[str] = ()) -> Sequence[Step]:
-    """Returns the steps by time: the same for the same arguments. Faults in `favour` are taken ten times as often."""
-    weights = {name: weight * (10 if name in favour else 1) for name, weight in profile.weights.items()}
+    """Returns the steps by time: the same for the same arguments. Those in `favour` are taken far more often."""
+    weights = {name: weight * (_FAVOUR if name in favour else 1) for name, weight in profile.weights.items()}
     chance = random.Random(f"chaos/{seed}")  # noqa: S311 - no secrets
     steps: list[Step] = []
     at = 2.0
@@ -145,13 +147,9 @@ def _step(profile: Profile, fault: str, at: float, chance: random.Random) -> Ste
             detail = str(chance.choice((-3_600, -120, -5, 5, 120, 3_600)))
         case _:
             pass
-    return Step(
-        at=at,
-        fault=fault,
-        target=_target(profile, fault, chance),
-        seconds=round(chance.uniform(*_SECONDS[fault]), 1) if fault in _SECONDS else 0.0,
-        detail=detail,
-    )
+    lengths = chance.choice(_PAUSES) if fault == "pause" else _SECONDS.get(fault, (0.0, 0.0))
+    seconds = round(chance.uniform(*lengths), 1)
+    return Step(at=at, fault=fault, target=_target(profile, fault, chance), seconds=seconds, detail=detail)
 
 
 def _target(profile: Profile, fault: str, chance: random.Random) -> str:

@@ -114,6 +114,7 @@ def watch(told: Told) -> None:
             result=result_id,
             key=key,
             page=page,
+            scraped=result.scraped_at.timestamp(),
             ahead=round((result.scraped_at - now(clock)).total_seconds(), 1),
         )
         return result_id
