@@ -13,7 +13,7 @@ from parcelpost.chaos.processes import HOST, Command, Member, free_port, wait_fo
 from parcelpost.chaos.topology import PLATFORM
 from parcelpost.clock import Clock
 from parcelpost.errors import ParcelpostError
-from parcelpost.simulator import workload
+from parcelpost.simulator import sites
 from parcelpost.simulator.parcels import World
 
 _SAVES_BEFORE_A_KILL = 20
@@ -44,10 +44,10 @@ async def measure(folder: Path, tasks: int, kills: int, clock: Clock) -> Recover
     worlds = {PLATFORM: World(seed=1, county="invented", size=tasks)}
     address = f"http://{HOST}:{port}"
     counties, file, store = folder / "counties.toml", folder / "tasks.csv", folder / "parcelpost.db"
-    counties.write_text(workload.counties_toml(address, worlds), "utf-8")
+    counties.write_text(sites.counties_toml(address, worlds), "utf-8")
     with file.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out)
-        writer.writerows((workload.TASK_COLUMNS, *workload.task_rows(address, worlds)))
+        writer.writerows((sites.TASK_COLUMNS, *sites.task_rows(address, worlds)))
     settings = _SETTINGS | {"fetch.counties_file": str(counties)}
     add = Command(words=["import", str(file), "--store", str(store)], settings={"fetch.counties_file": str(counties)})
     adding = Member("import", add, folder / "import", clock)

@@ -17,7 +17,7 @@ from parcelpost.chaos.proxy import Observe, Proxy
 from parcelpost.chaos.schedule import Profile, worker_names
 from parcelpost.clock import Clock
 from parcelpost.errors import ParcelpostError
-from parcelpost.simulator import workload
+from parcelpost.simulator import sites
 from parcelpost.simulator.parcels import World
 
 PLATFORM = "vgsi"
@@ -167,8 +167,8 @@ class Topology:
         self.county_url = f"http://{HOST}:{port}"
         address = f"http://{HOST}:{self.county_proxy.port}"
         worlds = {PLATFORM: self.world}
-        self.counties_file.write_text(workload.counties_toml(address, worlds), "utf-8")
-        self._rows = list(workload.task_rows(address, worlds))
+        self.counties_file.write_text(sites.counties_toml(address, worlds), "utf-8")
+        self._rows = list(sites.task_rows(address, worlds))
         gone = [
             (*row[:3], str(PARCELS + number), *row[4:]) for number, row in enumerate(self._rows[::MISSING_EVERY], 1)
         ]
@@ -241,7 +241,7 @@ class Topology:
         file = self.folder / f"tasks-{wave}.csv"
         with file.open("w", encoding="utf-8", newline="") as out:
             writer = csv.writer(out)
-            writer.writerow((*workload.TASK_COLUMNS, "task_id"))
+            writer.writerow((*sites.TASK_COLUMNS, "task_id"))
             for row in rows:
                 writer.writerow((*row, f"w{wave}-{row[3]}"))
         words = ["gateway", "add", str(file), "--database", self.database]
