@@ -216,8 +216,10 @@ async def gateway_away(target: Target, step: Step) -> None:
     target.judge.read_told()
     for store in target.topology.stores.values():
         has_run = any(one.runs and not one.is_stopped and one.started_at < began - 3.0 for one in store.workers)
-        if has_run and ready[store.name] > _READY_TASKS and target.quiet_since(store, began - 3.0):
-            made = target.judge.saves_of[store.name] - saves.get(store.name, 0)
+        is_quiet, had = target.quiet_since(store, began - 3.0), ready[store.name]
+        made = target.judge.saves_of[store.name] - saves.get(store.name, 0)
+        target.judge.note_offline(store, made, ready=had, has_run=has_run, is_quiet=is_quiet)
+        if has_run and is_quiet and had > _READY_TASKS:
             target.judge.check_offline(store, made, step.seconds - _LAST_SAVES_SECONDS)
 
 
@@ -498,7 +500,7 @@ FAULTS: Mapping[str, Fault] = {
     "kill-in-phase": Fault(kill_in_phase, "SIGKILL, SIGSTOP or SIGTERM in a chosen phase", "I1 I2 I3 I6 I9"),
     "pause": Fault(pause, "SIGSTOP of a worker, shorter or longer than its peers wait for it", "I4 I9"),
     "terminate": Fault(terminate, "SIGTERM of a worker, which drains", "I1 I9"),
-    "kill-gateway": Fault(kill_gateway, "SIGKILL of a gateway, which is down for some seconds", "I2 I5 I7"),
+    "kill-gateway": Fault(kill_gateway, "SIGKILL of a gateway, which is down for some seconds", "I2 I5"),
     "network": Fault(network, "answers refused, swallowed, delayed, cut, doubled, misdirected or garbled", "I2 I5 I6"),
     "gateway-away": Fault(gateway_away, "no gateway can be reached", "I7"),
     "lease-expiry": Fault(lease_expiry, "a worker is silent until its leases have ended", "I1 I4 I5"),

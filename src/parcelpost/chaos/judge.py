@@ -157,7 +157,7 @@ class Judge:
         """Since when a task of a store is held by an owner that has ended."""
         self._last_told: dict[int, float] = {}
         self.broken: Violation | None = None
-        """Found while a proxy watched: raised by the next `read_told`."""
+        """Found while a proxy watched."""
 
     # What the proxies see
 
@@ -206,6 +206,8 @@ class Judge:
                 if page and str(page) not in self.pages:
                     text = f"the gateway has the result, but never acknowledged its page {page}"
                     raise BrokenInvariant(Violation(invariant="I6", kind="out of order", text=text, task=task))
+                if self.saved.get((worker, task), {}).get("key", key) != key:
+                    self.read_told()  # what happened before this tells more
                 told = self.saved.get((worker, task))
                 if told and told["key"] != key:
                     text = f"the result was sent under the key {key}, and saved under {told['key']}"
@@ -219,8 +221,6 @@ class Judge:
 
     def read_told(self) -> None:
         """Reads new lines of all workers in the order of their times."""
-        if self.broken:
-            raise BrokenInvariant(self.broken)
         found: list[tuple[float, int, str, dict[str, Any], str]] = []
         for worker in list(self.topology.workers.values()):
             found += [(*line, worker.name) for line in self._new_lines(worker.told_file)]
@@ -299,6 +299,11 @@ class Judge:
             if self.served.get(facts["page"]) != parcel:
                 text = f"the saved page {facts['page'][:12]} is not one that the county served for parcel {parcel}"
                 raise BrokenInvariant(Violation(invariant="I6", kind="half-written", text=text, task=task, store=store))
+
+    def raise_broken(self) -> None:
+        """Raises what was found while a proxy watched."""
+        if self.broken:
+            raise BrokenInvariant(self.broken)
 
     # What the stores hold
 
@@ -445,6 +450,8 @@ class Judge:
         """`unfinished`: tasks and states at the gateway after everything was healed."""
         self.checked["I1"] += len(self.topology.tasks)
         for task, state in unfinished:
+            if task in self.poison:
+                continue  # a rejected result is kept until an operator decides
             self._fail("I1", "stuck", f"at the end the gateway still has the task as {state}", task)
         for store in self.topology.stores.values():
             with contextlib.closing(read_only(store.path)) as db:
@@ -452,6 +459,9 @@ class Judge:
             for task, problem in left:
                 if task not in self.poison:
                     self._fail("I1", "stuck", f"at the end {problem}", task, store)
+
+    def note_offline(self, store: Store, saves: int, **facts: Any) -> None:
+        self._journal.note("fault", "offline", target=store.name, saves=saves, **facts)
 
     def check_offline(self, store: Store, saves: int, seconds: float) -> None:
         """I7: the workers of the store have run in peace, and the gateway was away for that long."""

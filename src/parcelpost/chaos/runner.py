@@ -25,7 +25,7 @@ _POLL_SECONDS = 0.2
 _CHECK_SECONDS = 3.0
 _PAGES_SECONDS = 15.0
 _GATEWAY_SECONDS = 10.0
-_FEED_BELOW = 300
+_FEED_BELOW = 500
 _SETTLE_SECONDS = 180.0
 _EXCUSED_SECONDS = 30.0
 _DOWN_SECONDS = (0.05, 0.6)
@@ -200,6 +200,7 @@ class Runner:
         delivered = saved = 0
         next_second = self._clock.monotonic() + 1.0
         while True:
+            self._judge.raise_broken()
             self._judge.read_told()
             self._note_recoveries()
             if self._clock.monotonic() >= next_second:
@@ -283,7 +284,7 @@ class Runner:
         """Waits until nothing is left to do, as long as something is done. Returns what is left at the gateway."""
         deadline, best = self._clock.monotonic() + _SETTLE_SECONDS, 1_000_000_000
         while True:
-            left = await self._ledger(_UNFINISHED)
+            left = [row for row in await self._ledger(_UNFINISHED) if row[0] not in self._judge.poison]
             waiting = sum([await asyncio.to_thread(_open_rows, store.path) for store in self._topology.stores.values()])
             if len(left) + waiting == 0:
                 return []
