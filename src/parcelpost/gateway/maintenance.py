@@ -39,7 +39,8 @@ class Maintenance:
         self._failures = 0
         self._prune_at = 0.0
         self._stored = 0
-        self._find_at = 0.0
+        self._is_busy = False
+        self._rests_until: dict[str, float] = {}
         self._began: float | None = None
 
     @property
@@ -102,26 +103,27 @@ class Maintenance:
             self._context.emit(LeasesEnded(queued=queued.total(), dead=dead.total()))
 
     async def _find_changes(self) -> None:
-        """A few results at a time: others write, too. While more than a thousand arrive per second, it takes a
-        twentieth of the time, so that they are not held up, and catches up later.
-        """
-        clock = self._context.clock
         stored = sum(number for (_, outcome), number in self._context.counters.totals.items() if outcome == "stored")
-        is_busy, self._stored = stored - self._stored > _BUSY_RESULTS, stored
-        began = clock.monotonic()
-        if is_busy and began < self._find_at:
-            return
-        until = began + (_BUSY_SECONDS if is_busy else _STEP_SECONDS)
-        while clock.monotonic() < until and await self._compare():
-            pass
-        ended = clock.monotonic()
-        self._find_at = ended + (ended - began) / _BUSY_SHARE
+        self._is_busy, self._stored = stored - self._stored > _BUSY_RESULTS, stored
+        await self._catch_up("changes", self._compare)
 
     async def _update_search(self) -> None:
+        ledger, clock = self._context.ledger, self._context.clock
+        await self._catch_up("search", lambda: ledger.update_search(clock.now(), _INDEXED_AT_ONCE))
+
+    async def _catch_up(self, name: str, work: Callable[[], Awaitable[int]]) -> None:
+        """Does a little at a time, as others write, too. While more than a thousand results arrive per second, it takes
+        a twentieth of the time, so that they are not held up, and catches up later.
+        """
         clock = self._context.clock
-        until = clock.monotonic() + _STEP_SECONDS
-        while clock.monotonic() < until and await self._context.ledger.update_search(clock.now(), _INDEXED_AT_ONCE):
+        began = clock.monotonic()
+        if self._is_busy and began < self._rests_until.get(name, 0.0):
+            return
+        until = began + (_BUSY_SECONDS if self._is_busy else _STEP_SECONDS)
+        while clock.monotonic() < until and await work():
             pass
+        ended = clock.monotonic()
+        self._rests_until[name] = ended + (ended - began) / _BUSY_SHARE
 
     async def _compare(self) -> int:
         """Returns how many results were compared. One that cannot be compared does not stop the others."""
