@@ -21,7 +21,7 @@ from parcelpost.gateway.ledger.queries import PAGE_CHARS
 from parcelpost.gateway.ledger.rows import Row
 from parcelpost.gateway.ledger.schedules import ScheduleQueries
 from parcelpost.gateway.ledger.search_groups import Group, Groups, Values, row_number
-from parcelpost.gateway.ledger.search_schema import COLUMNS, LIENS, PARCELS, SHOWN_COLUMNS, Dialect
+from parcelpost.gateway.ledger.search_schema import COLUMNS, LIENS, PARCELS, Dialect
 from parcelpost.gateway.models import ScheduleRow, Scope, SearchRow
 from parcelpost.gateway.search_rows import (
     Coverage,
@@ -108,7 +108,7 @@ _SET_SCHEDULES = "UPDATE search_state SET schedules = ?"
 _TAKE = "DELETE FROM search_queue WHERE queue_no = ?"
 
 _WORDS_HASH, _STALE_AT = COLUMNS.index("words_hash"), COLUMNS.index("stale_at")
-_FIRST_TIME = SHOWN_COLUMNS.index("scraped_at")
+_NUMBER, _FIRST_TIME = COLUMNS.index("number"), COLUMNS.index("scraped_at")
 
 
 class IndexedRow(NamedTuple):
@@ -297,12 +297,12 @@ class _IndexChange:
     def add(self, table: str, groups: Groups, old: Sequence[Row], new: Sequence[IndexedRow]) -> None:
         """`old`: the rows of the same parcels."""
         numbers = _GroupNumbers(groups)
-        known = {row[1]: row for row in old}
+        known = {row[_NUMBER]: row for row in old}
         gone, came, touched, unworded, worded = [], [], [], [], []
         for made in new:
             group = numbers.of(made.values)
             no = row_number(group.no, made.row.number)
-            values = (no, *structs.astuple(made.row), _words_hash(made.words), made.stale_at)
+            values = (no, group.no, *structs.astuple(made.row), _words_hash(made.words), made.stale_at)
             before = known.pop(made.row.number, None)
             if before is not None and tuple(before) == values:
                 continue
@@ -343,7 +343,7 @@ class _IndexChange:
         return [(sql, values) for sql, values in (*self._statements, (_ADD_TO_CELLS, cells)) if values]
 
     def _count_cells(self, table: str, group: Group, row: Row, sign: int) -> None:
-        shown = SearchRow(*row[1:_WORDS_HASH])
+        shown = SearchRow(*row[_NUMBER:_WORDS_HASH])
         if table != PARCELS or shown.longitude is None or shown.latitude is None:
             return
         for zoom in MAP_ZOOMS:
@@ -390,8 +390,7 @@ class _GroupNumbers:
 
 
 def _but_times(values: Sequence[Any]) -> tuple[Any, ...]:
-    first = 1 + _FIRST_TIME
-    return (*values[:first], *values[first + 2 : _STALE_AT])
+    return (*values[:_FIRST_TIME], *values[_FIRST_TIME + 2 : _STALE_AT])
 
 
 def _words_hash(words: str) -> int:
