@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -147,6 +148,32 @@ class TaskOutcome(Struct, frozen=True):
 
     platform: str
     state: TaskState
+
+
+_MAX_REASON_CHARS = 200
+_MAX_DIGITS = 3
+
+
+def failure_reason(error: str | None) -> str:
+    """Returns the error without what differs from task to task: URLs, parcel numbers and other long numbers, and what
+    is quoted. Errors of one kind then have one reason.
+    """
+    return " ".join(map(_general, _QUOTED.sub("\N{HORIZONTAL ELLIPSIS}", (error or "")[:1_000]).split()))[
+        :_MAX_REASON_CHARS
+    ]
+
+
+_QUOTED = re.compile(r"""(?<!\w)(['"])(?:(?!\1).){1,200}\1(?!\w)""")
+
+
+def _general(word: str) -> str:
+    core = word.rstrip(".,:;)")
+    if "://" in core:
+        host = core.partition("://")[2].partition("/")[0]
+        return f"{host}/\N{HORIZONTAL ELLIPSIS}{word[len(core) :]}"
+    if sum(char.isdigit() for char in core) > _MAX_DIGITS:
+        return f"\N{HORIZONTAL ELLIPSIS}{word[len(core) :]}"
+    return word
 
 
 OFFLINE_AFTER = timedelta(seconds=300)
@@ -441,6 +468,9 @@ class ScheduleRow(Struct, frozen=True, kw_only=True):
     """Of a file, or a list."""
     paused_at: datetime | None
     next_run_at: datetime
+    error: str
+    """Why it cannot run; '' if it can."""
+    failing_since: datetime | None
     run: RunRow | None
     """The one in progress."""
     open_tasks: int
@@ -651,6 +681,58 @@ class Lease(Struct, frozen=True, kw_only=True):
     expires_at: datetime
     ended_at: datetime | None
     end: LeaseEnd | None
+    error: str | None = None
+    """The error of this attempt."""
+
+
+class TaskFilter(Struct, frozen=True, kw_only=True):
+    """Which tasks to list, count or change. All conditions must hold; None and empty mean any."""
+
+    states: Sequence[TaskState] = ()
+    task_ids: Sequence[str] | None = None
+    platform: str = ""
+    site: str = ""
+    """State and county, such as FL/columbia."""
+    reason: str | None = None
+    """As in `FailureGroup`."""
+
+
+class FailureGroup(Struct, frozen=True, kw_only=True):
+    """Tasks that ended in the same way in the same county."""
+
+    outcome: TaskState
+    reason: str
+    """Their error without what differs from task to task, such as numbers and URLs."""
+    platform: str
+    state: str
+    county: str
+    tasks: int
+    last_ended_at: datetime
+    example: str
+    """ID of the one that was added last."""
+    example_error: str
+
+
+class SiteParcels(Struct, frozen=True, kw_only=True):
+    """The parcels of one county on one platform."""
+
+    platform: str
+    state: str
+    county: str
+    parcels: int
+    newest_at: datetime
+    oldest_at: datetime
+    changed_at: datetime | None = None
+
+
+class SiteTasks(Struct, frozen=True, kw_only=True):
+    """How many tasks of one county on one platform ended in a state."""
+
+    site: str
+    state: TaskState
+    tasks: int
+    since_hour: int
+    """Of these, in the last hour."""
 
 
 class TaskRow(Struct, frozen=True, kw_only=True):

@@ -42,14 +42,12 @@ from parcelpost.gateway.ledger.sql import (
     CLAIM_WORKER_ID,
     COUNT_WORKER_IDS,
     DELETE_WORKER,
-    HEAD_TURN,
     IDLE_WORKER_ID,
     RELEASE_WORKER_ID,
-    SITE_TURN,
-    TURN_AGAIN,
     WORKER_ID_OWNER,
     SqlLedger,
 )
+from parcelpost.gateway.ledger.tasks import HEAD_TURN, SITE_TURN, TURN_AGAIN
 from parcelpost.gateway.models import (
     OFFLINE_AFTER,
     AddCounts,
@@ -60,6 +58,7 @@ from parcelpost.gateway.models import (
     TaskOutcome,
     TaskState,
     WorkerHeartbeat,
+    failure_reason,
 )
 from parcelpost.model import Task
 
@@ -217,7 +216,7 @@ WITH over AS MATERIALIZED (
 UPDATE tasks t
 SET state = CASE WHEN t.attempts < t.max_attempts THEN 'queued' ELSE 'dead' END, turn = {TURN_AGAIN.format("t")},
     ended_at = CASE WHEN t.attempts < t.max_attempts THEN NULL ELSE $1 END,
-    error = CASE WHEN t.attempts < t.max_attempts THEN NULL ELSE $3 END
+    error = CASE WHEN t.attempts < t.max_attempts THEN NULL ELSE $3 END, reason = $3
 FROM ended WHERE t.task_id = ended.task_id RETURNING t.platform, t.state
 """
 
@@ -227,14 +226,14 @@ WITH held AS MATERIALIZED (
     SELECT l.lease_id FROM leases l JOIN tasks t ON t.task_id = l.task_id
     WHERE t.task_id = $1 AND t.state = 'leased' AND l.worker_id = $2 AND l.ended_at IS NULL FOR UPDATE OF t
 ), ended AS (
-    UPDATE leases l SET ended_at = $7, ended_as = $3 FROM held
+    UPDATE leases l SET ended_at = $7, ended_as = $3, error = $6 FROM held
     WHERE l.lease_id = held.lease_id AND l.ended_at IS NULL RETURNING l.task_id
 ), decided AS (
     SELECT t.seq, CASE WHEN t.attempts < t.max_attempts THEN $4 ELSE $5 END AS state
     FROM ended JOIN tasks t ON t.task_id = ended.task_id
 )
 UPDATE tasks t
-SET state = decided.state, error = $6, ended_at = CASE WHEN decided.state = 'queued' THEN NULL ELSE $7 END,
+SET state = decided.state, error = $6, reason = $8, ended_at = CASE WHEN decided.state = 'queued' THEN NULL ELSE $7 END,
     turn = {TURN_AGAIN.format("t")}
 FROM decided WHERE t.seq = decided.seq RETURNING t.platform, t.state
 """
@@ -381,7 +380,7 @@ class PostgresLedger(SqlLedger):
         self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime, not_found: bool = False
     ) -> TaskOutcome | None:
         ending = lease_ending(error, again, not_found)
-        ended = await self._fetch(_END_TASK, task_id, worker_id, *ending, error, now)
+        ended = await self._fetch(_END_TASK, task_id, worker_id, *ending, error, now, failure_reason(error))
         return TaskOutcome(ended[0][0], TaskState(ended[0][1])) if ended else None
 
     async def store(self, results: Sequence[IngestedResult], worker_id: str, now: datetime) -> Sequence[StoreOutcome]:

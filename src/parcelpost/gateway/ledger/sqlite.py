@@ -33,16 +33,14 @@ from parcelpost.gateway.ledger.sql import (
     CLAIM_WORKER_ID,
     COUNT_WORKER_IDS,
     DELETE_WORKER,
-    HEAD_TURN,
     IDLE_WORKER_ID,
     RELEASE_WORKER_ID,
-    SITE_TURN,
-    TURN_AGAIN,
     UPSERT_WORKER,
     WORKER_ID_OWNER,
     SqlLedger,
 )
 from parcelpost.gateway.ledger.sqlite_connections import BUSY_SECONDS, Readers, Writer, bind_values, translate_errors
+from parcelpost.gateway.ledger.tasks import HEAD_TURN, SITE_TURN, TURN_AGAIN
 from parcelpost.gateway.models import (
     OFFLINE_AFTER,
     ExpiredLeases,
@@ -53,6 +51,7 @@ from parcelpost.gateway.models import (
     TaskOutcome,
     TaskState,
     WorkerHeartbeat,
+    failure_reason,
 )
 
 _ADD_TASK = """
@@ -80,9 +79,9 @@ _OPEN_LEASE_OF = """
 SELECT l.lease_id, t.platform, t.attempts < t.max_attempts FROM leases l JOIN tasks t ON t.task_id = l.task_id
 WHERE l.ended_at IS NULL AND l.task_id = ? AND l.worker_id = ?
 """
-_END_LEASE = "UPDATE leases SET ended_at = ?, ended_as = ? WHERE lease_id = ?"
+_END_LEASE = "UPDATE leases SET ended_at = ?, ended_as = ?, error = ? WHERE lease_id = ?"
 _QUEUE_AGAIN = f"UPDATE tasks SET state = 'queued', error = ?, turn = {TURN_AGAIN.format('tasks')} WHERE task_id = ?"
-_END_TASK = "UPDATE tasks SET state = ?, ended_at = ?, error = ? WHERE task_id = ?"
+_END_TASK = "UPDATE tasks SET state = ?, ended_at = ?, error = ?, reason = ? WHERE task_id = ?"
 
 
 def queue_tasks(db: sqlite3.Connection, tasks: Sequence[rows.QueuedTask], max_attempts: int, now: datetime) -> int:
@@ -114,9 +113,9 @@ def expire_leases(db: sqlite3.Connection, now: datetime, most: int) -> ExpiredLe
     expired = db.execute(_EXPIRED, (at, most)).fetchall()
     again = [(task_id, platform) for _, task_id, platform, may_try in expired if may_try]
     dead = [(task_id, platform) for _, task_id, platform, may_try in expired if not may_try]
-    db.executemany(_END_LEASE, [(at, LeaseEnd.EXPIRED, lease_id) for lease_id, *_ in expired])
+    db.executemany(_END_LEASE, [(at, LeaseEnd.EXPIRED, None, lease_id) for lease_id, *_ in expired])
     db.executemany(_QUEUE_AGAIN, [(None, task_id) for task_id, _ in again])
-    db.executemany(_END_TASK, [(TaskState.DEAD, at, EXPIRED_ERROR, task_id) for task_id, _ in dead])
+    db.executemany(_END_TASK, [(TaskState.DEAD, at, EXPIRED_ERROR, EXPIRED_ERROR, task_id) for task_id, _ in dead])
     return ExpiredLeases([platform for _, platform in again], [platform for _, platform in dead])
 
 
@@ -129,11 +128,11 @@ def end_task(
     at = iso(now)
     lease_id, platform, may_try = held
     state = ending.task if may_try else ending.last_task
-    db.execute(_END_LEASE, (at, ending.lease, lease_id))
+    db.execute(_END_LEASE, (at, ending.lease, error, lease_id))
     if state is TaskState.QUEUED:
         db.execute(_QUEUE_AGAIN, (error, task_id))
     else:
-        db.execute(_END_TASK, (state, at, error, task_id))
+        db.execute(_END_TASK, (state, at, error, failure_reason(error), task_id))
     return TaskOutcome(platform, state)
 
 
