@@ -45,11 +45,13 @@ class _Host:
 class HostThrottle:
     """Rate limits per host. Belongs to one event loop.
 
-    `pace`: seconds between two requests to a host; `slots`: concurrent requests to a host.
+    `pace`: seconds between two requests to a host; `slots`: concurrent requests to a host. If several `processes` send
+    requests to the same hosts, each takes that many times the pace.
     """
 
-    def __init__(self, pace: float, slots: int, clock: Clock) -> None:
+    def __init__(self, pace: float, slots: int, clock: Clock, *, processes: int = 1) -> None:
         self._pace = pace
+        self._processes = processes
         self._slots = slots
         self._clock = clock
         self._hosts: dict[str, _Host] = {}
@@ -65,7 +67,7 @@ class HostThrottle:
         state.requests += 1
         state.waiting += 1
         is_waiting = True
-        state.pace = max(pace, self._pace)
+        state.pace = max(pace, self._pace) * self._processes
         try:
             self._check_wait(host, state, has_started=has_started)
             async with state.slots:
