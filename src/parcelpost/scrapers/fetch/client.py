@@ -65,7 +65,9 @@ class PageFetcher:
         self._cache = cache
         self._clock = clock
         self._emit = emit
-        self._throttle = HostThrottle(options.pace_seconds, options.concurrency_per_host, clock)
+        self._throttle = HostThrottle(
+            options.pace_seconds, options.concurrency_per_host, clock, processes=options.processes
+        )
         self._renderer = renderer
         self.availability = SiteAvailability(
             self._throttle.opens_in, *([renderer.opens_in] if renderer is not None else [])
@@ -273,6 +275,7 @@ class PageFetcher:
     def _admit(self, task: Task, origin: str, *, obey_robots: bool) -> None:
         self.availability.learn(task.site, origin)
         self.availability.reached_host(task)
+        self.availability.check_host(origin, self._clock.monotonic())
         if obey_robots and self._robots.is_loading(origin):
             self._throttle.close_briefly(origin)
         self._throttle.admit(origin)
