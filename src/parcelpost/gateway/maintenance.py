@@ -21,7 +21,8 @@ _STUCK_SECONDS = 1_800.0  # beyond every timeout of a ledger
 _BATCH = 1_000
 _MAX_ROUNDS = 20
 _COMPARED_AT_ONCE = 100
-_BUSY_RESULTS = 200  # stored since the last step
+_INDEXED_AT_ONCE = 200
+_BUSY_RESULTS = 2_000  # stored since the last step
 _BUSY_SECONDS = 0.1
 _BUSY_SHARE = 0.05  # of the time
 
@@ -59,7 +60,12 @@ class Maintenance:
         self._began = self._context.clock.monotonic()
         try:
             return await self._do(
-                self._expire_leases, self._schedules.step, self._flush, self._find_changes, self._prune
+                self._expire_leases,
+                self._schedules.step,
+                self._flush,
+                self._find_changes,
+                self._update_search,
+                self._prune,
             )
         finally:
             self._began = None
@@ -96,8 +102,8 @@ class Maintenance:
             self._context.emit(LeasesEnded(queued=queued.total(), dead=dead.total()))
 
     async def _find_changes(self) -> None:
-        """A few results at a time: others write, too. While many arrive, it takes a twentieth of the time, so that they
-        are not held up, and catches up later.
+        """A few results at a time: others write, too. While more than a thousand arrive per second, it takes a
+        twentieth of the time, so that they are not held up, and catches up later.
         """
         clock = self._context.clock
         stored = sum(number for (_, outcome), number in self._context.counters.totals.items() if outcome == "stored")
@@ -110,6 +116,12 @@ class Maintenance:
             pass
         ended = clock.monotonic()
         self._find_at = ended + (ended - began) / _BUSY_SHARE
+
+    async def _update_search(self) -> None:
+        clock = self._context.clock
+        until = clock.monotonic() + _STEP_SECONDS
+        while clock.monotonic() < until and await self._context.ledger.update_search(clock.now(), _INDEXED_AT_ONCE):
+            pass
 
     async def _compare(self) -> int:
         """Returns how many results were compared. One that cannot be compared does not stop the others."""

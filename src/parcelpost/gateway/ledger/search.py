@@ -1,0 +1,372 @@
+"""Queries over the search index: pages in any order, totals, facets and the map.
+
+What is counted is counted by group, so that one count serves the total and all facets. It is known from the groups
+themselves unless words, ranges or an area are asked for; then rows are counted once, and the counts are kept until the
+index changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from msgspec import structs
+
+from parcelpost.gateway.ledger.queries import Conditions
+from parcelpost.gateway.ledger.rows import Row
+from parcelpost.gateway.ledger.search_groups import MAP_FACETS, Counts, Groups, Selection, Window, first_and_last
+from parcelpost.gateway.ledger.search_index import MAP_ZOOMS, SearchIndex, cell
+from parcelpost.gateway.ledger.search_schema import (
+    ALWAYS_KNOWN,
+    NUMBER_BITS,
+    PARCELS,
+    SHOWN_COLUMNS,
+    SORTED_COLUMNS,
+    sort_key,
+)
+from parcelpost.gateway.models import (
+    Cluster,
+    FacetCounts,
+    SearchFilter,
+    SearchMap,
+    SearchOrder,
+    SearchPage,
+    SearchRow,
+)
+from parcelpost.gateway.search_rows import asked
+
+SEARCH_SECONDS = 5.0
+"""A query that takes longer is cut off."""
+_COLLECTED = 4_000
+"""So many rows are rather sorted than looked for along an index."""
+_KEPT_COUNTS = 64
+MAX_CLUSTERS = 3_000
+_MAX_SINGLES = 20_000
+MAX_ZOOM = 20
+Box = tuple[int, int, int, int]
+_SHOWN = ", ".join(f"t.{column}" for column in SHOWN_COLUMNS)
+_GROUP = f"(t.no >> {NUMBER_BITS})"
+
+
+class KeptCounts:
+    """The last counts of rows by group, as of one change of the index."""
+
+    def __init__(self) -> None:
+        self._changed = -1
+        self._counts: OrderedDict[tuple[Any, ...], Counts] = OrderedDict()
+
+    def get(self, key: tuple[Any, ...], changed: int) -> Counts | None:
+        if changed != self._changed:
+            self._counts.clear()
+            self._changed = changed
+        if key in self._counts:
+            self._counts.move_to_end(key)
+        return self._counts.get(key)
+
+    def put(self, key: tuple[Any, ...], changed: int, counts: Counts) -> None:
+        if changed == self._changed:
+            self._counts[key] = counts
+            while len(self._counts) > _KEPT_COUNTS:
+                self._counts.popitem(last=False)
+
+
+class _Counted(NamedTuple):
+    """What matches a filter."""
+
+    groups: Groups
+    selection: Selection
+    scan: Conditions
+    """Of rows, besides those of groups."""
+    counts: Counts
+    """Of rows that match them, by group, whichever is selected."""
+
+    @property
+    def chosen(self) -> dict[int, int]:
+        """The counts of the selected groups."""
+        groups = self.selection.all_but()
+        return {no: count for no, count in self.counts.items() if count and (groups is None or no in groups)}
+
+
+class SearchQueries(SearchIndex, Protocol):
+    _kept_counts: KeptCounts
+
+    async def _search_rows(self, sql: str, args: Sequence[Any], *, is_walk: bool = False) -> Sequence[Row]:
+        """Returns the rows of a query that is cut off if it takes too long. `is_walk`: it reads along the index of the
+        column that it is ordered by. Raises InvalidInput if it took too long.
+        """
+
+    async def search(self, table: str, wanted: SearchFilter, order: SearchOrder, offset: int, most: int) -> SearchPage:
+        counted = await self._count(table, wanted)
+        chosen = await asyncio.to_thread(lambda: counted.chosen)
+        total = sum(chosen.values())
+        if offset >= total:
+            return SearchPage([], total)
+        if order.column in SORTED_COLUMNS[table]:
+            found = await self._ordered_rows(table, counted, chosen, total, order, offset, most)
+        else:
+            windows = list(
+                counted.groups.pages(chosen, order.column, is_descending=order.is_descending, offset=offset, most=most)
+            )
+            found = await self._rows_of_windows(table, counted.scan, windows, is_descending=order.is_descending)
+        return SearchPage([SearchRow(*row) for row in found], total)
+
+    async def search_facets(self, table: str, wanted: SearchFilter) -> FacetCounts:
+        counted = await self._count(table, wanted)
+        return await asyncio.to_thread(counted.groups.facets, counted.selection, counted.counts)
+
+    # Counting
+
+    async def _count(self, table: str, wanted: SearchFilter) -> _Counted:
+        groups = await self.search_groups(table)
+        selection = groups.select(wanted)
+        scan = self._scan(table, wanted)
+        if not scan.args:
+            return _Counted(groups, selection, scan, groups.counts)
+        key = (table, str(scan), *scan.args)
+        changed = await self._changes()
+        counts = self._kept_counts.get(key, changed)
+        if counts is None:
+            counts = await self._count_rows(table, wanted, scan)
+            self._kept_counts.put(key, changed, counts)
+        return _Counted(groups, selection, scan, {no: count for no, count in counts.items() if no in groups})
+
+    async def _changes(self) -> int:
+        ((changes,),) = await self._find("SELECT changes FROM search_state")
+        return int(changes)
+
+    async def _count_rows(self, table: str, wanted: SearchFilter, scan: Conditions) -> Counts:
+        words = _words_condition(self._dialect.matches, table)
+        if str(scan) == f"t.no IN ({words})":  # the rows themselves need not be read
+            sql = f"SELECT t.no >> {NUMBER_BITS}, count(*) FROM ({words}) t GROUP BY 1"
+        else:
+            sql = f"SELECT {_GROUP}, count(*) FROM search_{table} t WHERE {scan} GROUP BY 1"
+        return {int(no): int(count) for no, count in await self._search_rows(sql, scan.args)}
+
+    def _scan(self, table: str, wanted: SearchFilter) -> Conditions:
+        conditions = Conditions()
+        if parts := asked(wanted.text):
+            words = _words_condition(self._dialect.matches, table)
+            conditions.add(f"t.no IN ({words})", self._dialect.query(parts))
+        if wanted.owner:
+            conditions.add("lower(t.owner) = lower(?)", wanted.owner)
+        for column, (least, most) in wanted.ranges.items():
+            key = sort_key(f"t.{column}")
+            if least is not None:
+                conditions.add(f"{key} >= ?", least)
+            if most is not None:
+                conditions.add(f"{key} <= ?", most)
+        if wanted.box is not None:
+            west, south, east, north = wanted.box
+            if west <= east:
+                conditions.add("t.longitude BETWEEN ? AND ?", west, east)
+            else:
+                conditions.add("(t.longitude >= ? OR t.longitude <= ?)", west, east)
+            conditions.add("t.latitude BETWEEN ? AND ?", south, north)
+        return conditions
+
+    # Pages
+
+    async def _rows_of_windows(
+        self, table: str, scan: Conditions, windows: Sequence[Window], *, is_descending: bool
+    ) -> list[Row]:
+        """Of a page ordered by a facet: the first group may be left in the middle, the last one, too."""
+        direction = "DESC" if is_descending else "ASC"
+        found: list[Row] = []
+        middle = [window.group_no for window in windows[1:-1]]
+        for window in windows[:1]:
+            found += await self._rows_of_group(table, scan, window, direction)
+        if middle:
+            places = {no: place for place, no in enumerate(middle)}
+            rows = await self._search_rows(
+                f"""SELECT t.no, {_SHOWN} FROM {self._dialect.numbers} CROSS JOIN search_{table} t
+                WHERE t.no BETWEEN g.value << {NUMBER_BITS} AND (g.value + 1 << {NUMBER_BITS}) - 1 AND {scan}
+                ORDER BY t.no {direction}""",
+                [self._numbers(middle), *scan.args],
+            )
+            found += [row[1:] for row in sorted(rows, key=lambda row: places[row[0] >> NUMBER_BITS])]
+        for window in windows[1:][-1:]:
+            found += await self._rows_of_group(table, scan, window, direction)
+        return found
+
+    async def _rows_of_group(self, table: str, scan: Conditions, window: Window, direction: str) -> Sequence[Row]:
+        sql = f"""SELECT {_SHOWN} FROM search_{table} t WHERE t.no BETWEEN ? AND ? AND {scan}
+            ORDER BY t.no {direction} LIMIT ? OFFSET ?"""
+        return await self._search_rows(sql, [*first_and_last(window.group_no), *scan.args, window.most, window.offset])
+
+    async def _ordered_rows(
+        self,
+        table: str,
+        counted: _Counted,
+        chosen: Mapping[int, int],
+        total: int,
+        order: SearchOrder,
+        offset: int,
+        most: int,
+    ) -> list[Row]:
+        """Of a page ordered by a column: first those with a value, then those without."""
+        is_walk = total > _COLLECTED
+        name, is_narrowed = f"search_{table}", len(chosen) < len(counted.counts)
+        source, key = f"{name} t", sort_key(f"t.{order.column}")
+        conditions = Conditions()
+        if is_narrowed and not is_walk and not counted.scan.args:
+            source = f"{self._dialect.numbers} CROSS JOIN {name} t"
+            bounds = f"g.value << {NUMBER_BITS} AND (g.value + 1 << {NUMBER_BITS}) - 1"
+            conditions.add(f"t.no BETWEEN {bounds}", self._numbers(sorted(chosen)))
+        elif is_narrowed:
+            conditions.add(self._dialect.any_of.format(_GROUP), self._numbers(sorted(chosen)))
+        conditions.add(str(counted.scan), *counted.scan.args)
+        if is_walk:
+            source = self._dialect.walked.format(name, order.column)
+        else:
+            key = self._dialect.unindexed.format(key)
+        direction = "DESC" if order.is_descending else "ASC"
+        is_known = "" if order.column in ALWAYS_KNOWN else f" AND {key} IS NOT NULL"
+        sql = f"""SELECT {_SHOWN} FROM {source} WHERE {conditions}{is_known}
+            ORDER BY {key} {direction}, t.no {direction} LIMIT ? OFFSET ?"""
+        found = list(await self._search_rows(sql, [*conditions.args, most, offset], is_walk=is_walk))
+        if order.column in ALWAYS_KNOWN or len(found) == most or offset + len(found) >= total:
+            return found
+        known = offset + len(found)
+        if not found:
+            sql = f"SELECT count(*) FROM {source} WHERE {conditions}{is_known}"
+            ((known,),) = await self._search_rows(sql, conditions.args)
+        sql = f"""SELECT {_SHOWN} FROM {source} WHERE {conditions} AND {key} IS NULL
+            ORDER BY t.no {direction} LIMIT ? OFFSET ?"""
+        args = [*conditions.args, most - len(found), max(0, offset - int(known))]
+        return [*found, *await self._search_rows(sql, args, is_walk=is_walk)]
+
+    def _numbers(self, numbers: Sequence[int]) -> Any:
+        """Returns the parameter of `any_of` and `numbers`."""
+
+    # The map
+
+    async def search_map(self, wanted: SearchFilter, zoom: int) -> SearchMap:
+        groups = await self.search_groups(PARCELS)
+        selection = groups.select(wanted)
+        chosen = selection.all_but()
+        scan = self._scan(PARCELS, wanted)
+        others = self._scan(PARCELS, structs.replace(wanted, box=None))
+        across = wanted.box is not None and wanted.box[0] > wanted.box[2]
+        is_kept = not others.args and not across and set(selection.facets) <= MAP_FACETS
+        found: Sequence[Row] = ()
+        for level in range(min(zoom, MAX_ZOOM), -1, -2):
+            kept = is_kept and level <= MAP_ZOOMS[-1]
+            found = await (
+                self._kept_cells(groups, chosen, wanted.box, level) if kept else self._cells(scan, chosen, level)
+            )
+            if len(found) <= MAX_CLUSTERS:
+                break
+        clusters = [_cluster(row, level) for row in sorted(found, key=lambda row: (row[0], row[1]))]
+        clusters = await self._with_parcels(clusters, scan, chosen)
+        located = sum(cluster.count for cluster in clusters)
+        if wanted.box is not None:
+            return SearchMap(clusters, located, 0)
+        counted = await self._count(PARCELS, wanted)
+        total = sum((await asyncio.to_thread(lambda: counted.chosen)).values())
+        return SearchMap(clusters, total, total - located)
+
+    async def _kept_cells(self, groups: Groups, chosen: set[int] | None, box: Box | None, zoom: int) -> Sequence[Row]:
+        """Of cells whose numbers are kept; those that an area cuts are counted row by row."""
+        kept_zoom = next(kept for kept in MAP_ZOOMS if kept >= zoom)
+        shift = kept_zoom - zoom
+        conditions = Conditions()
+        conditions.add("zoom = ? AND parcels > 0", kept_zoom)
+        if chosen is not None:
+            conditions.add(self._dialect.any_of.format("map_no"), self._numbers(groups.map_numbers(chosen)))
+        cut: Sequence[Row] = ()
+        if box is not None:
+            inner = _inner_cells(box, zoom)
+            edge = Conditions()
+            edge.add("t.longitude BETWEEN ? AND ? AND t.latitude BETWEEN ? AND ?", box[0], box[2], box[1], box[3])
+            if inner is not None:
+                left, bottom, right, top = inner
+                bounds = _bounds(left, bottom, right, top, zoom)
+                edge.add("(t.longitude < ? OR t.latitude < ? OR t.longitude > ? OR t.latitude > ?)", *bounds)
+                last = (1 << shift) - 1
+                conditions.add("x BETWEEN ? AND ?", left << shift, (right << shift) + last)
+                conditions.add("y BETWEEN ? AND ?", bottom << shift, (top << shift) + last)
+            cut = await self._cells(edge, chosen, zoom)
+            if inner is None:
+                return cut
+        late = self._numbers(sorted(groups.delinquent_maps()))
+        sql = f"""SELECT x >> {shift}, y >> {shift}, sum(parcels),
+            sum(CASE WHEN {self._dialect.any_of.format("map_no")} THEN parcels ELSE 0 END), sum(lien_amount),
+            sum(longitudes), sum(latitudes)
+            FROM search_cells WHERE {conditions} GROUP BY 1, 2 LIMIT {MAX_CLUSTERS + 1}"""
+        return [*cut, *await self._search_rows(sql, [late, *conditions.args])]
+
+    async def _cells(self, scan: Conditions, chosen: set[int] | None, zoom: int) -> Sequence[Row]:
+        conditions = self._of_groups(scan, chosen)
+        conditions.add("t.longitude IS NOT NULL")
+        per_turn = 2 ** (zoom + 3)
+        sql = f"""SELECT (t.longitude + 180000000) * {per_turn} / 360000000,
+            (t.latitude + 90000000) * {per_turn} / 360000000, count(*),
+            sum(CASE WHEN t.delinquent = 1 THEN 1 ELSE 0 END), sum(coalesce(t.lien_amount, 0)),
+            sum(t.longitude), sum(t.latitude)
+            FROM search_parcels t WHERE {conditions} GROUP BY 1, 2 LIMIT {MAX_CLUSTERS + 1}"""
+        return await self._search_rows(sql, conditions.args)
+
+    async def _with_parcels(
+        self, clusters: Sequence[Cluster], scan: Conditions, chosen: set[int] | None
+    ) -> list[Cluster]:
+        """The mean of a single parcel is where it is."""
+        singles = sorted({cluster.longitude for cluster in clusters if cluster.count == 1})
+        parcels: dict[tuple[int, int], SearchRow] = {}
+        if singles:
+            conditions = self._of_groups(scan, chosen)
+            conditions.add(self._dialect.any_of.format("t.longitude"), self._numbers(singles))
+            sql = f"SELECT {_SHOWN} FROM search_parcels t WHERE {conditions} LIMIT {_MAX_SINGLES}"
+            for row in await self._search_rows(sql, conditions.args):
+                parcel = SearchRow(*row)
+                parcels[parcel.longitude or 0, parcel.latitude or 0] = parcel
+        return [
+            structs.replace(cluster, parcel=parcels.get((cluster.longitude, cluster.latitude)))
+            if cluster.count == 1
+            else cluster
+            for cluster in clusters
+        ]
+
+    def _of_groups(self, scan: Conditions, chosen: set[int] | None) -> Conditions:
+        conditions = Conditions()
+        if chosen is not None:
+            conditions.add(self._dialect.any_of.format(_GROUP), self._numbers(sorted(chosen)))
+        if scan.args:
+            conditions.add(str(scan), *scan.args)
+        return conditions
+
+
+def _inner_cells(box: Box, zoom: int) -> Box | None:
+    """The first and last column and row of the cells that lie in the area as a whole; None if there are none."""
+    west, south, east, north = box
+    left, bottom = cell(zoom, west - 1, south - 1)
+    right, top = cell(zoom, east + 1, north + 1)
+    inner = left + 1, bottom + 1, right - 1, top - 1
+    return inner if inner[0] <= inner[2] and inner[1] <= inner[3] else None
+
+
+def _bounds(left: int, bottom: int, right: int, top: int, zoom: int) -> Box:
+    """West, south, east and north of these cells, inclusive."""
+    per_turn = 2 ** (zoom + 3)
+    west, south, east, north = (-(-place * 360_000_000 // per_turn) for place in (left, bottom, right + 1, top + 1))
+    return west - 180_000_000, south - 90_000_000, east - 180_000_001, north - 90_000_001
+
+
+def _words_condition(matches: str, table: str) -> str:
+    words = f"search_{table}_words"
+    return f"SELECT rowid AS no FROM {words} WHERE {matches.format(words)}"
+
+
+def _cluster(row: Row, zoom: int) -> Cluster:
+    x, y, count, delinquent, lien_amount, longitudes, latitudes = map(int, row[:7])
+    size = 360_000_000 / 2 ** (zoom + 3)
+    west, south = x * size - 180_000_000, y * size - 90_000_000
+    return Cluster(
+        longitude=round(longitudes / count),
+        latitude=round(latitudes / count),
+        count=count,
+        delinquent=delinquent,
+        lien_amount=lien_amount,
+        box=(round(west), round(south), round(west + size), round(south + size)),
+    )
