@@ -483,7 +483,7 @@ async def test_a_parcel_shows_its_sources_side_by_side_its_years_its_liens_and_w
             await expect(compared.locator(".differing")).to_have_count(1)  # not the address, written in another way
             await page.get_by_label("Only what differs (1)").check()
             await expect(compared.locator("tbody tr:visible")).to_have_count(2)
-            taxes = page.get_by_role("img", name="Taxes by year. 2024: Billed $600.00, Still due $400.00.")
+            taxes = page.get_by_role("img", name="Taxes by year. 2024: Paid $600.00, Still due $400.00.")
             await expect(taxes).to_be_visible()
             await expect(page.get_by_role("img", name="Values by year. 2025: Market value $95,000.00.")).to_be_visible()
             events = page.locator(".liens .events li")
