@@ -10,8 +10,18 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from parcelpost.gateway.counties import County
 from parcelpost.gateway.history import History, ParcelChange, Scrape
-from parcelpost.gateway.models import Lease, LienRow, LienSource, ParcelRecord, ParcelRow, SourceRow, TaskRow
+from parcelpost.gateway.models import (
+    FailureGroup,
+    Lease,
+    LienRow,
+    LienSource,
+    ParcelRecord,
+    ParcelRow,
+    SourceRow,
+    TaskRow,
+)
 from parcelpost.gateway.overview import QueueEntry, Worker
 from parcelpost.gateway.parcel_paths import page_path, parcel_path, raw_path
 from parcelpost.model import Json
@@ -120,6 +130,11 @@ class Workers(Struct, frozen=True):
     workers: Sequence[Worker]
 
 
+class Counties(Struct, frozen=True):
+    counties: Sequence[County]
+    """By platform, state and county."""
+
+
 class Queue(Struct, frozen=True):
     queue: Sequence[QueueEntry]
 
@@ -140,11 +155,21 @@ class ListedTask(Struct, frozen=True, kw_only=True):
 
 class TaskDetail(ListedTask, frozen=True, kw_only=True):
     leases: Sequence[Lease]
+    """Its attempts, oldest first."""
+    parcel: str | None
+    """Path of its parcel; null if the parcel is not known."""
 
 
 class Tasks(Struct, frozen=True):
     tasks: Sequence[ListedTask]
     next: str | None
+    total: int
+
+
+class Failures(Struct, frozen=True):
+    groups: Sequence[FailureGroup]
+    total: int
+    """Number of tasks, including those of groups beyond the limit."""
 
 
 class CommandReply(Struct, frozen=True):
@@ -170,6 +195,10 @@ class RefreshReply(Struct, frozen=True):
 
 class RequeueReply(Struct, frozen=True):
     requeued: int
+
+
+class DeleteReply(Struct, frozen=True):
+    deleted: int
 
 
 def parcel_response(row: ParcelRow) -> Parcel:
@@ -255,8 +284,9 @@ def listed_task(row: TaskRow) -> ListedTask:
     return ListedTask(**_task_fields(row))
 
 
-def task_detail(row: TaskRow) -> TaskDetail:
-    return TaskDetail(**_task_fields(row), leases=row.leases)
+def task_detail(row: TaskRow, parcel: ParcelRow | None) -> TaskDetail:
+    path = parcel_path(parcel.parcel, parcel.parcel_id) if parcel else None
+    return TaskDetail(**_task_fields(row), leases=row.leases, parcel=path)
 
 
 def _dollars(cents: int | None) -> Decimal | None:
