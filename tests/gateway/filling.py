@@ -176,7 +176,7 @@ async def _workers(ledger: Ledger, now: datetime) -> None:
             a_beat(
                 "harlow-02",
                 failed_last_minute=6,
-                blocked=(PausedSite("qpublic", "FL", "columbia"),),
+                blocked=(PausedSite("qpublic", "GA", "alder"),),
                 broken=_broken(),
                 platforms=BLOCKED,
             ),
