@@ -379,6 +379,37 @@ async def test_the_map_is_moved_zoomed_and_read_with_the_keyboard(browser: Brows
         await expect(page.get_by_role("heading", level=1)).to_be_visible()
 
 
+async def test_two_fingers_zoom_the_map_and_one_moves_it(browser: Browser, tmp_path: Path) -> None:
+    async with explored(browser, tmp_path, "/#/map?county=alder", viewport=PHONE, has_touch=True) as (
+        page,
+        _,
+        _watched,
+    ):
+        await expect(page.locator(".map-foot .note")).to_contain_text("24 parcels in view")
+        box = await page.locator(".stage").bounding_box()
+        assert box is not None
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        session = await page.context.new_cdp_session(page)
+
+        async def touch(kind: str, *fingers: tuple[float, float]) -> None:
+            points = [{"x": left, "y": top, "id": number} for number, (left, top) in enumerate(fingers)]
+            await session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+        await touch("touchStart", (x - 30, y), (x + 30, y))
+        for far in range(40, 130, 10):
+            await touch("touchMove", (x - far, y), (x + far, y))
+        await touch("touchEnd")
+        await expect(page).to_have_url(re.compile("[?&]at="))
+        await expect(page.locator(".map-foot .note")).not_to_contain_text("24 parcels in view")
+        zoomed = page.url.partition("at=")[2].split(",")
+        await touch("touchStart", (x, y))
+        for far in range(10, 80, 10):
+            await touch("touchMove", (x + far, y))
+        await touch("touchEnd")
+        await expect(page).not_to_have_url(re.compile(f"at={zoomed[0]},{zoomed[1]}"))
+        assert page.url.partition("at=")[2].split(",")[2] == zoomed[2]
+
+
 async def test_an_outline_is_drawn_and_tiles_come_only_from_the_named_server(browser: Browser, tmp_path: Path) -> None:
     outline = tmp_path / "outline.geojson"
     line = [[-83.9, 32.5], [-83.3, 32.5], [-83.3, 33.1], [-83.9, 33.1], [-83.9, 32.5]]
