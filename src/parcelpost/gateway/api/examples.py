@@ -176,6 +176,18 @@ _SCHEDULE = ScheduleStatus(
     run=_RUN,
     last_run=None,
 )
+_CHANGE = ParcelChange(
+    number=42,
+    found_at=_AT,
+    kind="lien.redeemed",
+    **_KEY,
+    task_id="t-1",
+    scraped_at=_AT,
+    subject="2024-00172",
+    before=Raw(b'{"number": "2024-00172", "status": "open", "amount": 1187.42}'),
+    after=Raw(b'{"number": "2024-00172", "status": "redeemed", "amount": 1187.42}'),
+    address=_PATH,
+)
 _COUNTY = County(
     platform="grizzly_gis",
     state="FL",
@@ -322,24 +334,8 @@ _EXAMPLES: list[Struct] = [
     ),
     ActionRequest(Action.RUN_NOW),
     ActionReply(_SCHEDULE),
-    responses.Changes(
-        [
-            ParcelChange(
-                number=42,
-                found_at=_AT,
-                kind="lien.redeemed",
-                **_KEY,
-                task_id="t-1",
-                scraped_at=_AT,
-                subject="2024-00172",
-                before=Raw(b'{"number": "2024-00172", "status": "open", "amount": 1187.42}'),
-                after=Raw(b'{"number": "2024-00172", "status": "redeemed", "amount": 1187.42}'),
-                address=_PATH,
-            )
-        ],
-        42,
-        more=False,
-    ),
+    responses.Changes([_CHANGE], 42, more=False),
+    responses.LatestChanges([_CHANGE], None),
     responses.Workers([_WORKER]),
     responses.Queue([_QUEUE]),
     responses.Tasks([responses.ListedTask(**_TASK)], None, 1),

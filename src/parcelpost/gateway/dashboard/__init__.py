@@ -27,7 +27,7 @@ class _File:
 
 
 def routes() -> list[Route]:
-    """`/`, and the files that the page loads from /dashboard."""
+    """`/` and `/docs`, which are one page, and the files that it loads from /dashboard."""
     known = {
         file.name: _File(file.name, file.read_bytes())
         for file in files(__package__).iterdir()
@@ -43,7 +43,18 @@ def routes() -> list[Route]:
             raise ApiError(404, "the dashboard has no such file")
         return _response(known[name], request)
 
-    return [Route("/", page), Route("/dashboard/{name}", file)]
+    return [Route("/", page), Route("/docs", page), Route("/dashboard/{name}", file)]
+
+
+def wants_page(request: Request) -> bool:
+    """Whether somebody opened this address in a browser."""
+    return request.method == "GET" and "text/html" in request.headers.get("accept", "")
+
+
+def missing_page() -> Response:
+    """The page that says that there is none at this address."""
+    file = _File("index.html", (files(__package__) / "index.html").read_bytes())
+    return Response(file.body, 404, headers=file.headers)
 
 
 def _response(file: _File, request: Request) -> Response:

@@ -14,7 +14,7 @@ const STALE_MS = 12_000;
 const at = (id) => document.getElementById(id);
 
 class Page {
-  hours = "3";
+  hours = "auto";
   view = null;
   overview = null;
   updatedAt = null;
@@ -25,7 +25,7 @@ class Page {
   asking = null;
 
   start() {
-    addEventListener("hashchange", () => this.route());
+    addEventListener("hashchange", () => (this.view.moved ? this.view.moved() : this.route()));
     document.addEventListener("visibilitychange", () => (document.hidden ? this.rest() : this.poll()));
     addEventListener("online", () => this.poll());
     document.querySelector(".skip").addEventListener("click", (event) => {
@@ -48,7 +48,7 @@ class Page {
     this.show(view);
     this.showMenu(false);
     for (const anchor of document.querySelectorAll("#pages a")) {
-      if (link && anchor.getAttribute("href").replace("/#", "") === link) anchor.setAttribute("aria-current", "page");
+      if (link && anchor.getAttribute("href").replace(/^\/#/, "") === link) anchor.setAttribute("aria-current", "page");
       else anchor.removeAttribute("aria-current");
     }
   }
@@ -81,7 +81,7 @@ class Page {
 
   async poll() {
     this.rest();
-    if (document.hidden || this.view instanceof TokenPage) return;
+    if (document.hidden || this.view.isPublic || this.view instanceof TokenPage) return;
     this.asking = new AbortController();
     const { signal } = this.asking;
     try {
@@ -158,7 +158,7 @@ class Page {
     const state = at("state");
     if (state.textContent !== word) state.textContent = word;
     state.className = `badge ${tone}`;
-    at("age").textContent = age === null || word === "Live" ? "" : `${duration(age / 1_000)} old`;
+    at("age").textContent = age === null || !word || word === "Live" ? "" : `${duration(age / 1_000)} old`;
     at("sign-out").hidden = !token.get();
     document.body.classList.toggle("stale", age !== null && word !== "Live");
     const shown = this.problem && !(this.problem instanceof NeedsToken);
@@ -177,6 +177,7 @@ class Page {
   }
 
   stateNow(age) {
+    if (this.view.isPublic) return ["", ""];
     if (this.problem instanceof NeedsToken) return ["warn", "Sign in"];
     if (this.problem instanceof Forbidden) return ["bad", "Not allowed"];
     if (this.problem)
@@ -197,15 +198,6 @@ class Page {
       );
   }
 
-  async requeue() {
-    const sure = await confirm(
-      "Retry failed tasks?",
-      "All failed and dead tasks are queued again with their attempts reset.",
-      "Retry",
-    );
-    if (sure) await this.post("/v1/tasks/requeue", { states: ["failed", "dead"] });
-  }
-
   async refresh({ state, county, parcel_id }) {
     const reply = await this.post("/v1/refresh", { state, county, parcel_id });
     if (!reply) return;
@@ -218,10 +210,10 @@ class Page {
     );
   }
 
-  async post(path, body) {
+  async post(path, body, pollAfter = true) {
     try {
       const reply = await ask(path, { body });
-      this.poll();
+      if (pollAfter) this.poll();
       return reply;
     } catch (error) {
       if (error instanceof NeedsToken || (error instanceof Forbidden && token.get())) {

@@ -1,11 +1,10 @@
-// Search for parcels, liens and tasks that ended without a record. Only the response to the latest request is shown.
+// Search for parcels and liens. Only the response to the latest request is shown.
 
 import { ask, save, token } from "./api.js";
 import { h, on, patch } from "./dom.js";
 import { plural } from "./format.js";
 import { lienTable, parcelTable } from "./parcels.js";
 import { empty } from "./table.js";
-import { OUTCOMES, taskTable } from "./tasks.js";
 
 const WAIT_MS = 250;
 const PAGE = 50;
@@ -29,13 +28,6 @@ const KINDS = {
       field(query, "min_amount", "From $", AMOUNT),
       field(query, "max_amount", "To $", AMOUNT),
     ],
-  },
-  tasks: {
-    title: "Tasks",
-    table: taskTable,
-    latest: "/v1/tasks",
-    none: "No matching tasks. Only tasks that ended without a record are listed here; the overview counts all.",
-    fields: (query) => [select(query, "state", "Outcome", OUTCOMES), platformField(query)],
   },
 };
 const YES_OR_NO = [
@@ -118,12 +110,8 @@ export class SearchPage {
     });
   }
 
-  get isTasks() {
-    return this.kind === "tasks";
-  }
-
   get isFiltered() {
-    return !this.isTasks && this.asked().size > 0;
+    return this.asked().size > 0;
   }
 
   asked() {
@@ -149,11 +137,11 @@ export class SearchPage {
         },
         form.toUpperCase(),
       );
-    if (!this.isTasks) patch(this.exports, "Export ", download("csv"), " ", download("jsonl"));
+    patch(this.exports, "Export ", download("csv"), " ", download("jsonl"));
     this.load(null);
   }
 
-  async load(cursor, isRefresh = false) {
+  async load(cursor) {
     this.asking?.abort();
     this.asking = new AbortController();
     const { signal } = this.asking;
@@ -161,7 +149,7 @@ export class SearchPage {
     const path = this.isFiltered ? `/v1/${this.kind}` : this.latest;
     query.set("limit", PAGE);
     if (cursor) query.set("cursor", cursor);
-    if (!isRefresh) this.results.setAttribute("aria-busy", "true");
+    this.results.setAttribute("aria-busy", "true");
     try {
       const answer = await ask(`${path}?${query}`, { signal });
       this.found = [...(cursor ? this.found : []), ...answer[this.kind]];
@@ -176,8 +164,6 @@ export class SearchPage {
 
   counted() {
     const count = plural(this.found.length, this.kind.slice(0, -1)) + (this.next ? " and more" : "");
-    if (this.isTasks && !this.found.length) return "No tasks";
-    if (this.isTasks) return `${count}. ${OUTCOMES.find(([value]) => value === this.asked().get("state"))[2]}`;
     if (!this.found.length) return this.isFiltered ? "No results" : "";
     return this.isFiltered ? count : `The latest ${count}`;
   }
@@ -211,10 +197,10 @@ export class SearchPage {
     }
   }
 
-  // Called after every successful poll: repeats a request that failed, and refreshes the first page of tasks.
+  // Called after every successful poll: repeats a request that failed.
   update() {
-    if (!this.retry && !(this.isTasks && this.found.length <= PAGE)) return;
-    this.load(null, !this.retry);
+    if (!this.retry) return;
+    this.load(null);
     this.retry = false;
   }
 
