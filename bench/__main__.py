@@ -10,9 +10,10 @@ from bench.gateway import command as gateway
 from bench.layers import command as layers
 from bench.mutate import command as mutate
 from bench.parse import command as parse
+from bench.scrape import command as scrape
 from bench.store import command as store
 
-BENCHMARKS = (store, overhead, coupling, sync, gateway, parse, mutate, layers, browser, startup, export)
+BENCHMARKS = (scrape, store, overhead, coupling, sync, gateway, parse, mutate, layers, browser, startup, export)
 
 
 def main() -> int:

@@ -66,11 +66,11 @@ async def fresh_database(server: str, name: str) -> str:
 
 
 @contextmanager
-def gateway(database: str, folder: Path) -> Iterator[str]:
+def gateway(database: str, folder: Path, *options: str) -> Iterator[str]:
     """`parcelpost gateway serve`, as an operator starts it."""
     port = _free_port()
     command = [sys.executable, "-m", "parcelpost", "gateway", "serve", "--port", str(port)]
-    options = ["--database", database, "--raw", str(folder / "raw"), "--set", "log.level=warning"]
+    command += ["--database", database, "--raw", str(folder / "raw"), "--set", "log.level=warning"]
     with _serving([*command, *options], port, folder) as url:
         yield url
 

@@ -12,8 +12,8 @@ import pytest_asyncio
 from parcelpost import __version__
 from parcelpost.clock import SystemClock
 from parcelpost.events import PageFetched
-from parcelpost.scrapers.browser.steps import Choose, Click, Fill, WaitFor
 from parcelpost.scrapers.fetch.errors import CannotFetch, HostBusy, PageNotFound, RetryLater, SiteBlocked
+from parcelpost.scrapers.platform import Choose, Click, Fill, WaitFor
 from parcelpost.storage import LocalPersistenceManager
 from tests.browser.leasing import RenderingPool, rendering
 from tests.website import Asked, Reply, Website, website

@@ -15,7 +15,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidInput
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from tests.storage.factories import NOW, look
+from tests.storage.factories import NOW, a_task, look
 
 HOUR = timedelta(hours=1)
 
@@ -120,6 +120,7 @@ async def test_a_new_page_replaces_the_old_one_with_its_size(lpm: LocalPersisten
     page = await lpm.cache.get("k")
     assert page is not None
     assert (page.data, page.etag, page.data_type) == (b"new", None, "html")
+    await lpm.add_task(a_task())  # pages are stored together with the next write
     size = (await lpm.maintenance.health()).cache_bytes
     assert size < 1_000
     assert look(store, "SELECT count(*), sum(size_bytes) FROM cache") == [(2, size)]

@@ -20,6 +20,7 @@ from parcelpost.gateway.api.fleet import FleetApi
 from parcelpost.gateway.api.health import HealthApi
 from parcelpost.gateway.api.parcels import ParcelsApi
 from parcelpost.gateway.api.schedules import SchedulesApi
+from parcelpost.gateway.api.search import SearchApi
 from parcelpost.gateway.api.tasks import TasksApi
 from parcelpost.gateway.api.webhooks import WebhooksApi
 from parcelpost.gateway.api.worker import WorkerApi
@@ -51,6 +52,7 @@ def make_app(context: Context) -> Starlette:
     table = [
         *workers.routes(),
         *ParcelsApi(context).routes(),
+        *SearchApi(context).routes(),
         *FleetApi(context).routes(),
         *TasksApi(context).routes(),
         *WebhooksApi(context).routes(),

@@ -21,6 +21,7 @@ _STUCK_SECONDS = 1_800.0  # beyond every timeout of a ledger
 _BATCH = 1_000
 _MAX_ROUNDS = 20
 _COMPARED_AT_ONCE = 100
+_INDEXED_AT_ONCE = 200
 _BUSY_RESULTS = 200  # stored since the last step
 _BUSY_SECONDS = 0.1
 _BUSY_SHARE = 0.05  # of the time
@@ -59,7 +60,12 @@ class Maintenance:
         self._began = self._context.clock.monotonic()
         try:
             return await self._do(
-                self._expire_leases, self._schedules.step, self._flush, self._find_changes, self._prune
+                self._expire_leases,
+                self._schedules.step,
+                self._flush,
+                self._find_changes,
+                self._update_search,
+                self._prune,
             )
         finally:
             self._began = None
@@ -110,6 +116,12 @@ class Maintenance:
             pass
         ended = clock.monotonic()
         self._find_at = ended + (ended - began) / _BUSY_SHARE
+
+    async def _update_search(self) -> None:
+        clock = self._context.clock
+        until = clock.monotonic() + _STEP_SECONDS
+        while clock.monotonic() < until and await self._context.ledger.update_search(clock.now(), _INDEXED_AT_ONCE):
+            pass
 
     async def _compare(self) -> int:
         """Returns how many results were compared. One that cannot be compared does not stop the others."""

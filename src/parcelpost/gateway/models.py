@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
@@ -273,6 +273,112 @@ class ParcelFilter(Struct, frozen=True, kw_only=True):
     min_lien_cents: int | None = None
     max_lien_cents: int | None = None
     changed_since: datetime | None = None
+
+
+class SearchFreshness(StrEnum):
+    """How fresh a parcel is, by the schedules that scrape it."""
+
+    FRESH = "fresh"
+    """Scraped within the interval and the window."""
+    DUE = "due"
+    """Its next scrape is late, by less than that again."""
+    OVERDUE = "overdue"
+    UNSCHEDULED = "unscheduled"
+
+
+class SearchRow(Struct, frozen=True, gc=False):
+    """A row of the index: of a parcel, or of a lien with its parcel's facts. Money is in cents, times are in
+    milliseconds since 1970.
+    """
+
+    no: int
+    parcel_no: int
+    state: str
+    county: str
+    parcel_norm: str
+    parcel_id: str
+    owner: str | None
+    situs: str | None
+    platforms: str
+    """One per line, in order."""
+    land_use: str | None
+    tax_year: int | None
+    status: str | None
+    freshness: str
+    delinquent: int | None
+    market_value: int | None
+    tax_due: int | None
+    liens: int
+    lien_amount: int | None
+    acres: float | None
+    sold_on: str | None
+    longitude: float | None
+    latitude: float | None
+    scraped_at: int
+    changed_at: int
+    certificate_number: str | None = None
+    certificate_year: int | None = None
+    holder_name: str | None = None
+
+
+class SearchFilter(Struct, frozen=True, kw_only=True):
+    """Conditions of a search. All must hold; of a tuple, any value. None, '' and empty mean any."""
+
+    text: str = ""
+    """Words in the owner, address, parcel number or certificate; the last one may be the beginning of a word."""
+    states: tuple[str, ...] = ()
+    counties: tuple[str, ...] = ()
+    platforms: tuple[str, ...] = ()
+    tax_years: tuple[int, ...] = ()
+    uses: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()
+    freshness: tuple[str, ...] = ()
+    delinquent: bool | None = None
+    has_liens: bool | None = None
+    owner: str = ""
+    """The whole name, as shown."""
+    ranges: Mapping[str, tuple[int | float | str | None, int | float | str | None]] = {}
+    """Least and most, by column of the index."""
+    box: tuple[float, float, float, float] | None = None
+    """West, south, east, north. West may be greater than east: it then spans the 180th meridian."""
+
+
+class SearchOrder(Struct, frozen=True):
+    column: str
+    """Of the index."""
+    is_descending: bool = False
+
+
+class SearchPage(Struct, frozen=True):
+    rows: Sequence[SearchRow]
+    total: int
+
+
+class FacetCounts(Struct, frozen=True):
+    facets: Mapping[str, Sequence[tuple[str | int | bool, int]]]
+    """Values with their counts, the most frequent first, by facet."""
+    total: int
+
+
+class Cluster(Struct, frozen=True, kw_only=True):
+    """Parcels close to each other on the map."""
+
+    longitude: float
+    latitude: float
+    count: int
+    delinquent: int
+    lien_amount: int
+    """In cents."""
+    box: tuple[float, float, float, float]
+    no: int
+    """One of them."""
+
+
+class SearchMap(Struct, frozen=True):
+    clusters: Sequence[tuple[Cluster, SearchRow | None]]
+    """With the parcel, if it is a single one."""
+    total: int
+    without_coordinates: int
 
 
 class RefreshFilter(Struct, frozen=True, kw_only=True):

@@ -34,6 +34,7 @@ _DESCRIPTIONS = {
     421: "The request is for a gateway with another ledger",
     422: "A parameter or a field is missing or invalid",
     429: "Too many requests; see Retry-After",
+    501: "The gateway lacks a package that this format needs",
     503: "Temporarily unavailable: the ledger or the raw file store cannot be reached",
 }
 _ROLE_ERRORS = {
@@ -159,7 +160,8 @@ def _operation(route: Route, schemas: Schema) -> Schema:
     if query is not None or (isinstance(body, type) and route.role is Role.ADMIN):
         statuses.add(422)
     reply = _reply_type(route)
-    content = {"schema": {"type": "string"} if reply is None else schemas[str(reply)]}
+    file = {"type": "object" if route.media_type.endswith("+json") else "string"}
+    content = {"schema": file if reply is None else schemas[str(reply)]}
     responses: Schema = {"200": {"description": "Success", "content": {route.media_type: content}}}
     for status in sorted(statuses):
         responses[str(status)] = {"description": _DESCRIPTIONS[status], "content": problem}

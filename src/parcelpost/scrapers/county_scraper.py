@@ -24,6 +24,13 @@ from parcelpost.scrapers.records.record import COMPLETE, MISSING
 Platforms = Callable[[str], CountyPlatform | None]
 """Platform by name."""
 
+RunParse = Callable[[Callable[[], Outcome]], Awaitable[Outcome]]
+"""Makes the call that parses a page, where it can be made."""
+
+
+async def parse_here(parse: Callable[[], Outcome]) -> Outcome:
+    return parse()
+
 
 class OpenSession(Protocol):
     """Opens a session for one attempt, with the county's pace and browser profile."""
@@ -50,28 +57,35 @@ class CountyScraper:
         self._ranking = ranking
         self._clock = clock
 
-    async def scrape(self, task: Task) -> Outcome:
+    async def scrape(self, task: Task, run_parse: RunParse = parse_here) -> Outcome:
+        """Fetches on the caller's event loop. Parsing takes time, and a page can make it hang: see `run_parse`."""
         platform = self._platforms(self.name)
         if platform is None:
             raise LookupError(self.name)
         county = self._counties.find(self.name, task.target.state, task.target.county)
         session = open_session(self._sessions, county, task)
-        return await session.run(self._attempt(platform, county, task, session))
+        return await session.run(self._attempt(platform, county, task, session, run_parse))
 
-    async def _attempt(self, platform: CountyPlatform, county: County | None, task: Task, session: Session) -> Outcome:
+    async def _attempt(
+        self, platform: CountyPlatform, county: County | None, task: Task, session: Session, run_parse: RunParse
+    ) -> Outcome:
         try:
             page = await platform.fetch(task.target, county, session)
         except FAILURES as failure:
             return outcome_of(failure)
-        outcome = parse_ranked(platform, page, task, self._ranking, self._clock.now())
         fetched_at = session.fetched_at or self._clock.now()
-        if not isinstance(outcome, Done):
-            await session.drop_cached()
+
+        def parse() -> Outcome:
+            outcome = parse_ranked(platform, page, task, self._ranking, self._clock.now())
+            if isinstance(outcome, Done):
+                return _with_source(outcome, page, county, fetched_at)
             if isinstance(outcome, Retry) and outcome.partial is not None:
                 return structs.replace(outcome, partial=_with_source(outcome.partial, page, county, fetched_at))
             return outcome
-        await session.cache_pages()
-        return _with_source(outcome, page, county, fetched_at)
+
+        outcome = await run_parse(parse)
+        await (session.cache_pages() if isinstance(outcome, Done) else session.drop_cached())
+        return outcome
 
 
 def open_session(sessions: OpenSession, county: County | None, task: Task) -> Session:

@@ -17,7 +17,7 @@ from msgspec import structs
 from parcelpost.clock import Clock, SystemClock
 from parcelpost.model import Outcome, Task
 from parcelpost.scrapers import platforms
-from parcelpost.scrapers.county_scraper import CountySites, parse_again
+from parcelpost.scrapers.county_scraper import CountyScraper, CountySites, parse_again
 from parcelpost.scrapers.platform import CountyPlatform, LoadedPlatform, NotReadable, Parse, Scrape
 from parcelpost.scrapers.platforms.echo import Echo
 from parcelpost.scrapers.plugin_adapter import PluginAdapter
@@ -77,9 +77,9 @@ class ScraperFactory:
     ) -> None:
         """`sites`: what platforms need to fetch pages; without it, `echo` is the only built-in platform."""
         self._sites = sites or CountySites(clock=clock)
+        self._county_scrapers = sites.scrapers() if sites is not None else {}
         self._built_in: dict[str, Scrape] = {platforms.ECHO: Echo(clock).scrape}
-        if sites is not None:
-            self._built_in |= {name: platform.scrape for name, platform in sites.scrapers().items()}
+        self._built_in |= {name: scraper.scrape for name, scraper in self._county_scrapers.items()}
         self._find_entry_points = installed
         self._installed: dict[str, _Imported] | None = None
         """None: entry points have not been read yet."""
@@ -106,6 +106,11 @@ class ScraperFactory:
         if name in self._registered:
             return self._registered[name].scrape
         return self._others().get(name) or self._built_in.get(name)
+
+    def county_scraper(self, name: str) -> CountyScraper | None:
+        """Returns the built-in scraper of that name, whose fetching never blocks; None if another platform has it."""
+        is_replaced = name in self._registered or name in self._others()
+        return None if is_replaced else self._county_scrapers.get(name)
 
     def parser(self, name: str) -> Parse | NotReadable:
         """Imports an installed or configured platform. Raises whatever that raises."""

@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Struct
 
 from parcelpost.model import Blocked, Done, GiveUp, Json, NotFound, Outcome, Page, Retry, Target, Task
-from parcelpost.scrapers.browser.steps import Step
 from parcelpost.scrapers.counties import County, page_url
 from parcelpost.scrapers.fetch.errors import find_challenge
 from parcelpost.scrapers.html.document import Document, is_shell
@@ -111,6 +110,33 @@ class Parsed(Struct, frozen=True):
     """The platform's sections that a page with records lacks."""
     also_missing: Sequence[str] = ()
     """Descriptions of other missing parts."""
+
+
+class Fill(Struct, frozen=True, tag=True):
+    """Types text into a field. Like the other steps, it is taken on a rendered page before that is read."""
+
+    selector: str
+    text: str
+
+
+class Click(Struct, frozen=True, tag=True):
+    selector: str
+
+
+class Choose(Struct, frozen=True, tag=True):
+    """Selects an entry of a list by its value or text."""
+
+    selector: str
+    value: str
+
+
+class WaitFor(Struct, frozen=True, tag=True):
+    """Waits until an element is there."""
+
+    selector: str
+
+
+Step = Fill | Click | Choose | WaitFor
 
 
 class Fetcher(Protocol):

@@ -7,6 +7,7 @@ import gzip
 import sqlite3
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 from isal import igzip
 from msgspec import Struct
@@ -41,11 +42,17 @@ class Cache:
         self._clock = clock
         self._hits = 0
         self._misses = 0
+        self._unwritten: dict[str, tuple[Any, ...]] = {}
+        """The newest row of each page that is being stored."""
 
     async def get(self, key: str, data_type: str | None = None, *, stale: bool = False) -> CachedPage | None:
         """Returns the page if it is fresh; with `stale`, also an expired one."""
         now = iso(self._clock.now())
-        row = await self._db.read(_find, key, data_type)
+        row: tuple[Any, ...] | None
+        if (unwritten := self._unwritten.get(key)) and data_type in (None, unwritten[1]):
+            row = (unwritten[8], unwritten[1], *unwritten[3:7])
+        else:
+            row = self._db.read_at_once(_find, key, data_type)
         if row is None or (row[5] <= now and not stale):
             self._misses += 1
             return None
@@ -72,7 +79,7 @@ class Cache:
         etag: str | None = None,
         last_modified: str | None = None,
     ) -> bool:
-        """Returns False if the page is too large to cache."""
+        """Returns False if the page is too large to cache. Does not wait until it is stored: a kill may lose it."""
         validation.text("cache key", key, max_chars=8_000)
         validation.text("data_type", data_type)
         if len(data) > self._options.max_page_bytes:
@@ -93,11 +100,15 @@ class Cache:
             iso(now),
             compressed,
         )
-        await self._db.write_lossy(_put, row, self._options.cache_max_bytes)
+        self._unwritten[key] = row
+        writing = self._db.write_soon(_put, row, self._options.cache_max_bytes)
+        writing.add_done_callback(lambda _: self._unwritten.pop(key) if self._unwritten.get(key) is row else None)
         return True
 
     async def delete(self, key: str | None = None) -> int:
         """Deletes one page, or all of them."""
+        for known in list(self._unwritten) if key is None else [key]:
+            self._unwritten.pop(known, None)
         return await self._db.write_lossy(_delete, key)
 
     @property

@@ -122,6 +122,7 @@ RunOnThread = Callable[[Callable[[], None]], Awaitable[None]]
 """Runs a function on the thread and waits for it."""
 
 _Entry = tuple[Any, asyncio.Future[Any]]
+_SOON_SECONDS = 0.2
 
 
 class Batcher:
@@ -153,6 +154,8 @@ class Batcher:
         self._dropped = dropped  # called with each item and answer whose caller was cancelled during processing
         self._waiting: SimpleQueue[list[_Entry] | None] = SimpleQueue()
         self._gathering: list[_Entry] = []
+        self._is_passing = False
+        """Whether the items gathered so far go to the thread in this iteration of the event loop."""
         self._unanswered = 0
         self._all_answered = asyncio.Event()
         self._all_answered.set()
@@ -163,7 +166,8 @@ class Batcher:
         self._loop = asyncio.get_running_loop()
         self._runner = self._loop.create_task(self._run())
 
-    def submit(self, item: Any) -> asyncio.Future[Any]:
+    def submit(self, item: Any, *, soon: bool = False) -> asyncio.Future[Any]:
+        """`soon`: nobody waits for it, so it may wait for a group that others need."""
         if self.closed:
             raise StoreClosed
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -171,7 +175,10 @@ class Batcher:
             self._all_answered.clear()
             self._submitted.set()
         self._unanswered += 1
-        if not self._gathering:
+        if soon and not self._gathering:
+            self._loop.call_later(_SOON_SECONDS, self._pass_group)
+        elif not soon and not self._is_passing:
+            self._is_passing = True
             self._loop.call_soon(self._pass_group)
         self._gathering.append((item, future))
         if len(self._gathering) == self._max_group:
@@ -179,6 +186,7 @@ class Batcher:
         return future
 
     def _pass_group(self) -> None:
+        self._is_passing = False
         if self._gathering:
             entries, self._gathering = self._gathering, []
             self._waiting.put(entries)
@@ -186,6 +194,7 @@ class Batcher:
     async def close(self) -> None:
         """Finishes waiting items, then stops. Nothing can be submitted afterwards."""
         self.closed = True
+        self._pass_group()
         try:
             await self._all_answered.wait()
         finally:

@@ -1,23 +1,24 @@
-"""The executor: slots that claim tasks and run them one after another, each with two loops and a sandbox thread."""
+"""The executor: slots that claim tasks and run them one after another, each with two loops."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from itertools import count
 
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
 from parcelpost.events import AttemptAbandoned
-from parcelpost.model import Blocked, Claim, GiveUp, Outcome, Task
+from parcelpost.model import Blocked, Claim, GiveUp, Outcome, Retry, Task
+from parcelpost.scrapers.county_scraper import CountyScraper
 from parcelpost.scrapers.fetch.throttle import SiteAvailability
 from parcelpost.worker.attempt import Attempt, AttemptRecorder
 from parcelpost.worker.context import Context
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import Step
-from parcelpost.worker.sandbox import GRACE_SECONDS, Sandbox, encoded
+from parcelpost.worker.sandbox import GRACE_SECONDS, ParseThreads, Sandbox, encoded, guarded
 from parcelpost.worker.status import BrowserWait
 
 MAX_ABANDONED = 32
@@ -96,11 +97,33 @@ class _Running:
                 self.idle.set()
 
 
-class Slot:
-    """Has two loops: while one waits for its result to be durable, the other works on the next task.
+class _FetchTurn:
+    """The right of one of a slot's loops to fetch. The other one may take its turn as soon as it has ended."""
 
-    Scraping therefore does not wait for the disk. Cancelling a step loses nothing: its claim is released, or recovered
-    at the next start (I9).
+    def __init__(self, lock: asyncio.Lock) -> None:
+        self._lock = lock
+        self._is_held = False
+
+    async def __aenter__(self) -> _FetchTurn:
+        await self._lock.acquire()
+        self._is_held = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self._lock.release()
+
+
+class Slot:
+    """Has two loops: while one parses its page and waits for its result to be durable, the other fetches the next.
+
+    Fetching therefore does not wait for the disk. Built-in platforms fetch on the worker's event loop and parse on
+    `ParseThreads`; all other platform code runs in the slot's sandbox, the other loop waiting until it has ended.
+    Cancelling a step loses nothing: its claim is released, or recovered at the next start (I9).
     """
 
     def __init__(self, name: str, executor: Executor) -> None:
@@ -108,9 +131,12 @@ class Slot:
         self._executor = executor
         self._context = executor.context
         self._lpm = executor.context.lpm
-        self._sandbox = self._new_sandbox()
-        self._scraping = asyncio.Lock()
-        """Locked by the step that uses the sandbox."""
+        self._sandbox = executor.new_sandbox(name)
+        self._fetching = asyncio.Lock()
+        """Locked by the loop that fetches, or uses the sandbox."""
+        self._limits: set[asyncio.Timeout] = set()
+        """The time limits of its fetches."""
+        self._is_interrupted = False
         self.released = 0
         """How many tasks were interrupted and are pending again."""
 
@@ -123,42 +149,44 @@ class Slot:
         """Claims a task, runs it and stores its outcome. Returns the seconds until the next try if there is none."""
         executor = self._executor
         with executor.running.step() as step:
-            async with self._scraping:
+            async with _FetchTurn(self._fetching) as turn:
                 claim = await executor.next_claim(self.name)
                 if not isinstance(claim, Claim):
                     return claim
                 executor.running.claims[step] = claim
-                attempt = Attempt(claim=claim, started=self._context.clock.monotonic())
-                async with self._released_on_failure(claim):
-                    try:
-                        outcome = await self._scrape(claim.task)
-                    finally:
-                        executor.availability.task_ended(claim.task)
-            async with self._released_on_failure(claim):
-                if outcome is None:
-                    self.released += await self._lpm.release(claim)
-                else:
-                    await executor.recorder.record(attempt, outcome)
+                try:
+                    await self._work_on(claim, turn)
+                except asyncio.CancelledError:
+                    await self._release(claim, None)
+                    raise
+                except BaseException:
+                    await self._release(claim, timedelta(seconds=self._context.settings.executor.retry_min_seconds))
+                    raise
             return 0.0
 
     def interrupt(self) -> None:
-        """Stops the running task, which is released. The slot cannot be used again."""
+        """Stops the running tasks, which are released. The slot cannot be used again."""
+        self._is_interrupted = True
         self._sandbox.interrupt()
+        for limit in self._limits:
+            limit.reschedule(asyncio.get_running_loop().time())
 
     async def close(self) -> None:
         """Ends its thread, unless platform code does not return."""
         await self._sandbox.close()
 
-    @contextlib.asynccontextmanager
-    async def _released_on_failure(self, claim: Claim) -> AsyncIterator[None]:
+    async def _work_on(self, claim: Claim, turn: _FetchTurn) -> None:
+        executor = self._executor
+        attempt = Attempt(claim=claim, started=self._context.clock.monotonic())
         try:
-            yield
-        except asyncio.CancelledError:
-            await self._release(claim, None)
-            raise
-        except BaseException:
-            await self._release(claim, timedelta(seconds=self._context.settings.executor.retry_min_seconds))
-            raise
+            outcome = await self._scrape(claim.task, turn)
+        finally:
+            executor.availability.task_ended(claim.task)
+        turn.end()
+        if outcome is None:
+            self.released += await self._lpm.release(claim)
+        else:
+            await executor.recorder.record(attempt, outcome)
 
     async def _release(self, claim: Claim, delay: timedelta | None) -> None:
         try:
@@ -166,7 +194,7 @@ class Slot:
         except StoreError:
             self._lpm.release_later(claim)
 
-    async def _scrape(self, task: Task) -> Outcome | None:
+    async def _scrape(self, task: Task, turn: _FetchTurn) -> Outcome | None:
         """Returns None if it was interrupted."""
         factory, abandoned = self._context.factory, self._executor.abandoned
         scrape = factory.scraper(task.platform)
@@ -174,20 +202,38 @@ class Slot:
             return GiveUp(f"no platform named {task.platform}; known: {', '.join(factory.names())}")
         if abandoned.are_too_many(task.platform):
             return Blocked(f"{abandoned.count} threads of platform code have not returned")
-        outcome = await self._sandbox.run(scrape, task, self._context.settings.executor.task_timeout_seconds)
+        if built_in := factory.county_scraper(task.platform):
+            return await self._scrape_built_in(built_in, task, turn)
+        outcome = await self._sandbox.run(scrape, task, self._time_limit)
         if outcome is not None and not self._sandbox.is_free:
-            self._replace_sandbox(task)
+            self._executor.abandon(self._sandbox, task)
+            self._sandbox = self._executor.new_sandbox(self.name)
         return outcome
 
-    def _new_sandbox(self) -> Sandbox:
-        # Records can be large, so they are encoded in the sandbox's thread.
-        return Sandbox(self.name, grace=self._executor.grace, finish=lambda outcome: encoded(outcome, self._lpm.encode))
+    async def _scrape_built_in(self, scraper: CountyScraper, task: Task, turn: _FetchTurn) -> Outcome | None:
+        """Its platform's code is ours: it may raise, and a page may make its parser hang, but fetching never blocks."""
+        limit = asyncio.timeout(self._time_limit)
 
-    def _replace_sandbox(self, task: Task) -> None:
-        abandoned = self._executor.abandoned
-        abandoned.add(task.platform, self._sandbox)
-        self._sandbox = self._new_sandbox()
-        self._context.emit(AttemptAbandoned(task_id=task.task_id, platform=task.platform, left_behind=abandoned.count))
+        async def parse(page: Callable[[], Outcome]) -> Outcome:
+            turn.end()
+            limit.reschedule(None)  # the thread has a limit of its own
+            outcome, stuck = await self._executor.parse_threads.run(lambda _: page(), task, self._time_limit)
+            if stuck is not None:
+                self._executor.abandon(stuck, task)
+            return outcome
+
+        self._limits.add(limit)
+        try:
+            async with limit:
+                return await guarded(scraper.scrape(task, parse))
+        except TimeoutError:
+            return None if self._is_interrupted else Retry(f"took longer than {self._time_limit:g} s")
+        finally:
+            self._limits.discard(limit)
+
+    @property
+    def _time_limit(self) -> float:
+        return self._context.settings.executor.task_timeout_seconds
 
 
 class Executor:
@@ -210,6 +256,7 @@ class Executor:
         self.grace = grace
         self.running = _Running()
         self.abandoned = AbandonedThreads(max_abandoned)
+        self.parse_threads = ParseThreads(lambda: self.new_sandbox("parse"))
         self.recorder = AttemptRecorder(context, learning)
         self._wake_ups = WakeUps(context.settings.executor.idle_seconds, context.clock)
         self._one_by_one = asyncio.Lock()
@@ -246,7 +293,17 @@ class Executor:
     async def close(self) -> None:
         """Ends all threads that can end. Call it after the last step."""
         self._is_draining = True
-        await asyncio.gather(*(slot.close() for slot in self.slots))
+        await asyncio.gather(self.parse_threads.close(), *(slot.close() for slot in self.slots))
+
+    def new_sandbox(self, name: str) -> Sandbox:
+        # Records can be large, so they are encoded in the sandbox's thread.
+        return Sandbox(name, grace=self.grace, finish=lambda outcome: encoded(outcome, self.context.lpm.encode))
+
+    def abandon(self, sandbox: Sandbox, task: Task) -> None:
+        """Leaves a sandbox behind whose platform code did not stop."""
+        self.abandoned.add(task.platform, sandbox)
+        left_behind = self.abandoned.count
+        self.context.emit(AttemptAbandoned(task_id=task.task_id, platform=task.platform, left_behind=left_behind))
 
     async def next_claim(self, slot: str) -> Claim | float:
         """Returns the next claim for the slot, or the seconds until its next try."""

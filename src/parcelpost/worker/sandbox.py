@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -257,6 +258,47 @@ class Sandbox:
         return work.result()
 
 
+_PARSE_WAIT_SECONDS = 1.0
+
+
+class ParseThreads:
+    """Parses pages of built-in platforms on a few threads. A page that makes one hang costs only its own task."""
+
+    def __init__(self, new_sandbox: Callable[[], Sandbox]) -> None:
+        self._new_sandbox = new_sandbox
+        self._sandboxes: list[Sandbox] = []
+        self._turns = asyncio.Semaphore(os.cpu_count() or 1)
+
+    async def run(self, parse: Scrape, task: Task, timeout: float) -> tuple[Outcome, Sandbox | None]:
+        """Returns the outcome, and the sandbox if the parser did not stop in time."""
+        is_counted = await self._wait_for_turn()
+        try:
+            sandbox = next((sandbox for sandbox in self._sandboxes if sandbox.is_free), None)
+            if sandbox is None:
+                sandbox = self._new_sandbox()
+                self._sandboxes.append(sandbox)
+            outcome = await sandbox.run(parse, task, timeout)
+        finally:
+            if is_counted:
+                self._turns.release()
+        if outcome is not None and sandbox.is_free:
+            return outcome, None
+        self._sandboxes.remove(sandbox)
+        return outcome or Retry("the parser was interrupted"), sandbox
+
+    async def close(self) -> None:
+        await asyncio.gather(*(sandbox.close() for sandbox in self._sandboxes))
+
+    async def _wait_for_turn(self) -> bool:
+        """More threads than processors only disturb each other; but nobody waits for long for pages that hang."""
+        if not self._turns.locked():
+            return await self._turns.acquire()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PARSE_WAIT_SECONDS):
+                return await self._turns.acquire()
+        return False
+
+
 class _PlatformLoop:
     """A sandbox's event loop. Platform code may do anything on it."""
 
@@ -337,6 +379,15 @@ def _capture(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
 
 
 # What platform code returned or raised
+
+
+async def guarded(attempt: Awaitable[Outcome]) -> Outcome:
+    """Returns what an attempt on the worker's own event loop returns, or what its exception means."""
+    try:
+        return await attempt
+    except Exception as error:  # noqa: BLE001 - a bug in a platform must not end the worker
+        return from_exception(error)
+
 
 _MAX_REASON_CHARS = 500
 

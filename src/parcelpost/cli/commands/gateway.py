@@ -151,7 +151,7 @@ async def _gather_overview(settings: Settings) -> Overview:
 
 
 def _status_lines(overview: Overview) -> Iterator[str]:
-    from parcelpost.cli.health.summary import finding_lines
+    from parcelpost.cli.output import finding_lines
 
     yield from finding_lines(overview.findings)
     yield ""

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from parcelpost.gateway import overview
-from parcelpost.gateway.api import responses
+from parcelpost.gateway.api import responses, search
 from parcelpost.gateway.api.fleet import CommandRequest, ReleaseRequest
 from parcelpost.gateway.api.health import AllowedRole, Health
 from parcelpost.gateway.api.schedules import ActionReply, ActionRequest, ScheduleList
@@ -229,7 +229,58 @@ _FAILURES = FailureGroup(
     example="t-1",
     example_error="HTTP 404",
 )
+_SHOWN: dict[str, Any] = {
+    "parcel_id": "01-01-01-00000",
+    "owner": "ABERNATHY JUNE",
+    "situs": "12 Elm St, Harlow, 34470",
+    "county": "harlow",
+    "state": "FL",
+    "delinquent": True,
+    "tax_due": Decimal("1234.50"),
+    "liens": 1,
+    "address": _PATH,
+    "key": 17,
+}
 _EXAMPLES: list[Struct] = [
+    search.SearchRows(
+        rows=[_SHOWN],
+        total=1,
+        offset=0,
+        columns=[
+            search.ShownColumn("parcel_id", "Parcel", search.ColumnKind.LINK),
+            search.ShownColumn("tax_due", "Tax due", search.ColumnKind.MONEY),
+        ],
+    ),
+    search.Facets(
+        {
+            "county": [search.FacetValue("harlow", 1240), search.FacetValue("union", 87)],
+            "delinquent": [search.FacetValue(value=False, count=1211), search.FacetValue(value=True, count=116)],
+        },
+        total=1327,
+    ),
+    search.MapReply(
+        clusters=[
+            search.MapCluster(
+                lon=-82.64,
+                lat=30.18,
+                count=87,
+                delinquent=12,
+                lien_amount=Decimal("18420.77"),
+                bbox=(-82.7, 30.1, -82.6, 30.2),
+            ),
+            search.MapCluster(
+                lon=-82.5,
+                lat=30.1,
+                count=1,
+                delinquent=1,
+                lien_amount=Decimal("1187.42"),
+                bbox=(-82.5, 30.1, -82.5, 30.1),
+                parcel=_SHOWN,
+            ),
+        ],
+        total=90,
+        without_coordinates=2,
+    ),
     payloads.WorkReply(
         [
             payloads.GrantedTask(

@@ -122,6 +122,7 @@ METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "1 for the current status of a schedule: waiting, running, resting, paused.",
         ("schedule", "status"),
     ),
+    "parcelpost_gateway_parcels_to_index": ("Changed parcels that the search does not show yet.", ()),
     "parcelpost_gateway_results_to_compare": ("Stored results in which changes have not been looked for yet.", ()),
     "parcelpost_gateway_rows": ("Approximate number of rows in the ledger: parcels, liens, results.", ("what",)),
 }
@@ -201,6 +202,7 @@ async def _metric_families(context: Context) -> list[Metric]:
         _family(CounterMetricFamily, "webhook_attempts_total", dict(sorted(counters.webhooks.items()))),
         *_schedule_metrics(await schedule_statuses(context.ledger, workers, now, context.freshness), now),
         _gauge("results_to_compare", {(): await context.ledger.left_to_compare()}),
+        _gauge("parcels_to_index", {(): await context.ledger.left_to_index()}),
         _gauge("rows", {(name,): number for name, number in counts.items()}),
     ]
 

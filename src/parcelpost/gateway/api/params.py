@@ -61,9 +61,9 @@ class FilterParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             search=self.q,
             delinquent=self.delinquent,
             lien_status=self.lien_status,
-            min_lien_cents=_cents("min_amount", self.min_amount),
-            max_lien_cents=_cents("max_amount", self.max_amount),
-            changed_since=_utc_time("changed_since", self.changed_since) if self.changed_since else None,
+            min_lien_cents=dollars_to_cents("min_amount", self.min_amount),
+            max_lien_cents=dollars_to_cents("max_amount", self.max_amount),
+            changed_since=utc_time("changed_since", self.changed_since) if self.changed_since else None,
         )
 
 
@@ -212,7 +212,7 @@ def read_cursor(cursor: str, kind: type[T]) -> T | None:
         raise ApiError(422, "cursor: not valid; omit it to start from the beginning") from None
 
 
-def _cents(name: str, amount: Decimal | None) -> int | None:
+def dollars_to_cents(name: str, amount: Decimal | None) -> int | None:
     if amount is None:
         return None
     if not amount.is_finite() or not 0 <= amount <= _MAX_DOLLARS or amount * 100 % 1:
@@ -220,7 +220,7 @@ def _cents(name: str, amount: Decimal | None) -> int | None:
     return int(amount * 100)
 
 
-def _utc_time(name: str, text: str) -> datetime:
+def utc_time(name: str, text: str) -> datetime:
     try:
         return msgspec.convert(text, _Moment).astimezone(UTC)
     except (ValueError, OverflowError):

@@ -15,6 +15,7 @@ from parcelpost.gateway.models import (
     ChangePage,
     ChangeRow,
     ExpiredLeases,
+    FacetCounts,
     FailureGroup,
     Freshness,
     Grant,
@@ -32,6 +33,10 @@ from parcelpost.gateway.models import (
     RunRow,
     Schedule,
     ScheduleRow,
+    SearchFilter,
+    SearchMap,
+    SearchOrder,
+    SearchPage,
     SiteParcels,
     SiteTasks,
     SourceKey,
@@ -307,6 +312,27 @@ class Ledger(Protocol):
 
     async def last_change(self) -> int:
         """Returns the number of the last change, 0 if there is none."""
+
+    # Search
+
+    async def update_search(self, now: datetime, most: int) -> int:
+        """Brings the search index up to date with the parcels that changed first. Returns how many changes it took; 0
+        when none is left.
+
+        Whoever calls it, and whenever a gateway is killed, the index ends as the ledger is.
+        """
+
+    async def left_to_index(self) -> int:
+        """Returns roughly how many changes the search index has not taken yet."""
+
+    async def search(self, table: str, wanted: SearchFilter, order: SearchOrder, offset: int, most: int) -> SearchPage:
+        """Returns rows of `parcels` or `liens`. Those without a value in the column that orders them come last."""
+
+    async def search_facets(self, table: str, wanted: SearchFilter) -> FacetCounts:
+        """Returns the values of each facet with their counts, as if nothing of that facet were selected."""
+
+    async def search_map(self, wanted: SearchFilter, cell_degrees: float) -> SearchMap:
+        """Returns the parcels that match, clustered by cells of that many degrees."""
 
     # Webhooks
 

@@ -19,7 +19,7 @@ from msgspec.structs import astuple
 from parcelpost.changes import compare
 from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput, InvalidSettings, LedgerError, LedgerUnavailable, ParcelpostError
-from parcelpost.gateway.ledger import rows, sql
+from parcelpost.gateway.ledger import rows, search, sql
 from parcelpost.gateway.ledger.base import EXPIRED_ERROR, BatchEntry, DedupedBatch, dedupe, lease_ending
 from parcelpost.gateway.ledger.queries import (
     ADD_CHANGE,
@@ -132,6 +132,17 @@ async def _bring_up_to_date(pool: asyncpg.Pool[asyncpg.Record], now: datetime) -
         for step in sql.migrations_after(version, _SCHEMA):
             await connection.execute(step.sql, timeout=_STEP_SECONDS)
             await connection.execute(numbered(sql.RECORD_VERSION), step.version, iso(now))
+        if not await _has_search_index(connection):
+            for statement in search.create_statements(search.POSTGRES):
+                await connection.execute(statement, timeout=_STEP_SECONDS)
+
+
+async def _has_search_index(connection: Any) -> bool:
+    """Whether there is one of this version, however much of the ledger it holds yet."""
+    for table in search.TABLES:
+        if await connection.fetchval("SELECT to_regclass($1)", table) is None:
+            return False
+    return bool(await connection.fetchval(search.STATE_VERSION) == search.INDEX_VERSION)
 
 
 @contextmanager
@@ -312,11 +323,14 @@ T = TypeVar("T")
 
 _TRIES = 5
 _CHANGES_LOCK = 0x6368_616E_6765  # "change": one at a time finds changes, so that their numbers have no gaps
+_SEARCH_LOCK = 0x7365_6172_6368  # "search": one at a time changes the index
 _WORKER_IDS_LOCK = 0x776F_726B_6572  # "worker": one at a time takes an id
 
 
 class PostgresLedger(SqlLedger):
     """Each call is one statement, or a few in one transaction."""
+
+    _dialect = search.POSTGRES
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], max_attempts: int) -> None:
         self._pool = pool
@@ -432,6 +446,18 @@ class PostgresLedger(SqlLedger):
 
     async def _rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
         return await self._fetch(numbered(sql), *args)
+
+    async def _change_if(self, guard: search.Guard, statements: Sequence[search.Statement]) -> bool:
+        async def change() -> bool:
+            async with self._pool.acquire() as connection, connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", _SEARCH_LOCK)
+                if await connection.fetchval(numbered(guard.sql), *guard.args) != guard.count:
+                    return False
+                for statement, values in statements:
+                    await connection.executemany(numbered(statement), values)
+                return True
+
+        return await _with_retries(change)
 
     async def _run_all(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
         await _with_retries(lambda: self._pool.executemany(numbered(sql), values))

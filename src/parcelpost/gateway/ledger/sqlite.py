@@ -12,7 +12,7 @@ from typing import Any
 
 from parcelpost.changes import compare
 from parcelpost.clock import iso
-from parcelpost.gateway.ledger import rows, sqlite_results
+from parcelpost.gateway.ledger import rows, search, sqlite_results
 from parcelpost.gateway.ledger.base import EXPIRED_ERROR, LeaseEnding, lease_ending
 from parcelpost.gateway.ledger.queries import (
     ADD_CHANGE,
@@ -212,6 +212,8 @@ def find_changes(db: sqlite3.Connection, now: datetime, most: int) -> int:
 class SqliteLedger(SqlLedger):
     """Writes go through one thread, reads through a few others. Several processes may use one file."""
 
+    _dialect = search.SQLITE
+
     def __init__(self, path: Path, max_attempts: int, busy_seconds: float = BUSY_SECONDS) -> None:
         self._path = path
         self._max_attempts = max_attempts
@@ -273,6 +275,9 @@ class SqliteLedger(SqlLedger):
     async def _rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
         return await self._readers.run(lambda db: db.execute(sql, bind_values(args)).fetchall())
 
+    async def _change_if(self, guard: search.Guard, statements: Sequence[search.Statement]) -> bool:
+        return await self._writer.run(_change_if, guard, statements)
+
     async def _run_all(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
         await self._writer.run(_execute_many, sql, values)
 
@@ -288,6 +293,15 @@ def _check_writable(db: sqlite3.Connection) -> None:
 
 def _execute_many(db: sqlite3.Connection, sql: str, values: Sequence[Sequence[Any]]) -> None:
     db.executemany(sql, map(bind_values, values))
+
+
+def _change_if(db: sqlite3.Connection, guard: search.Guard, statements: Sequence[search.Statement]) -> bool:
+    ((count,),) = db.execute(guard.sql, bind_values(guard.args))
+    if count != guard.count:
+        return False
+    for sql, values in statements:
+        db.executemany(sql, values)
+    return True
 
 
 def _execute(db: sqlite3.Connection, sql: str, args: Sequence[Any]) -> int:

@@ -19,7 +19,7 @@ from msgspec import Struct
 from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput, LedgerError, LedgerUnavailable
 from parcelpost.files_and_sockets import make_private
-from parcelpost.gateway.ledger import sql
+from parcelpost.gateway.ledger import search, sql
 
 BUSY_SECONDS = 10.0
 """How long to wait for another process's lock."""
@@ -102,6 +102,9 @@ def _bring_up_to_date(db: sqlite3.Connection, now: datetime) -> None:
             for statement in _split_statements(step.sql):
                 db.execute(statement)
             db.execute(sql.RECORD_VERSION, (step.version, iso(now)))
+        if not _has_search_index(db):
+            for statement in search.create_statements(search.SQLITE):
+                db.execute(statement)
         db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         db.execute("COMMIT")
     except BaseException:
@@ -116,7 +119,13 @@ def _is_up_to_date(db: sqlite3.Connection) -> bool:
     if application_id != _APPLICATION_ID:
         return False
     (version,) = db.execute(sql.SCHEMA_VERSION).fetchone()
-    return not sql.migrations_after(version, _SCHEMA)
+    return not sql.migrations_after(version, _SCHEMA) and _has_search_index(db)
+
+
+def _has_search_index(db: sqlite3.Connection) -> bool:
+    """Whether there is one of this version, however much of the ledger it holds yet."""
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema")}
+    return tables >= search.TABLES and db.execute(search.STATE_VERSION).fetchone() == (search.INDEX_VERSION,)
 
 
 def _split_statements(sql: str) -> Iterator[str]:

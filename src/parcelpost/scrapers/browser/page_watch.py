@@ -26,8 +26,7 @@ from parcelpost.scrapers.fetch.errors import (
     SiteBlocked,
     find_challenge,
 )
-from parcelpost.scrapers.fetch.exchange import REDIRECTS, redirect_problem
-from parcelpost.scrapers.fetch.guard import Guard
+from parcelpost.scrapers.fetch.exchange import REDIRECTS, Guard, redirect_problem
 
 if TYPE_CHECKING:
     from playwright.async_api import (

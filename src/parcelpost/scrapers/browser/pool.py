@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import secrets
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Coroutine
@@ -34,7 +33,7 @@ from parcelpost.settings.schema import BrowserSettings
 _MAX_CRASHES = 5
 _POLL_SECONDS = 0.5
 _NOT_ALLOWED_SECONDS = 5.0
-_MIN_BACKOFF_SECONDS = 0.5
+_MIN_BACKOFF_SECONDS = 0.25
 _MAX_BACKOFF_SECONDS = 60.0
 _HEALTH_SECONDS = 2.0
 _CHECK_SECONDS = 10.0
@@ -59,8 +58,7 @@ class BrowserSlot:
         """Whether no other browser will be started in this slot."""
         self.idle_since = self.started_at = self.checked_at = 0.0
         self.tasks = 0
-        """Number of tasks that the current browser has done."""
-        self.has_opened_page = False
+        """Number of tasks that the current browser was given."""
         self.memory = 0
         """Bytes of the current browser, as last measured; 0: not yet."""
 
@@ -93,7 +91,7 @@ class BrowserSlot:
 
     async def begin(self, started: Chromium) -> None:
         self.chromium = started
-        self.is_leased = self.is_retiring = self.has_opened_page = False
+        self.is_leased = self.is_retiring = False
         self.tasks = self.memory = 0
         self.started_at = self.idle_since = self.checked_at = self._clock.monotonic()
         await self.record(status="idle", pid=started.pid, profile=started.profile, last_health_check=self._clock.now())
@@ -163,9 +161,8 @@ class Launcher:
     def failed(self, reason: str, hint: str = "") -> None:
         """A hint means that the operator must act: the next attempt is then a minute away."""
         self._failures += 1
-        longest = min(_MAX_BACKOFF_SECONDS, _MIN_BACKOFF_SECONDS * 2 ** min(self._failures, 30))
-        seconds = _MAX_BACKOFF_SECONDS if hint else random.uniform(longest / 2, longest)  # noqa: S311 - jitter
-        self._retry_at = self._clock.monotonic() + seconds
+        backoff = min(_MAX_BACKOFF_SECONDS, _MIN_BACKOFF_SECONDS * 2.0 ** min(self._failures, 30))
+        self._retry_at = self._clock.monotonic() + (_MAX_BACKOFF_SECONDS if hint else backoff)
         problem = f"{reason} ({hint})" if hint else reason
         if problem != self.problem:
             self._emit(BrowsersUnavailable(reason=reason, hint=hint, retry_in_seconds=self.retry_in))
@@ -189,7 +186,7 @@ class Launcher:
                 await self._driver.stop()
                 self._driver = None
             if self._driver is None:
-                self._driver = await PlaywrightDriver.start(self._clock)
+                self._driver = await PlaywrightDriver.start()
             return self._driver
 
 
@@ -312,9 +309,9 @@ class BrowserPool:
             context, page = await leased.new_page(agent, **context_options)
         except BrowserCallFailed as error:
             leased.end(str(error))
-            raise BrowserCrashed(str(error)) from error
+            raise BrowserCrashed(leased.ended.result()) from error
         self._launcher.worked()
-        slot.has_opened_page = True
+        slot.tasks += 1
         return LeasedPage(leased, context, page)
 
     async def _take_back(self, slot: BrowserSlot, leased: Chromium, task_id: str, page: LeasedPage | None) -> None:
@@ -330,7 +327,6 @@ class BrowserPool:
             del self._crash_counts[task_id]
         if leased.ended.done():
             return  # `_run` sees to it
-        slot.tasks += 1
         completed = slot.state.tasks_completed + (page is not None and not has_crashed)
         await slot.record(status="idle", current_task_id=None, tasks_completed=completed)
         slot.idle_since = self._clock.monotonic()
@@ -450,7 +446,7 @@ class BrowserPool:
         await slot.record(status="restarting" if is_retired else "crashed", current_task_id=None)
         await ended.close()
         slot.chromium = None
-        if not (is_retired or slot.is_closing or slot.has_opened_page):
+        if not (is_retired or slot.is_closing or slot.tasks):
             self._fail(reason)  # or it would be started again and again
 
     def _fail(self, reason: str, hint: str = "") -> None:

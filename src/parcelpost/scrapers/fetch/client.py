@@ -15,14 +15,12 @@ from parcelpost.model import Page, Task
 from parcelpost.private_addresses import Resolve, open_connection_pool, origin_of, port_of, resolve
 from parcelpost.scrapers.browser.proxy import GuardProxy
 from parcelpost.scrapers.browser.renderer import PageLease, RenderContext, Renderer, RenderRequest
-from parcelpost.scrapers.browser.steps import Step
 from parcelpost.scrapers.fetch.cache import CachedPage, CacheStore, PageCache
 from parcelpost.scrapers.fetch.errors import (
     BrowserUnavailable,
     CannotFetch,
     FetchFailed,
     HostBusy,
-    PageNotFound,
     RetryLater,
     SiteBlocked,
 )
@@ -30,16 +28,17 @@ from parcelpost.scrapers.fetch.exchange import (
     REDIRECTS,
     Exchange,
     FetchOptions,
+    Guard,
     Response,
     cool_down_seconds,
     redirect_problem,
     response_page,
     response_problem,
 )
-from parcelpost.scrapers.fetch.guard import Guard
-from parcelpost.scrapers.fetch.robots import Robots
+from parcelpost.scrapers.fetch.robots import Robots, robots_text
 from parcelpost.scrapers.fetch.session import Session, Visit
 from parcelpost.scrapers.fetch.throttle import HostThrottle, SiteAvailability
+from parcelpost.scrapers.platform import Step
 
 _MAX_REDIRECTS = 5
 _ROBOTS_SECONDS = 86_400.0
@@ -206,13 +205,16 @@ class PageFetcher:
     async def _send(self, visit: Visit, request: httpx2.Request, *, obey_robots: bool) -> Response:
         origin = origin_of(request.url)
         pace = await self._prepare(visit, request.url, obey_robots=obey_robots)
-        visit.cookies.set_cookie_header(request)
+        if visit.cookies is not None:
+            visit.cookies.set_cookie_header(request)
         async with self._throttle.request_slot(origin, pace, has_started=visit.has_started):
             visit.has_started = True
             started = self._clock.monotonic()
             response = await self._exchange.send(request)
             self._report(request.method, request.url, response, self._clock.monotonic() - started)
-        visit.cookies.extract_cookies(httpx2.Response(response.status, headers=response.headers, request=request))
+        if "set-cookie" in response.headers:
+            visit.cookies = httpx2.Cookies() if visit.cookies is None else visit.cookies
+            visit.cookies.extract_cookies(httpx2.Response(response.status, headers=response.headers, request=request))
         if rest := cool_down_seconds(response, self._clock.now()):
             self._throttle.pause(origin, rest)
         return response
@@ -252,7 +254,7 @@ class PageFetcher:
 
     async def _lease(self, renderer: Renderer, visit: Visit) -> PageLease:
         """Returns the browser page of the attempt."""
-        if visit.lease is not None and not visit.lease.is_over:
+        if visit.lease is not None:
             return visit.lease
         if (task := visit.task) is None:
             return await renderer.lease(None, visit.profile)
@@ -292,20 +294,10 @@ class PageFetcher:
         if stored is not None and stored.is_fresh:
             return stored.page.body
         response = await self._follow(Visit(0.0), self._request(url, "GET", {}), obey_robots=False)
-        body = b"" if isinstance(response, FetchFailed) else self._rules_in(origin, response)
+        body = b"" if isinstance(response, FetchFailed) else robots_text(origin, response, self._clock.now())
         page = Page(body=body, content_type="text/plain", url=str(url))
         await self._cache.put([CachedPage.new(str(url), page, httpx2.Headers(), self._clock.now(), _ROBOTS_SECONDS)])
         return body
-
-    def _rules_in(self, origin: str, response: Response) -> bytes:
-        if response.is_good:
-            return response.body
-        failure = response_problem(response, self._clock.now())
-        if not isinstance(failure, PageNotFound | SiteBlocked | CannotFetch):
-            raise RetryLater(
-                f"robots.txt of {origin} is not available: {failure}", getattr(failure, "after_seconds", None)
-            )
-        return b""
 
 
 def _redirected(request: httpx2.Request, response: Response, url: httpx2.URL) -> httpx2.Request:

@@ -138,19 +138,22 @@ def needs_operator(reason: str) -> bool:
 
 SCANNED_BYTES = 64 * 1024
 _CERTAIN_PATTERNS = (
-    (re.compile(rb"<title>\s*Just a moment\.\.\.|cf_chl_opt", re.IGNORECASE), "Cloudflare"),
-    (re.compile(rb"<title>\s*Attention Required! \| Cloudflare", re.IGNORECASE), "Cloudflare"),
-    (re.compile(rb"Request unsuccessful\. Incapsula", re.IGNORECASE), "Imperva"),
-    (re.compile(rb"px-captcha", re.IGNORECASE), "PerimeterX"),
-    (re.compile(rb"geo\.captcha-delivery\.com", re.IGNORECASE), "DataDome"),
-    (re.compile(rb"<title>\s*Access Denied\s*</title>.*?errors\.edgesuite\.net", re.IGNORECASE | re.DOTALL), "Akamai"),
-    (re.compile(rb"<title>[^<]{0,60}(robot|human) (check|verification)", re.IGNORECASE), "a robot check"),
+    (b"just a moment...", rb"<title>\s*Just a moment\.\.\.", "Cloudflare"),
+    (b"cf_chl_opt", rb"", "Cloudflare"),
+    (b"| cloudflare", rb"<title>\s*Attention Required! \| Cloudflare", "Cloudflare"),
+    (b"request unsuccessful. incapsula", rb"", "Imperva"),
+    (b"px-captcha", rb"", "PerimeterX"),
+    (b"geo.captcha-delivery.com", rb"", "DataDome"),
+    (b"errors.edgesuite.net", rb"<title>\s*Access Denied\s*</title>.*?errors\.edgesuite\.net", "Akamai"),
+    (b"robot", rb"<title>[^<]{0,60}robot (check|verification)", "a robot check"),
+    (b"human", rb"<title>[^<]{0,60}human (check|verification)", "a robot check"),
 )
+"""A text in lower case that is quickly searched for, the pattern of what it must be a part of, and whose it is."""
 _PATTERNS = (
     *_CERTAIN_PATTERNS,
-    (re.compile(rb"_Incapsula_Resource", re.IGNORECASE), "Imperva"),
-    (re.compile(rb"perimeterx", re.IGNORECASE), "PerimeterX"),
-    (re.compile(rb"datadome", re.IGNORECASE), "DataDome"),
+    (b"_incapsula_resource", rb"", "Imperva"),
+    (b"perimeterx", rb"", "PerimeterX"),
+    (b"datadome", rb"", "DataDome"),
 )
 
 
@@ -160,8 +163,8 @@ def find_challenge(page: Page, *, is_built: bool = False) -> Blocked | None:
     A normal page may include the script of a protection service, so a large page and one built by scripts (`is_built`)
     are judged by certain patterns only.
     """
-    beginning = page.body[:SCANNED_BYTES]
-    for pattern, name in _CERTAIN_PATTERNS if is_built or len(page.body) > SCANNED_BYTES else _PATTERNS:
-        if pattern.search(beginning):
+    beginning = page.body[:SCANNED_BYTES].lower()
+    for text, pattern, name in _CERTAIN_PATTERNS if is_built or len(page.body) > SCANNED_BYTES else _PATTERNS:
+        if text in beginning and re.search(pattern, beginning, re.IGNORECASE | re.DOTALL):
             return Blocked(f"the site shows a robot check ({name})")
     return None

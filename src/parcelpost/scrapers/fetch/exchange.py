@@ -13,7 +13,7 @@ import httpcore2
 import httpx2
 from msgspec import Struct
 
-from parcelpost import __version__
+from parcelpost import __version__, private_addresses
 from parcelpost.model import Page
 from parcelpost.scrapers.fetch.errors import (
     SIGN_IN_REQUIRED,
@@ -45,6 +45,14 @@ class FetchOptions(Struct, frozen=True, kw_only=True):
     proxy_login: str = ""
     allow_private: tuple[str, ...] = ()
     obey_robots: bool = True
+
+
+class Guard(private_addresses.Guard):
+    """Refuses private addresses to county sites, as a fetch that fails."""
+
+    setting = "fetch.allow_private"
+    refused = CannotFetch
+    no_address = RetryLater
 
 
 class Response(Struct, frozen=True, kw_only=True):

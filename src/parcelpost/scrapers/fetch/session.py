@@ -11,9 +11,9 @@ import httpx2
 from msgspec import structs
 
 from parcelpost.model import REFRESH, Busy, Done, Outcome, Page, Retry, Task
-from parcelpost.scrapers.browser.steps import Step
 from parcelpost.scrapers.fetch.cache import CachedPage
 from parcelpost.scrapers.fetch.errors import RetryLater
+from parcelpost.scrapers.platform import Step
 
 if TYPE_CHECKING:
     from parcelpost.scrapers.browser.renderer import PageLease
@@ -44,7 +44,8 @@ class Visit:
         """The task, until its first request."""
         self.has_started = False
         """A request was sent: further ones wait for the rate limit as long as necessary."""
-        self.cookies = httpx2.Cookies()
+        self.cookies: httpx2.Cookies | None = None
+        """None until a site sets one."""
         self.to_cache: list[CachedPage] = []
         self.from_cache: list[str] = []
         self.fetched_at: datetime | None = None
@@ -118,6 +119,8 @@ class Session:
             await asyncio.wait({asyncio.wrap_future(ending)}, timeout=timeout)
 
     async def _on_home_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        if asyncio.get_running_loop() is self._home:
+            return await work
         if self._home.is_closed():
             work.close()
             raise RetryLater("the worker is shutting down")

@@ -75,6 +75,16 @@ BREAK = "\N{LINE SEPARATOR}"
 _CELLS = frozenset({"td", "th"})
 _NAMES = _CELLS | {"dt"}
 """Elements that are a label as a whole: the value is beside them, not beside their parent."""
+_ELEMENTS_NOT_SHOWN = etree.XPath(
+    "//*[@hidden or contains(@style, 'display') or self::s or self::del or self::strike"
+    " or contains(@class, 'sr-only') or contains(@class, 'visually-hidden') or contains(@class, 'tooltiptext')]"
+)
+_NOT_DISPLAYED = re.compile(r"display\s*:\s*none", re.IGNORECASE)
+_DIGIT = re.compile("[0-9]")
+_STRUCK = frozenset({"s", "del", "strike"})
+_INLINE = frozenset({"span", "small", "em", "i", "b", "strong", "sup", "a", "abbr", "label"})
+_OF_A_COPY = 0.8
+"""Share of the labels of a hidden part that the visible page has, too, if the part is a copy."""
 _SET_OFF = frozenset({"b", "strong", "label", "th", "dt", "h1", "h2", "h3", "h4", "h5", "h6"})
 _ADORNING = frozenset({"a", "button", "i", "img", "script", "style", "sup", "svg", "wbr"})
 _DECORATION_BEFORE, _DECORATION_BEHIND = " *\u2022", " :*?#\u2022"
@@ -112,6 +122,7 @@ class Document:
         self.scripts = _take_scripts(root)
         for line_end in root.iter("br"):
             line_end.text = BREAK
+        self._drop_what_is_not_shown()
 
     @classmethod
     def of(cls, page: Page) -> Document | None:
@@ -123,6 +134,50 @@ class Document:
         except (etree.LxmlError, ValueError):
             return None
         return cls(root) if root is not None else None
+
+    def _drop_what_is_not_shown(self) -> None:
+        """Drops old values that are crossed out, hints beside values, and hidden copies of what the page shows.
+
+        Other hidden parts stay: sites hide details until somebody opens them.
+        """
+        marked = _ELEMENTS_NOT_SHOWN(self.root)
+        hidden: list[Element] = []
+        for element in marked if isinstance(marked, list) else ():
+            if element.tag in _STRUCK or (element.tag in _INLINE and _is_hidden(element) and _is_beside_text(element)):
+                _drop(element)
+            elif _is_hidden(element) and len(element):
+                hidden.append(element)
+        inside = {element for part in hidden for element in part.iter()}
+        copies = [part for part in hidden if self._is_copy(part, inside)]
+        for part in copies:
+            _drop(part)
+        if copies:
+            for name in ("_ids", "_labels"):
+                self.__dict__.pop(name, None)
+
+    def _is_copy(self, part: Element, hidden: Set[Element]) -> bool:
+        """Whether visible elements have its ids, or most of its labels, or one beside it has its form."""
+        beside = [other for other in (part.getprevious(), part.getnext()) if other is not None and other not in hidden]
+        if any(_have_one_form(part, other) for other in beside):
+            return True
+        count = shown = 0
+        for element in part.iter():
+            name, text = element.get("id"), element.text
+            if name and any(other not in hidden for other in self._all_ids.get(name, ())):
+                return True
+            own = label(text) if text and not text.isspace() else ""
+            if own and len(own) <= _MAX_LABEL_CHARS and not any(sign.isdigit() for sign in own):
+                count += 1
+                shown += any(other not in hidden for other in self._labels.get(own, ()))
+        return count > 0 and shown >= _OF_A_COPY * count
+
+    @cached_property
+    def _all_ids(self) -> Mapping[str, list[Element]]:
+        elements: dict[str, list[Element]] = {}
+        for element in self.root.iter():
+            if name := element.get("id"):
+                elements.setdefault(name, []).append(element)
+        return elements
 
     @cached_property
     def _ids(self) -> Mapping[str, Element]:
@@ -376,6 +431,42 @@ def _whole_label(element: Element) -> str:
     parts = list(islice(filter(None, _texts(element)), _MAX_LABEL_PARTS))
     whole = label("".join(parts)) if len(parts) < _MAX_LABEL_PARTS else ""
     return whole if len(whole) <= _MAX_LABEL_CHARS else ""
+
+
+def _is_hidden(element: Element) -> bool:
+    style = element.get("style")
+    is_displayed = style is None or _NOT_DISPLAYED.search(style) is None
+    return not is_displayed or element.get("hidden") is not None or (element.tag in _INLINE and not style)
+
+
+def _have_one_form(part: Element, other: Element) -> bool:
+    """Whether both have the same text but for its digits."""
+    text = text_of(part)
+    return text != "" and _DIGIT.sub("0", text) == _DIGIT.sub("0", text_of(other))
+
+
+def _is_beside_text(element: Element) -> bool:
+    around = element.getparent()
+    if around is None:
+        return False
+    texts = (around.text, *(child.tail for child in around))
+    return any(text and not text.isspace() for text in texts) or any(
+        child is not element and text_of(child) for child in around
+    )
+
+
+def _drop(element: Element) -> None:
+    """Removes an element, but not the text behind it."""
+    around = element.getparent()
+    if around is not None:
+        element.text, element[:] = None, []
+        before = element.getprevious()
+        tail = f" {element.tail or ''}"
+        if before is not None:
+            before.tail = (before.tail or "") + tail
+        else:
+            around.text = (around.text or "") + tail
+        around.remove(element)
 
 
 def _take_scripts(root: Element) -> list[str]:

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, structs
 
 from parcelpost.scrapers.html.extract import SelectorResult
-from parcelpost.scrapers.learning.stats import ENOUGH_PAGES
 
 SiteKey = tuple[str, str, str]
 """Platform, state, county."""
 
+ENOUGH_PAGES = 20
+"""What fewer pages show of a site is not relied on."""
 LISTS = frozenset({"sales", "valuations", "buildings", "tax_bills", "land"})
 """Lists of a page. A page that says that one is empty has no selector result for it."""
 _MAX_GAPS = 0.02

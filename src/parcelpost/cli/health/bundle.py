@@ -30,11 +30,11 @@ from msgspec.structs import asdict
 from parcelpost import __version__, events
 from parcelpost.cli.components import known_sites
 from parcelpost.cli.context import CLOCK, open_for_reading
-from parcelpost.cli.doctor.report import Report
-from parcelpost.cli.doctor.scrubber import LEFT_OUT, Scrubber
 from parcelpost.cli.health.checks import CheckContext
+from parcelpost.cli.health.doctor import Report
 from parcelpost.cli.health.overview import gather_overview
 from parcelpost.cli.health.platforms import platforms_of_store
+from parcelpost.cli.health.scrubber import LEFT_OUT, Scrubber
 from parcelpost.cli.health.settings import settings_findings
 from parcelpost.cli.output import size, table
 from parcelpost.cli.platform_names import platform_names

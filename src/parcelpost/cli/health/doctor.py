@@ -1,4 +1,4 @@
-"""Runs all checks, each with its own time limit, and prints what they found."""
+"""`parcelpost doctor`: runs all checks, each with its own time limit, and prints what they found."""
 
 from __future__ import annotations
 
@@ -18,8 +18,17 @@ from parcelpost.cli.context import CLOCK
 from parcelpost.cli.health import backups, browsers, clock, settings, store_files, upstream
 from parcelpost.cli.health.checks import CheckContext, CheckResult
 from parcelpost.cli.health.overview import Overview, gather_overview
-from parcelpost.cli.health.summary import opener_text, outbox_text, used_text
-from parcelpost.cli.output import age, count, print_lines, printable, terminal_width, wrapped
+from parcelpost.cli.output import (
+    age,
+    count,
+    opener_text,
+    outbox_text,
+    print_lines,
+    printable,
+    terminal_width,
+    used_text,
+    wrapped,
+)
 from parcelpost.cli.progress import Meter
 from parcelpost.cli.settings_options import StoreContext
 from parcelpost.errors import ParcelpostError, StoreCorrupt
