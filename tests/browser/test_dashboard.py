@@ -88,10 +88,10 @@ async def test_a_full_one_shows_fleet_queue_activity_and_health(browser: Browser
             for newest in ("figure polyline.running", "figure rect.running"):
                 await expect(page.locator(newest).first).to_be_attached()
             assert await page.evaluate(RATES) == {
-                "done": [30, 3],
-                "failed": [1, 0],
-                "stored": [300, 250],
-                "ended": [31, 3],
+                "done": [30, 18],
+                "failed": [1, 0.5],
+                "stored": [300, 400],
+                "ended": [31, 18.5],
             }
             await page.locator("figure svg").first.hover(position={"x": 200, "y": 60})
             await expect(page.locator(".tip").first).to_contain_text("finished")

@@ -6,7 +6,7 @@ import { ago, money, NOTHING, plural, words } from "./format.js";
 import { linkTo, place } from "./parcels.js";
 import { empty, table, whole } from "./table.js";
 
-const PAGE = 50;
+const PAGE = innerWidth > 760 ? 50 : 20;
 const AGAIN_MS = 15_000;
 const KINDS = [
   ["", "any change"],

@@ -35,7 +35,7 @@ export function fleet(workers, known = workers.length) {
 function cells(worker) {
   return [
     [h("a", { class: "name", href: `#/worker/${encodeURIComponent(worker.worker_id)}` }, worker.worker_id), h("small", null, worker.version || "unknown version")],
-    [stateOf(worker), pendingCommands(worker)],
+    [stateOf(worker), pendingCommands(worker), blocked(worker)],
     `${duration(worker.silent_seconds)} ago`,
     number(worker.active_tasks),
     worker.alive ? lastMinute(worker) : NOTHING,
@@ -77,6 +77,10 @@ export function stateOf(worker) {
   if (worker.state === "offline") return badge("bad", "Offline");
   if (worker.paused) return badge("warn", "Paused");
   return badge("good", "Online");
+}
+
+function blocked({ alive, blocked: names }) {
+  return alive && names.length ? h("small", { class: "warn" }, `blocked: ${names.slice(0, 3).join(", ")}`) : null;
 }
 
 function pendingCommands(worker) {

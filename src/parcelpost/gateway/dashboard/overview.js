@@ -161,9 +161,10 @@ const PLACES = {
 };
 
 // What needs attention, in the words of the health checks.
-function attention({ findings, ok }) {
+function attention({ findings, ok, workers, queue }) {
   const problems = findings.filter(({ severity }) => severity !== "note");
-  const title = problems.length ? `Needs attention (${problems.length})` : "Everything is well";
+  const quiet = workers.length || queue.length ? "Everything is well" : "Ready: add tasks and start a worker";
+  const title = problems.length ? `Needs attention (${problems.length})` : quiet;
   return h(
     "section",
     { class: `card attention ${ok ? (problems.length ? "warning" : "well") : "error"}` },

@@ -1,7 +1,7 @@
 // Tables, which become cards on narrow screens, and other parts that several pages share.
 
 import { h, on, patch, s } from "./dom.js";
-import { percent } from "./format.js";
+import { NOTHING, percent } from "./format.js";
 
 // `columns`: [{label, class?, head?}], `rows`: [{key?, cells}]. The first cell names its row; a column of class `pick`
 // may stand before it. `head` replaces the label.
@@ -16,7 +16,8 @@ export function table(caption, columns, rows) {
       { "data-key": key },
       cells.map((cell, place) => {
         const { label, class: style } = columns[place];
-        const rest = { class: style };
+        const isNothing = cell === NOTHING || cell === null || (Array.isArray(cell) && !cell.length);
+        const rest = { class: isNothing ? `${style ?? ""} none` : style };
         const attributes = { class: rest.class, "data-label": label };
         return place === naming
           ? h("th", { scope: "row", ...attributes }, h("div", null, cell))

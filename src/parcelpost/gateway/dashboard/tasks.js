@@ -16,7 +16,7 @@ export const STATES = {
   dead: { label: "Dead", tone: "bad", meaning: "All leases expired without a report." },
 };
 const WITHOUT_RECORD = ["not_found", "failed", "dead"];
-const PAGE = 50;
+const PAGE = innerWidth > 760 ? 50 : 20;
 const SELECTED_AT_ONCE = 500;
 
 export const taskLink = (taskId, text = taskId, attributes = {}) =>
