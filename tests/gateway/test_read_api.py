@@ -322,8 +322,9 @@ def test_a_path_names_a_parcel_however_its_number_and_place_are_written() -> Non
         b"ct/New%20Haven%20County/12/34567890a",
         b"Connecticut/new-haven/12%2F34567890%20a",
     ):
-        assert parse_parcel_path(b"/v1/parcels/" + path) == (key, False)
-        assert parse_parcel_path(b"/v1/parcels/" + path + b"/raw") == (key, True)
+        assert parse_parcel_path(b"/v1/parcels/" + path) == (key, "")
+        assert parse_parcel_path(b"/v1/parcels/" + path + b"/raw") == (key, "raw")
+        assert parse_parcel_path(b"/v1/parcels/" + path + b"/page") == (key, "page")
     short = [parse_parcel_path(f"/v1/parcels/CT/x/{number}".encode()) for number in ("1-23", "1.23", "12-3")]
     assert short[0] == short[1] != short[2], "its parts are not padded, so they are kept apart"
     assert parse_parcel_path(b"/v1/parcels/CT/x") is None
@@ -416,6 +417,23 @@ async def test_a_page_is_a_download_that_no_browser_renders(context: Context, cl
     assert (await client.get(f"{path}?sha256={other}")).status_code == 404
     assert (await client.get(f"{path}?sha256=../../gateway.db")).status_code == 404
     assert (await client.get("/v1/parcels/CT/hartford/2/raw")).status_code == 404
+
+
+async def test_a_page_is_shown_without_scripts_and_without_what_it_loads(
+    context: Context, client: httpx2.AsyncClient
+) -> None:
+    page = "<meta charset=latin1><p>Ñame</p><script>alert(1)</script>".encode("latin-1")
+    await keep_page(context.raw_store, page)
+    await store(context, {"parcel_id": "1"}, page=page)
+    detail = (await client.get("/v1/parcels/CT/hartford/1")).json()
+    answer = await client.get(detail["sources"][0]["page"])
+    assert answer.content == page
+    assert answer.headers["content-type"] == "text/html"
+    assert answer.headers["content-security-policy"].startswith("sandbox; default-src 'none'; ")
+    assert "script-src" not in answer.headers["content-security-policy"]
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert (await client.get(f"/v1/parcels/CT/hartford/1/page?sha256={'0' * 64}")).status_code == 404
+    assert (await client.get("/v1/parcels/CT/hartford/2/page")).status_code == 404
 
 
 async def test_an_export_holds_every_row_once_in_either_form(

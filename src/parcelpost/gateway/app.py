@@ -72,7 +72,7 @@ def make_app(context: Context) -> Starlette:
     routes: list[BaseRoute] = [
         *(starlette_route(route, authorize) for route in table),
         *docs_routes(table, context.version),
-        *dashboard.routes(),
+        *dashboard.routes(context.map_layers.tile_origin),
     ]
     app = Starlette(
         routes=routes,

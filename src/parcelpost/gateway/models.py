@@ -288,10 +288,11 @@ class SearchFreshness(StrEnum):
 
 class SearchRow(Struct, frozen=True, gc=False):
     """A row of the index: of a parcel, or of a lien with its parcel's facts. Money is in cents, times are in
-    milliseconds since 1970.
+    milliseconds since 1970, places on the map in millionths of a degree.
     """
 
-    no: int
+    number: int
+    """Of the parcel or the lien."""
     parcel_no: int
     state: str
     county: str
@@ -312,8 +313,8 @@ class SearchRow(Struct, frozen=True, gc=False):
     lien_amount: int | None
     acres: float | None
     sold_on: str | None
-    longitude: float | None
-    latitude: float | None
+    longitude: int | None
+    latitude: int | None
     scraped_at: int
     changed_at: int
     certificate_number: str | None = None
@@ -339,8 +340,10 @@ class SearchFilter(Struct, frozen=True, kw_only=True):
     """The whole name, as shown."""
     ranges: Mapping[str, tuple[int | float | str | None, int | float | str | None]] = {}
     """Least and most, by column of the index."""
-    box: tuple[float, float, float, float] | None = None
-    """West, south, east, north. West may be greater than east: it then spans the 180th meridian."""
+    box: tuple[int, int, int, int] | None = None
+    """West, south, east, north in millionths of a degree. West may be greater than east: it then spans the 180th
+    meridian.
+    """
 
 
 class SearchOrder(Struct, frozen=True):
@@ -361,22 +364,23 @@ class FacetCounts(Struct, frozen=True):
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
-    """Parcels close to each other on the map."""
+    """Parcels in one cell of the map. Places are in millionths of a degree."""
 
-    longitude: float
-    latitude: float
+    longitude: int
+    """Mean of its parcels."""
+    latitude: int
     count: int
     delinquent: int
     lien_amount: int
     """In cents."""
-    box: tuple[float, float, float, float]
-    no: int
-    """One of them."""
+    box: tuple[int, int, int, int]
+    """West, south, east, north of the cell."""
+    parcel: SearchRow | None = None
+    """If it is a single one."""
 
 
 class SearchMap(Struct, frozen=True):
-    clusters: Sequence[tuple[Cluster, SearchRow | None]]
-    """With the parcel, if it is a single one."""
+    clusters: Sequence[Cluster]
     total: int
     without_coordinates: int
 

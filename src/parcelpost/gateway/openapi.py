@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import textwrap
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
@@ -127,15 +127,23 @@ def _structs(kinds: Iterable[Any]) -> Iterator[type[Struct]]:
             waiting += node
 
 
-@cache
 def _field_docstrings(kind: type[Struct]) -> Mapping[str, str]:
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(body, ast.ClassDef)  # noqa: S101 - the source of a class
+    return _docstrings_in(kind.__module__).get(kind.__name__, {})
+
+
+@cache
+def _docstrings_in(module: str) -> Mapping[str, Mapping[str, str]]:
+    """Returns the docstrings of the fields of a module's classes, by class and field."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
     return {
-        field.target.id: inspect.cleandoc(text.value.value)
-        for field, text in pairwise(body.body)
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+        node.name: {
+            field.target.id: inspect.cleandoc(text.value.value)
+            for field, text in pairwise(node.body)
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+        }
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
     }
 
 

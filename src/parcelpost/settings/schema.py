@@ -197,6 +197,10 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     keep_workers_days: Days = 30.0
     allow_private: tuple[str, ...] = ()
     """Where webhooks may go although it is private, or has an unusual port."""
+    map_outline: str = ""
+    """A GeoJSON file."""
+    map_tiles: str = ""
+    """'': no tile server."""
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,6 +18,7 @@ from parcelpost.gateway.api.webhooks import ReplayRequest, WebhookList
 from parcelpost.gateway.api.worker import RawFileForm
 from parcelpost.gateway.counties import County, FailingField
 from parcelpost.gateway.history import Change, ParcelChange, Scrape
+from parcelpost.gateway.map_layers import MapOutline
 from parcelpost.gateway.models import (
     FailureGroup,
     Lease,
@@ -53,6 +54,7 @@ _SOURCE: dict[str, Any] = {
     "task_id": "t-1",
     "raw_sha256": _SHA256,
     "raw": f"{_PATH}/raw?sha256={_SHA256}",
+    "page": f"{_PATH}/page?sha256={_SHA256}",
 }
 _PARCEL = responses.Parcel(
     **_TARGET,
@@ -188,6 +190,18 @@ _CHANGE = ParcelChange(
     after=Raw(b'{"number": "2024-00172", "status": "redeemed", "amount": 1187.42}'),
     address=_PATH,
 )
+_SHOWN: dict[str, Any] = {
+    "parcel_id": "01-01-01-00000",
+    "owner": "ABERNATHY JUNE",
+    "situs": "12 Elm St, Harlow, 34470",
+    "county": "harlow",
+    "state": "FL",
+    "delinquent": True,
+    "tax_due": Decimal("1234.50"),
+    "liens": 1,
+    "address": _PATH,
+    "key": 17,
+}
 _COUNTY = County(
     platform="grizzly_gis",
     state="FL",
@@ -229,18 +243,6 @@ _FAILURES = FailureGroup(
     example="t-1",
     example_error="HTTP 404",
 )
-_SHOWN: dict[str, Any] = {
-    "parcel_id": "01-01-01-00000",
-    "owner": "ABERNATHY JUNE",
-    "situs": "12 Elm St, Harlow, 34470",
-    "county": "harlow",
-    "state": "FL",
-    "delinquent": True,
-    "tax_due": Decimal("1234.50"),
-    "liens": 1,
-    "address": _PATH,
-    "key": 17,
-}
 _EXAMPLES: list[Struct] = [
     search.SearchRows(
         rows=[_SHOWN],
@@ -385,6 +387,8 @@ _EXAMPLES: list[Struct] = [
     ),
     ActionRequest(Action.RUN_NOW),
     ActionReply(_SCHEDULE),
+    responses.MapLayersReply(tiles="https://tiles.example.org/{z}/{x}/{y}.png", outline="/v1/map/outline"),
+    MapOutline([[(-81.97, 28.07), (-81.62, 28.07), (-81.62, 28.31)]]),
     responses.Changes([_CHANGE], 42, more=False),
     responses.LatestChanges([_CHANGE], None),
     responses.Workers([_WORKER]),

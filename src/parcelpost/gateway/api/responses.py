@@ -23,7 +23,7 @@ from parcelpost.gateway.models import (
     TaskRow,
 )
 from parcelpost.gateway.overview import QueueEntry, Worker
-from parcelpost.gateway.parcel_paths import parcel_path, raw_path
+from parcelpost.gateway.parcel_paths import page_path, parcel_path, raw_path
 from parcelpost.model import Json
 from parcelpost.protocol.server import BadNewTask
 
@@ -43,6 +43,8 @@ class Source(Struct, frozen=True, kw_only=True):
     raw_sha256: str | None
     raw: str | None
     """Path of the newest raw file; null if there is none."""
+    page: str | None
+    """Path of the same, to be shown in a browser without its scripts."""
     record: Raw | UnsetType = UNSET
 
 
@@ -107,6 +109,13 @@ class Lien(Struct, frozen=True, kw_only=True):
 class Liens(Struct, frozen=True):
     liens: Sequence[Lien]
     next: str | None
+
+
+class MapLayersReply(Struct, frozen=True, kw_only=True):
+    tiles: str | None
+    """Address of the operator's tile server, with {z}, {x} and {y}; null if there is none."""
+    outline: str | None
+    """Path of the outline that the operator named; null if there is none."""
 
 
 class Changes(Struct, frozen=True):
@@ -241,7 +250,7 @@ def _parcel_response(row: ParcelRow, sources: Sequence[Source]) -> Parcel:
 
 
 def _source_fields(row: ParcelRow, source: SourceRow) -> dict[str, Any]:
-    sha256 = source.raw_sha256
+    sha256, path = source.raw_sha256, parcel_path(row.parcel, row.parcel_id)
     return {
         "platform": source.source.platform,
         "parcel_id": source.parcel_id,
@@ -251,7 +260,8 @@ def _source_fields(row: ParcelRow, source: SourceRow) -> dict[str, Any]:
         "received_at": source.received_at,
         "task_id": source.task_id,
         "raw_sha256": sha256,
-        "raw": raw_path(parcel_path(row.parcel, row.parcel_id), sha256) if sha256 else None,
+        "raw": raw_path(path, sha256) if sha256 else None,
+        "page": page_path(path, sha256) if sha256 else None,
     }
 
 

@@ -65,7 +65,7 @@ export class DocsPage {
       METHODS.filter((method) => methods[method]).map((method) => ({ method, path, ...methods[method] })),
     );
     this.show();
-    this.moved();
+    this.follow();
   }
 
   show() {
@@ -115,13 +115,15 @@ export class DocsPage {
     if (!body.childElementCount) body.append(...this.body(one));
   }
 
-  moved() {
+  follow() {
     const details = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (!details) return;
-    details.open = true;
-    this.toggled(details);
-    details.scrollIntoView();
-    details.querySelector("summary").focus({ preventScroll: true });
+    if (details) {
+      details.open = true;
+      this.toggled(details);
+      details.scrollIntoView();
+      details.querySelector("summary").focus({ preventScroll: true });
+    }
+    return "/docs";
   }
 
   body(one) {

@@ -25,7 +25,7 @@ class Page {
   asking = null;
 
   start() {
-    addEventListener("hashchange", () => (this.view.moved ? this.view.moved() : this.route()));
+    addEventListener("hashchange", () => this.route());
     document.addEventListener("visibilitychange", () => (document.hidden ? this.rest() : this.poll()));
     addEventListener("online", () => this.poll());
     document.querySelector(".skip").addEventListener("click", (event) => {
@@ -44,9 +44,19 @@ class Page {
   }
 
   route() {
+    const [path, query] = (location.hash.slice(1) || "/").split("?");
+    this.showMenu(false);
+    const followed = this.view?.follow?.(path, new URLSearchParams(query));
+    if (followed) {
+      this.markLink(followed === true ? path : followed);
+      return;
+    }
     const [view, link] = viewOf(this, location);
     this.show(view);
-    this.showMenu(false);
+    this.markLink(link);
+  }
+
+  markLink(link) {
     for (const anchor of document.querySelectorAll("#pages a")) {
       if (link && anchor.getAttribute("href").replace(/^\/#/, "") === link) anchor.setAttribute("aria-current", "page");
       else anchor.removeAttribute("aria-current");

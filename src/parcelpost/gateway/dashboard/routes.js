@@ -1,19 +1,19 @@
 // The pages by path, and the page for a path that does not exist.
 //
-// A view has `root` (its element) and `title`. It may have update(overview, signal), called after each poll, leave(),
-// moved(), which is called in place of a new view when the fragment changes, and `isPublic`: it needs no token and no poll.
-// Its constructor takes the app, and what the path and the query say. Buttons that change something have the attribute
-// data-admin: readers do not see them.
+// A view has `root` (its element) and `title`. It may have update(overview, signal), called after each poll; leave();
+// follow(path, query), which returns true, or its link, if the view itself shows that address from now on; and `isPublic`:
+// it needs no token and no poll. Its constructor takes the app, and what the path and the query say. Buttons that change
+// something have the attribute data-admin: readers do not see them.
 
 import { h } from "./dom.js";
 import { ChangesPage } from "./changes.js";
 import { CountiesPage, CountyPage } from "./counties.js";
 import { DocsPage } from "./docs.js";
+import { ExplorePage } from "./explore.js";
 import { FailuresPage } from "./failures.js";
 import { OverviewPage } from "./overview.js";
 import { ParcelPage } from "./parcel.js";
 import { SchedulesPage } from "./schedules.js";
-import { SearchPage } from "./search.js";
 import { TaskPage } from "./task.js";
 import { TasksPage } from "./tasks.js";
 import { WorkerPage, WorkersPage } from "./workers.js";
@@ -21,8 +21,9 @@ import { WorkerPage, WorkersPage } from "./workers.js";
 // [path, its link in the navigation, what makes the view]; a path that ends with * also takes what follows.
 const ROUTES = [
   ["/", "/", (app) => new OverviewPage(app)],
-  ["/parcels", "/parcels", (app, rest, query) => new SearchPage(app, "parcels", query)],
-  ["/liens", "/liens", (app, rest, query) => new SearchPage(app, "liens", query)],
+  ["/parcels", "/parcels", (app, rest, query) => new ExplorePage(app, "parcels", query)],
+  ["/map", "/map", (app, rest, query) => new ExplorePage(app, "parcels", query, { path: "/map" })],
+  ["/liens", "/liens", (app, rest, query) => new ExplorePage(app, "liens", query)],
   ["/parcel/*", "/parcels", (app, rest) => new ParcelPage(app, `/v1/parcels/${rest}`)],
   ["/counties", "/counties", (app) => new CountiesPage(app)],
   ["/county/*", "/counties", (app, rest) => new CountyPage(app, decoded(rest))],

@@ -103,7 +103,7 @@ export class TasksPage {
     this.filter = { state: STATES[query.get("state")] ? query.get("state") : "queued" };
     for (const name of ["platform", "site", "reason"]) if (query.has(name)) this.filter[name] = query.get(name);
     Object.assign(this, { tasks: [], next: null, total: 0, loaded: false, selected: new Set(), all: false });
-    this.tabs = h("nav", { class: "tabs", "aria-label": "States" });
+    this.tabs = h("nav", { class: "state-tabs", "aria-label": "States" });
     this.count = h("p", { class: "count", role: "status" });
     this.bar = actionBar(["retry", "refresh", "delete"]);
     this.results = h("div", { class: "results" });

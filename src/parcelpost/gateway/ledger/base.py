@@ -331,8 +331,10 @@ class Ledger(Protocol):
     async def search_facets(self, table: str, wanted: SearchFilter) -> FacetCounts:
         """Returns the values of each facet with their counts, as if nothing of that facet were selected."""
 
-    async def search_map(self, wanted: SearchFilter, cell_degrees: float) -> SearchMap:
-        """Returns the parcels that match, clustered by cells of that many degrees."""
+    async def search_map(self, wanted: SearchFilter, zoom: int) -> SearchMap:
+        """Returns the parcels that match, clustered by cells, of which there are `2 ** (zoom + 3)` around the world; or
+        by larger ones, if there were too many clusters.
+        """
 
     # Webhooks
 

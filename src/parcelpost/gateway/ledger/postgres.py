@@ -19,7 +19,7 @@ from msgspec.structs import astuple
 from parcelpost.changes import compare
 from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput, InvalidSettings, LedgerError, LedgerUnavailable, ParcelpostError
-from parcelpost.gateway.ledger import rows, search, sql
+from parcelpost.gateway.ledger import rows, search_index, search_schema, sql
 from parcelpost.gateway.ledger.base import EXPIRED_ERROR, BatchEntry, DedupedBatch, dedupe, lease_ending
 from parcelpost.gateway.ledger.queries import (
     ADD_CHANGE,
@@ -32,9 +32,12 @@ from parcelpost.gateway.ledger.queries import (
     TO_COMPARE,
     numbered,
     search_text,
+    too_slow,
 )
 from parcelpost.gateway.ledger.rows import TASK_COLUMNS, Row
 from parcelpost.gateway.ledger.schedules import ADD_SCHEDULE, ADD_TARGET
+from parcelpost.gateway.ledger.search import SEARCH_SECONDS, KeptCounts
+from parcelpost.gateway.ledger.search_groups import Groups
 from parcelpost.gateway.ledger.sql import (
     CLAIM_WORKER_ID,
     COUNT_WORKER_IDS,
@@ -133,16 +136,16 @@ async def _bring_up_to_date(pool: asyncpg.Pool[asyncpg.Record], now: datetime) -
             await connection.execute(step.sql, timeout=_STEP_SECONDS)
             await connection.execute(numbered(sql.RECORD_VERSION), step.version, iso(now))
         if not await _has_search_index(connection):
-            for statement in search.create_statements(search.POSTGRES):
+            for statement in search_schema.create_statements(search_schema.POSTGRES):
                 await connection.execute(statement, timeout=_STEP_SECONDS)
 
 
 async def _has_search_index(connection: Any) -> bool:
     """Whether there is one of this version, however much of the ledger it holds yet."""
-    for table in search.TABLES:
+    for table in search_schema.TABLES:
         if await connection.fetchval("SELECT to_regclass($1)", table) is None:
             return False
-    return bool(await connection.fetchval(search.STATE_VERSION) == search.INDEX_VERSION)
+    return bool(await connection.fetchval(search_schema.STATE_VERSION) == search_schema.INDEX_VERSION)
 
 
 @contextmanager
@@ -322,19 +325,28 @@ def _entry_values(entry: BatchEntry, batch: DedupedBatch) -> tuple[Any, ...]:
 T = TypeVar("T")
 
 _TRIES = 5
+_SEARCHES = 4
+"""At a time: the other connections are for everything else."""
+_SEARCH_SETTINGS = f"""
+SET LOCAL statement_timeout = {int(SEARCH_SECONDS * 1000)}; SET LOCAL plan_cache_mode = force_custom_plan;
+SET LOCAL max_parallel_workers_per_gather = 0
+"""
+_WALK_SETTINGS = f"{_SEARCH_SETTINGS}; SET LOCAL enable_sort = off"
 _CHANGES_LOCK = 0x6368_616E_6765  # "change": one at a time finds changes, so that their numbers have no gaps
-_SEARCH_LOCK = 0x7365_6172_6368  # "search": one at a time changes the index
 _WORKER_IDS_LOCK = 0x776F_726B_6572  # "worker": one at a time takes an id
 
 
 class PostgresLedger(SqlLedger):
     """Each call is one statement, or a few in one transaction."""
 
-    _dialect = search.POSTGRES
+    _dialect = search_schema.POSTGRES
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], max_attempts: int) -> None:
         self._pool = pool
         self._max_attempts = max_attempts
+        self._searches = asyncio.Semaphore(_SEARCHES)
+        self._groups = {table: Groups() for table in (search_schema.PARCELS, search_schema.LIENS)}
+        self._kept_counts = KeptCounts()
 
     async def add_tasks(self, added: Sequence[Task], now: datetime) -> AddCounts:
         with translate_errors():
@@ -447,17 +459,33 @@ class PostgresLedger(SqlLedger):
     async def _rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
         return await self._fetch(numbered(sql), *args)
 
-    async def _change_if(self, guard: search.Guard, statements: Sequence[search.Statement]) -> bool:
+    async def _change_index(self, changes: int, statements: Sequence[search_index.Statement]) -> bool:
         async def change() -> bool:
             async with self._pool.acquire() as connection, connection.transaction():
-                await connection.execute("SELECT pg_advisory_xact_lock($1)", _SEARCH_LOCK)
-                if await connection.fetchval(numbered(guard.sql), *guard.args) != guard.count:
+                if await connection.execute(numbered(search_index.COUNT_CHANGE), changes) != "UPDATE 1":
                     return False
                 for statement, values in statements:
                     await connection.executemany(numbered(statement), values)
                 return True
 
         return await _with_retries(change)
+
+    async def _search_rows(self, sql: str, args: Sequence[Any], *, is_walk: bool = False) -> Sequence[Row]:
+        async def search() -> list[Any]:
+            async with self._searches, self._pool.acquire() as connection, connection.transaction(readonly=True):
+                await connection.execute(_WALK_SETTINGS if is_walk else _SEARCH_SETTINGS)
+                return await connection.fetch(numbered(sql), *args)
+
+        try:
+            with translate_errors():
+                return await search()
+        except LedgerUnavailable as error:
+            if isinstance(error.__cause__, asyncpg.QueryCanceledError):
+                raise too_slow(SEARCH_SECONDS) from None
+            raise
+
+    def _numbers(self, numbers: Sequence[int]) -> Any:
+        return numbers
 
     async def _run_all(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
         await _with_retries(lambda: self._pool.executemany(numbered(sql), values))

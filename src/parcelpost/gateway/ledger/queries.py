@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import astuple
 
+from parcelpost.errors import InvalidInput
 from parcelpost.gateway.ledger import rows
 from parcelpost.gateway.ledger.rows import Row
 from parcelpost.gateway.models import (
@@ -62,6 +63,10 @@ def is_matchable(value: Any) -> bool:
     if not isinstance(value, str):
         return True
     return "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def too_slow(seconds: float) -> InvalidInput:
+    return InvalidInput(f"this takes longer than {seconds:g} seconds", hint="search for less, or for rarer words")
 
 
 KEY = "p.state, p.county, p.parcel_norm"

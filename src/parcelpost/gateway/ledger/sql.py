@@ -16,7 +16,7 @@ from msgspec import Struct
 from parcelpost.errors import LedgerError
 from parcelpost.gateway.ledger import rows
 from parcelpost.gateway.ledger.queries import is_matchable, refresh_conditions
-from parcelpost.gateway.ledger.schedules import MAX_RETRIES
+from parcelpost.gateway.ledger.schedules import MAX_RETRIES, ScheduleQueries
 from parcelpost.gateway.ledger.search import SearchQueries
 from parcelpost.gateway.ledger.tasks import HEAD_TURN, SITE_TURN, TaskQueries
 from parcelpost.gateway.ledger.webhooks import PRUNE_RETRIES, WebhookQueries
@@ -196,7 +196,7 @@ _MAX_SELECTOR_BYTES = 1_500
 _MAX_FIELD_BYTES = 300
 
 
-class SqlLedger(SearchQueries, TaskQueries, WebhookQueries, Protocol):
+class SqlLedger(SearchQueries, ScheduleQueries, TaskQueries, WebhookQueries, Protocol):
     """Refreshing, workers, commands, selectors, metrics, activity and pruning."""
 
     _max_attempts: int

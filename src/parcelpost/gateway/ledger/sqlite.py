@@ -12,7 +12,7 @@ from typing import Any
 
 from parcelpost.changes import compare
 from parcelpost.clock import iso
-from parcelpost.gateway.ledger import rows, search, sqlite_results
+from parcelpost.gateway.ledger import rows, search_index, sqlite_results
 from parcelpost.gateway.ledger.base import EXPIRED_ERROR, LeaseEnding, lease_ending
 from parcelpost.gateway.ledger.queries import (
     ADD_CHANGE,
@@ -26,6 +26,9 @@ from parcelpost.gateway.ledger.queries import (
 )
 from parcelpost.gateway.ledger.rows import TASK_COLUMNS, Row
 from parcelpost.gateway.ledger.schedules import ADD_SCHEDULE, ADD_TARGET
+from parcelpost.gateway.ledger.search import SEARCH_SECONDS, KeptCounts
+from parcelpost.gateway.ledger.search_groups import Groups
+from parcelpost.gateway.ledger.search_schema import LIENS, PARCELS, SQLITE
 from parcelpost.gateway.ledger.sql import (
     CLAIM_WORKER_ID,
     COUNT_WORKER_IDS,
@@ -209,20 +212,28 @@ def find_changes(db: sqlite3.Connection, now: datetime, most: int) -> int:
     return len(waiting)
 
 
+_SEARCHERS = 2
+"""Threads that search, so that searches do not hold up other queries."""
+
+
 class SqliteLedger(SqlLedger):
     """Writes go through one thread, reads through a few others. Several processes may use one file."""
 
-    _dialect = search.SQLITE
+    _dialect = SQLITE
 
     def __init__(self, path: Path, max_attempts: int, busy_seconds: float = BUSY_SECONDS) -> None:
         self._path = path
         self._max_attempts = max_attempts
         self._readers = Readers(path)
+        self._searchers = Readers(path, _SEARCHERS, SEARCH_SECONDS)
+        self._groups = {table: Groups() for table in (PARCELS, LIENS)}
+        self._kept_counts = KeptCounts()
         self._writer = Writer(path, busy_seconds)
 
     async def close(self) -> None:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._readers.close)
+            stack.push_async_callback(self._searchers.close)
             stack.push_async_callback(self._writer.close)
 
     async def _queue(self, added: Sequence[rows.QueuedTask], now: datetime) -> int:
@@ -275,8 +286,14 @@ class SqliteLedger(SqlLedger):
     async def _rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
         return await self._readers.run(lambda db: db.execute(sql, bind_values(args)).fetchall())
 
-    async def _change_if(self, guard: search.Guard, statements: Sequence[search.Statement]) -> bool:
-        return await self._writer.run(_change_if, guard, statements)
+    async def _change_index(self, changes: int, statements: Sequence[search_index.Statement]) -> bool:
+        return await self._writer.run(_change_index, changes, statements)
+
+    async def _search_rows(self, sql: str, args: Sequence[Any], *, is_walk: bool = False) -> Sequence[Row]:
+        return await self._searchers.run(lambda db: db.execute(sql, args).fetchall())
+
+    def _numbers(self, numbers: Sequence[int]) -> Any:
+        return rows.encode(numbers).decode()
 
     async def _run_all(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
         await self._writer.run(_execute_many, sql, values)
@@ -295,9 +312,8 @@ def _execute_many(db: sqlite3.Connection, sql: str, values: Sequence[Sequence[An
     db.executemany(sql, map(bind_values, values))
 
 
-def _change_if(db: sqlite3.Connection, guard: search.Guard, statements: Sequence[search.Statement]) -> bool:
-    ((count,),) = db.execute(guard.sql, bind_values(guard.args))
-    if count != guard.count:
+def _change_index(db: sqlite3.Connection, changes: int, statements: Sequence[search_index.Statement]) -> bool:
+    if db.execute(search_index.COUNT_CHANGE, (changes,)).rowcount != 1:
         return False
     for sql, values in statements:
         db.executemany(sql, values)
