@@ -98,7 +98,7 @@ export class SortedTable {
   headed(column) {
     if (!column.sort) return column;
     const order = column.label !== this.by ? null : this.isDescending ? "descending" : "ascending";
-    const head = h("button", { type: "button", class: "sort", "data-sort": column.label }, column.label);
+    const head = h("button", { type: "button", class: "order", "data-sort": column.label }, column.label);
     return { ...column, order, head };
   }
 }
