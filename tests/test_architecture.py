@@ -32,7 +32,8 @@ _SIMULATOR = _WORKER | {
     "object_store",
 }
 
-# A room is a module or a package directly under parcelpost. Nobody imports cli or contrib; only cli imports simulator.
+# A room is a module or a package directly under parcelpost. Nobody imports cli or contrib; only cli imports chaos, only
+# these two import simulator.
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": set(),
     "__main__": {"cli"},
@@ -78,7 +79,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "contrib": _GROUND | {"places", "settings", "storage", "scrapers"},
     "simulator": _SIMULATOR,
-    "cli": _SIMULATOR | {"simulator", "export", "files_and_sockets"},
+    "chaos": _SIMULATOR | {"simulator"},
+    "cli": _SIMULATOR | {"simulator", "chaos", "export", "files_and_sockets"},
 }
 
 # Rooms that stand on the standard library, with what else each may use.
@@ -95,7 +97,7 @@ LIBRARIES_OF: dict[str, set[str]] = {
 # Libraries that belong to certain rooms.
 ROOMS_OF: dict[str, set[str]] = {
     "aiosqlite": {"storage"},
-    "asyncpg": {"gateway"},
+    "asyncpg": {"gateway", "chaos"},
     "google": {"upstream"},
     "grpc": {"upstream"},
     "httpcore2": {"scrapers", "private_addresses", "gateway"},
@@ -107,7 +109,7 @@ ROOMS_OF: dict[str, set[str]] = {
     "protego": {"scrapers"},
     "pyarrow": {"export"},
     "scrapy": {"contrib"},
-    "sqlite3": {"storage", "gateway", "export"},
+    "sqlite3": {"storage", "gateway", "export", "chaos"},
     "starlette": {"gateway"},
     "time": {"clock"},
     "twisted": {"contrib"},

@@ -33,6 +33,7 @@ NOT_RUN = {
     r"parcelpost platforms map https://.*": "asks a county's own site; tests/scrapers/test_layers.py",
     r"parcelpost browser (open|doctor).*": "needs a Chromium and a person; tests/cli/test_browser.py",
     r"parcelpost (demo|top|init)( --.*)?": "tests/cli has a file for each",
+    r"parcelpost chaos .*": "takes minutes; tests/chaos/test_chaos.py",
 }
 """What is only read by the command line, and why."""
 

@@ -310,8 +310,10 @@ async def check_map(ledger: Ledger, rows: Sequence[Plain], wanted: SearchFilter,
             assert cluster.parcel.number in {row["number"] for row in located}
 
 
-COLUMNS = ("owner", "situs", "tax_due", "market_value", "lien_amount", "acres", "sold_on", "changed_at", "parcel_id")
-COLUMNS += ("state", "platforms", "tax_year", "status", "land_use", "delinquent")
+COLUMNS = (
+    *("owner", "situs", "tax_due", "market_value", "lien_amount", "acres", "sold_on", "changed_at", "parcel_id"),
+    *("state", "platforms", "tax_year", "status", "land_use", "delinquent"),
+)
 _questions = st.tuples(_filters, st.builds(SearchOrder, st.sampled_from(COLUMNS), st.booleans()), st.integers(0, 14))
 
 

@@ -468,6 +468,9 @@ class ScheduleRow(Struct, frozen=True, kw_only=True):
     """Of a file, or a list."""
     paused_at: datetime | None
     next_run_at: datetime
+    error: str
+    """Why it cannot run; '' if it can."""
+    failing_since: datetime | None
     run: RunRow | None
     """The one in progress."""
     open_tasks: int

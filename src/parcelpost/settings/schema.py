@@ -235,6 +235,8 @@ class ScheduleSettings(Struct, frozen=True, kw_only=True):
     pace_seconds: float = 0.0
     """At least, between two tasks of a run; `fetch.pace_seconds` if that is longer."""
     delinquent_only: bool = False
+    file: str = ""
+    """Of parcels, known or not; read again by each run."""
     list: bool = False
     """A whole list instead of known parcels."""
     url: str = ""

@@ -157,6 +157,7 @@ _RUN = ScheduleRun(
     due_at=_AT, started_at=_AT, ended_at=None, outcome=RunOutcome.RUNNING, total=4_200, queued=1_260, done=0, failed=0
 )
 _SCHEDULE = ScheduleStatus(
+    failing_since=None,
     name="harlow-weekly",
     platform="grizzly_gis",
     state="FL",

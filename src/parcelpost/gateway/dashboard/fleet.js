@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 import { bytes, compact, duration, NOTHING, number } from "./format.js";
+import { place } from "./parcels.js";
 import { badge, command, empty, table } from "./table.js";
 
 const COLUMNS = [
@@ -79,8 +80,11 @@ export function stateOf(worker) {
   return badge("good", "Online");
 }
 
+// A site that is paused: a county, or a whole platform.
+export const siteName = (site) => (site.county || site.state ? `${place(site)} on ${site.platform}` : site.platform);
+
 function blocked({ alive, blocked: names }) {
-  return alive && names.length ? h("small", { class: "warn" }, `blocked: ${names.slice(0, 3).join(", ")}`) : null;
+  return alive && names.length ? h("small", { class: "warn" }, `blocked: ${names.slice(0, 3).map(siteName).join("; ")}`) : null;
 }
 
 function pendingCommands(worker) {

@@ -30,6 +30,7 @@ const STATES = {
   waiting: ["", "Waiting"],
   running: ["good", "Running"],
   resting: ["warn", "Resting"],
+  failing: ["bad", "Failing"],
   paused: ["warn", "Paused"],
 };
 const FRESH = 0.9;

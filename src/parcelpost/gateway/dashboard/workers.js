@@ -1,7 +1,7 @@
 // All workers, and one worker with what it reports.
 
 import { h, on, patch } from "./dom.js";
-import { fleet, stateOf } from "./fleet.js";
+import { fleet, siteName, stateOf } from "./fleet.js";
 import { bytes, duration, moment, NOTHING, number, plural, words } from "./format.js";
 import { countyLink } from "./counties.js";
 import { empty, facts, section, table } from "./table.js";
@@ -84,7 +84,7 @@ const factsOf = (worker) => [
     .map(([name, count]) => [`Store: ${words(name).toLowerCase()}`, number(count)]),
   ["CPU / memory", worker.alive ? `${Math.round(worker.cpu_percent)}% / ${Math.round(worker.memory_percent)}%` : NOTHING],
   ["Free disk", worker.disk_free_bytes ? bytes(worker.disk_free_bytes) : NOTHING],
-  ["Blocked", worker.blocked.length ? h("span", { class: "warn" }, worker.blocked.join(", ")) : "nowhere"],
+  ["Blocked", worker.blocked.length ? h("span", { class: "warn" }, worker.blocked.map(siteName).join("; ")) : "nowhere"],
   ["Platforms", worker.platforms.length ? worker.platforms.join(", ") : "any"],
 ];
 

@@ -51,7 +51,7 @@ from parcelpost.gateway.models import (
     WorkerHeartbeat,
     WorkerRow,
 )
-from parcelpost.model import Signal, Target, Task
+from parcelpost.model import Signal, Site, Target, Task
 from parcelpost.protocol.payloads import MetricsSample, RankedSelector
 from parcelpost.search_fields import Lien
 
@@ -134,7 +134,13 @@ class Ledger(Protocol):
     async def schedule_runs(self, schedule_no: int, most: int) -> Sequence[RunRow]:
         """Returns the newest runs first."""
 
+    async def has_parcels(self, site: Site) -> bool:
+        """Whether the platform has delivered a parcel of the county."""
+
     async def set_paused(self, schedule_no: int, paused_at: datetime | None) -> None: ...
+
+    async def set_error(self, schedule_no: int, error: str, now: datetime) -> None:
+        """Sets why it fails; '' if it does not."""
 
     async def set_next_run(self, schedule_no: int, expected: datetime, next_run_at: datetime) -> bool:
         """Sets when it is due, unless that is not as expected any more. Returns whether it did."""
@@ -309,6 +315,9 @@ class Ledger(Protocol):
         """Returns changes before that number (0: all), the last first. Looks at some thousands at most. `next` of the
         page is the number that the next page is before; 0 on the last page.
         """
+
+    async def count_changes(self, wanted: ChangeFilter, after: int) -> int:
+        """Returns how many changes after that number match. Of those beyond the next 20,000, all count."""
 
     async def last_change(self) -> int:
         """Returns the number of the last change, 0 if there is none."""

@@ -485,6 +485,12 @@ class Queries(Database, Protocol):
         page = [rows.change(row) for row in await self._find(sql, *conditions.args, most)] if after < until else []
         return ChangePage(page, page[-1].change_no if len(page) == most else after + 1 if after else 0, last)
 
+    async def count_changes(self, wanted: ChangeFilter, after: int) -> int:
+        until = after + _MAX_SCANNED
+        conditions = change_conditions(wanted, after, until)
+        ((matching,),) = await self._find(f"SELECT count(*) FROM ({CHANGES}{conditions}) matching", *conditions.args)
+        return int(matching) + max(0, await self.last_change() - until)
+
     async def left_to_compare(self) -> int:
         ((number,),) = await self._find(_LEFT_TO_COMPARE)
         return int(number)

@@ -203,9 +203,11 @@ def schedule_values(schedule: Schedule) -> tuple[Any, ...]:
 
 
 def schedule(row: Row, running: RunRow | None, last: RunRow | None) -> ScheduleRow:
-    """From SCHEDULE_COLUMNS, schedule_no, paused_at, next_run_at, number of targets, number of open tasks."""
+    """From SCHEDULE_COLUMNS, schedule_no, paused_at, next_run_at, error, failing_since, number of targets, number of
+    open tasks.
+    """
     name, platform, state, county, scope, every, at, zone, cron, window, pace, created_at, *rest = row
-    schedule_no, paused_at, next_run_at, targets, open_tasks = rest
+    schedule_no, paused_at, next_run_at, error, failing_since, targets, open_tasks = rest
     return ScheduleRow(
         schedule_no=schedule_no,
         schedule=Schedule(
@@ -222,6 +224,8 @@ def schedule(row: Row, running: RunRow | None, last: RunRow | None) -> ScheduleR
         targets=targets,
         paused_at=timestamp_or_none(paused_at),
         next_run_at=timestamp(next_run_at),
+        error=error,
+        failing_since=timestamp_or_none(failing_since),
         run=running,
         open_tasks=open_tasks,
         last_run=last,

@@ -318,7 +318,9 @@ CREATE TABLE schedules (
     targets        BIGINT NOT NULL, -- of scope `file` and `list`: how many are in schedule_targets
     created_at     TIMESTAMPTZ NOT NULL, -- intervals are counted from here
     paused_at      TIMESTAMPTZ,
-    next_run_at    TIMESTAMPTZ NOT NULL
+    next_run_at    TIMESTAMPTZ NOT NULL,
+    error          TEXT NOT NULL DEFAULT '', -- of the last step; '' if there was none
+    failing_since  TIMESTAMPTZ
 );
 
 -- What the schedules with scope `file` and `list` scrape.

@@ -318,7 +318,9 @@ CREATE TABLE schedules (
     targets        INTEGER NOT NULL, -- of scope `file` and `list`: how many are in schedule_targets
     created_at     TEXT NOT NULL, -- intervals are counted from here
     paused_at      TEXT,
-    next_run_at    TEXT NOT NULL
+    next_run_at    TEXT NOT NULL,
+    error          TEXT NOT NULL DEFAULT '', -- of the last step; '' if there was none
+    failing_since  TEXT
 ) STRICT;
 
 -- What the schedules with scope `file` and `list` scrape.

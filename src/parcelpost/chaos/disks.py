@@ -100,5 +100,12 @@ class LoopDisk:
         self._image.unlink(missing_ok=True)
 
 
+class DiskError(Exception):
+    """The kernel refused."""
+
+
 def _run(*command: str | Path) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    except subprocess.CalledProcessError as error:
+        raise DiskError(f"{command[0]}: {error.stderr.strip()}") from error
