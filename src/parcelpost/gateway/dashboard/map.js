@@ -159,6 +159,7 @@ export class MapPanel {
     }
     const place = isNew && before !== undefined ? null : placed(at);
     if (place) {
+      this.isUnfitted = false;
       this.view = place;
       this.load();
     } else if (isNew) this.fit();
@@ -166,13 +167,12 @@ export class MapPanel {
   }
 
   async fit() {
-    if (!this.width) {
-      this.isUnfitted = true;
-      return;
-    }
+    this.isUnfitted = true;
+    if (!this.width) return;
     const answer = await this.fetch(this.box, this.box ? viewOf(this.box, this.width, this.height, FIT_ZOOM).zoom : 3);
     if (!answer) return;
     this.missing = answer.without_coordinates;
+    this.isUnfitted = false;
     const all = this.box ?? union(answer.clusters.map(({ bbox }) => bbox));
     if (all) this.view = viewOf(all, this.width, this.height, FIT_ZOOM);
     await this.load();
@@ -186,7 +186,7 @@ export class MapPanel {
     const wanted = this.box ? (overlap(this.box, seen) ?? this.box) : seen;
     const answer = await this.fetch(wanted, this.view.zoom);
     if (!answer) return;
-    this.clusters = answer.clusters;
+    this.clusters = apart(answer.clusters, TILE * 2 ** this.view.zoom);
     this.total = answer.total;
     this.active = null;
     this.tip.hidden = true;
@@ -211,6 +211,7 @@ export class MapPanel {
   }
 
   moved() {
+    this.isUnfitted = false;
     this.draw();
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
@@ -230,10 +231,7 @@ export class MapPanel {
     this.canvas.style.height = `${height}px`;
     this.dense = dense;
     this.draw();
-    if (this.isUnfitted && this.query) {
-      this.isUnfitted = false;
-      this.fit();
-    } else if (this.query) this.load();
+    if (this.query) this.isUnfitted ? this.fit() : this.load();
   }
 
   // Moving it
@@ -599,11 +597,11 @@ export class MapPanel {
   listed() {
     const order = this.clusters.map((cluster, place) => ({ cluster, place }));
     const largest = order.toSorted((a, b) => b.cluster.count - a.cluster.count).slice(0, MOST_LISTED);
-    const heads = ["Place", "Parcels", "Delinquent", "Liens", ""];
+    const heads = [["Place"], ["Parcels", "num"], ["Delinquent", "num"], ["Liens", "num"], [""]];
     return h(
       "table",
       { class: "plain" },
-      h("thead", null, h("tr", null, heads.map((text) => h("th", { scope: "col" }, text)))),
+      h("thead", null, h("tr", null, heads.map(([text, side]) => h("th", { scope: "col", class: side }, text)))),
       h(
         "tbody",
         null,
@@ -635,6 +633,34 @@ export class MapPanel {
     this.asking?.abort();
     this.dark.removeEventListener("change", this.repaint);
   }
+}
+
+// Clusters that would hide each other become one. `scale`: pixels of the whole world.
+function apart(clusters, scale) {
+  const kept = [];
+  for (const cluster of clusters.toSorted((a, b) => b.count - a.count)) {
+    const near = kept.find(
+      (other) =>
+        Math.hypot(xOf(cluster.lon) - xOf(other.lon), yOf(cluster.lat) - yOf(other.lat)) * scale <
+        (radius(cluster) + radius(other)) * 0.75,
+    );
+    if (near) Object.assign(near, joined(near, cluster));
+    else kept.push({ ...cluster });
+  }
+  return kept;
+}
+
+function joined(a, b) {
+  const count = a.count + b.count;
+  return {
+    lon: (a.lon * a.count + b.lon * b.count) / count,
+    lat: (a.lat * a.count + b.lat * b.count) / count,
+    count,
+    delinquent: a.delinquent + b.delinquent,
+    lien_amount: a.lien_amount + b.lien_amount,
+    bbox: union([a.bbox, b.bbox]),
+    parcel: undefined,
+  };
 }
 
 const within = (value, least, most) => Math.min(Math.max(value, least), Math.max(least, most));
