@@ -574,7 +574,9 @@ export class ExplorePage {
 
   // Called after every successful poll: repeats a request that failed, and shows what came in meanwhile.
   update(overview) {
-    const isStale = overview.counts[this.kind] !== this.counts && performance.now() - this.loadedAt > REFRESH_MS;
+    const known = overview.counts[this.kind];
+    const isIndexed = this.total || this.wanted.size || !known; // the index follows within seconds
+    const isStale = (known !== this.counts || !isIndexed) && performance.now() - this.loadedAt > REFRESH_MS;
     if (!this.retry && !isStale) return;
     this.retry = false;
     this.load({ isFiltered: true });
