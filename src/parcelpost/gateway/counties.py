@@ -138,6 +138,7 @@ def _county(
 ) -> County:
     row, ended = counts.parcels.get(site), counts.ended.get(site, Counter())
     platform, state, county = (row.platform, row.state, row.county) if row else _parts(site, schedules)
+    place = Site(platform, state, county)
     good = ended[TaskState.DONE] + ended[TaskState.NOT_FOUND]
     bad = ended[TaskState.FAILED] + ended[TaskState.DEAD]
     strictest = min(schedules, key=lambda schedule: schedule.max_age_seconds, default=None)
@@ -164,6 +165,10 @@ def _county(
         fresh_share=strictest.fresh_share if strictest else None,
         max_age_seconds=strictest.max_age_seconds if strictest else None,
     )
+
+
+def _is_blocked(row: WorkerRow, site: Site) -> bool:
+    return any(paused.covers(site) for paused in row.heartbeat.blocked)
 
 
 def _parts(site: str, schedules: Sequence[ScheduleStatus]) -> tuple[str, str, str]:
