@@ -135,7 +135,7 @@ class Judge:
         self.saved: dict[tuple[str, str], dict[str, Any]] = {}
         """Saved results, by store and task."""
         self.scraped_at: dict[str, tuple[float, float]] = {}
-        """When a result was scraped, and by how much the worker's clock was ahead, by task."""
+        """When a result was scraped, and by how much the worker's clock was ahead, by key."""
         self.saves = 0
         self.saves_of: Counter[str] = Counter()
         """By store."""
@@ -292,7 +292,7 @@ class Judge:
             text = "two results of the task were acknowledged"
             raise BrokenInvariant(Violation(invariant="I4", kind="doubled", text=text, task=task, store=store))
         self.saved[store, task] = facts
-        self.scraped_at[task] = facts["scraped"], facts["ahead"]
+        self.scraped_at[facts["key"]] = facts["scraped"], facts["ahead"]
         if facts["page"]:
             self.checked["I6"] += 1
             parcel = self.topology.tasks.get(task)
@@ -422,22 +422,22 @@ class Judge:
             if digest and key != f"{task}:{digest[0]}" and task in told:
                 self._fail("I5", "half-written", "the gateway's record is not the one of its key", task)
         self.checked["I2"] += len(acknowledged)
-        newest = self._newest_scrapes(counts)
+        newest = self._newest_scrapes(rows)
         for task in acknowledged.keys() - counts.keys():
-            if not self._is_superseded(task, newest):
+            if not any(self._is_superseded(task, key, newest) for key in acknowledged[task]):
                 self._fail("I2", "lost", "the gateway acknowledged the result and does not have it", task)
 
-    def _newest_scrapes(self, tasks: Iterable[str]) -> dict[str, float]:
+    def _newest_scrapes(self, rows: Sequence[tuple[str, ...]]) -> dict[str, float]:
         """When the results that the gateway has of each parcel were scraped: the last one."""
         newest: dict[str, float] = {}
-        for task in tasks:
+        for task, key, *_ in rows:
             parcel = self.topology.tasks.get(task, "")
-            newest[parcel] = max(newest.get(parcel, 0.0), self.scraped_at.get(task, (0.0, 0.0))[0])
+            newest[parcel] = max(newest.get(parcel, 0.0), self.scraped_at.get(key, (0.0, 0.0))[0])
         return newest
 
-    def _is_superseded(self, task: str, newest: Mapping[str, float]) -> bool:
+    def _is_superseded(self, task: str, key: str, newest: Mapping[str, float]) -> bool:
         """A gateway drops scrapes that show nothing new, except the newest of a parcel."""
-        scraped_at, ahead = self.scraped_at.get(task, (0.0, 0.0))
+        scraped_at, ahead = self.scraped_at.get(key, (0.0, 0.0))
         last = newest.get(self.topology.tasks.get(task, ""))
         return last is not None and (last > scraped_at or abs(ahead) > _MOST_SKEW_SECONDS)
 
