@@ -383,7 +383,7 @@ def list_paged(body: bytes, response: Response) -> bytes | None:
     total = len(items)
     del items[total // 2 :]
     name, value = response.chance.choice((("hasMore", True), ("total", total), ("nextPage", 2)))
-    place[0].update({"exceededTransferLimit": True} if place[1] == "features" else {name: value})
+    place[0][name] = value
     return response.bytes()
 
 
@@ -407,7 +407,8 @@ def values_swapped(body: bytes, response: Response) -> bytes | None:
 def _kind_of(value: Any) -> str:
     if isinstance(value, dict | list | bool) or value is None:
         return ""
-    return _kind(value if isinstance(value, str) else str(value))
+    kind = _kind(value if isinstance(value, str) else str(value))
+    return "amount" if kind == "digits" else kind
 
 
 def texts_escaped(body: bytes, response: Response) -> bytes | None:
@@ -744,8 +745,10 @@ def sheet_dates_day_first(body: bytes, sheet: Sheet) -> bytes | None:
 
 
 def row_shifted(body: bytes, sheet: Sheet) -> bytes | None:
-    """By one cell, with as many as before."""
+    """By one cell, where the last one is empty: the row has as many as before."""
     row = sheet.rows[sheet.row()]
+    if row[-1]:
+        return None
     row.insert(sheet.chance.randrange(len(row)), "")
     row.pop()
     return sheet.bytes()
@@ -758,7 +761,7 @@ def cells_swapped_in_row(body: bytes, sheet: Sheet) -> bytes | None:
         (a, b)
         for a in range(len(row))
         for b in range(a)
-        if "" not in (k := {_kind(row[a]), _kind(row[b])}) and len(k) > 1
+        if "" not in (k := {_kind_of(row[a]), _kind_of(row[b])}) and len(k) > 1
     ]
     if not pairs:
         return None

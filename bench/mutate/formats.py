@@ -15,7 +15,7 @@ from bench.mutate.markup import Element, Mutation, Tree, cells_of, changed, empt
 
 _AMOUNT = re.compile(r"\$\s?(\d[\d,]*)(\.\d\d)?(?![\d,.])", re.ASCII)
 _DATE = re.compile(r"\b(\d{1,2})/(\d{1,2})/(\d{4})\b", re.ASCII)
-_AREA = re.compile(r"acre|sq\.? ?ft|square f|\barea\b", re.IGNORECASE)
+_AREA = re.compile(r"acre|sq\.? ?ft|square f", re.IGNORECASE)
 _MONTHS = 12
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?", re.ASCII)
 
@@ -98,7 +98,7 @@ def areas_metric(body: bytes, tree: Tree) -> bytes | None:
         cells = cells_of(row)
         for label, value in pairwise(cells):
             text = shown_text(label)
-            if _AREA.search(text) and _NUMBER.match(shown_text(value)):
+            if len(text) < 40 and _AREA.search(text) and _NUMBER.match(shown_text(value)):
                 number = float(_NUMBER.match(shown_text(value))[0].replace(",", ""))  # type: ignore[index]
                 is_acres = "acre" in f"{text} {shown_text(value)}".lower()
                 empty(label)

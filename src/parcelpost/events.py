@@ -204,9 +204,11 @@ class PageFetched(Event, frozen=True):
 
 
 class PlatformPaused(Event, frozen=True):
-    """A site blocked us: no task of its platform is claimed for `seconds`."""
+    """A site blocked us: no task of its host, or of its platform if the host is not known, is claimed for `seconds`."""
 
     platform: str
+    sites: int
+    """How many known counties are on the host; 0: the whole platform is paused."""
     seconds: float
     reason: str
 

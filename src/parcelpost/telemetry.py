@@ -157,7 +157,8 @@ class Telemetry:
         self._pauses = self._counter("platform_pauses", "Pauses because a site blocked us. `platform`.", "platform")
         self._paused = self._gauge(
             "platform_paused",
-            ("1: the platform is paused, by an operator or because its site blocked us. `platform`."),
+            "1: an operator paused the platform, or a site blocked us, so that all or some of its counties are paused. "
+            "`platform`.",
             "platform",
         )
         self._broken = self._gauge(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -45,6 +44,14 @@ async def overflow(page: Page) -> int:
     width = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert isinstance(width, int)
     return width
+
+
+async def test_an_address_without_a_page_says_so(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway, a_page(browser, f"{gateway.address}/#/parcles") as watched:
+        await expect(watched.page.get_by_role("heading", name="Page not found")).to_be_visible()
+        await expect(watched.page.locator("#pages [aria-current]")).to_have_count(0)
+        await watched.page.get_by_role("link", name="Go to the overview").click()
+        await expect(watched.page.locator("#pages [aria-current]")).to_have_text("Overview")
 
 
 async def test_an_empty_gateway_says_what_to_do(browser: Browser, tmp_path: Path) -> None:
@@ -108,28 +115,6 @@ async def test_what_comes_in_appears_by_itself_and_keeps_the_focus(browser: Brow
             await expect(button).to_be_focused()
 
 
-async def test_a_search_finds_as_one_types_and_shows_only_the_last_answer(browser: Browser, tmp_path: Path) -> None:
-    async with served(tmp_path) as gateway:
-        await filled(gateway, parcels=60)
-        async with a_page(browser, f"{gateway.address}/#/parcels") as watched:
-            page = watched.page
-            await expect(page.locator(".count")).to_have_text("The latest 50 parcels and more")
-            await page.get_by_role("button", name="Show more").click()
-            await expect(page.locator(".count")).to_have_text("The latest 60 parcels")
-            await expect(page.get_by_role("button", name="Show more")).to_be_hidden()
-            await page.get_by_role("searchbox").press_sequentially("heron bay", delay=20)
-            await expect(page.locator(".count")).to_have_text("9 parcels")
-            asked = [url for url in watched.requests if "/v1/parcels?" in url]
-            assert len(asked) < len("heron bay")
-            await expect(page.locator(".results tbody tr")).to_have_count(9)
-            async with page.expect_download() as download:
-                await page.get_by_role("link", name="CSV").click()
-            text = Path(await (await download.value).path()).read_text()
-            assert len(text.splitlines()) == 10
-            await page.get_by_role("searchbox").fill("nobody at all")
-            await expect(page.get_by_text("No matches")).to_be_visible()
-
-
 async def test_tasks_that_were_not_found_are_listed(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as gateway:
         await filled(gateway)
@@ -145,56 +130,6 @@ async def test_tasks_that_were_not_found_are_listed(browser: Browser, tmp_path: 
             await expect(page.locator(".results")).to_contain_text("no such page")
             await page.get_by_label("Outcome").select_option("Dead")
             await expect(page.get_by_text("No matching tasks.")).to_be_visible()
-
-
-async def test_a_parcel_is_shown_with_its_liens_its_history_and_its_page(browser: Browser, tmp_path: Path) -> None:
-    async with served(tmp_path) as gateway:
-        await filled(gateway)
-        async with a_page(browser, f"{gateway.address}/#/parcels?delinquent=true") as watched:
-            page = watched.page
-            await page.locator(".results tbody a").first.click()
-            await expect(page.get_by_role("heading", level=1)).to_contain_text("Delinquent")
-            await expect(page.get_by_role("heading", name="Liens")).to_be_visible()
-            taxes = page.locator(".fields section").filter(has_text="Tax and sale")
-            await expect(taxes).to_contain_text("HERON BAY (01)")
-            await expect(page.locator(".history")).to_contain_text("No change by harlow-01")
-            await expect(page.locator(".changes").first).to_contain_text("HOLLOWAY JUNE →")
-            async with page.expect_download() as download:
-                await page.get_by_role("link", name="Raw file", exact=True).click()
-            raw = Path(await (await download.value).path()).read_bytes()
-            assert gzip.decompress(raw).startswith(b"<html>")
-            await page.go_back()
-            await expect(page.locator("select")).to_have_value("true")
-
-
-async def test_a_parcel_of_two_platforms_is_one_row_and_its_page_marks_what_differs(
-    browser: Browser, tmp_path: Path
-) -> None:
-    place = {"state": "CT", "county": "hartford", "parcel_id": "0001-02-0345"}
-    liens = [{"certificate_number": "17", "certificate_year": 2024, "status": "open"}]
-    records: list[dict[str, Any]] = [
-        {**place, "platform": "vgsi", "owner_names": ["ANN LEE"], "year_built": 1961},
-        {**place, "platform": "mygov_due", "owner_names": ["BO LEE"], "year_built": 1961, "liens": liens},
-        {**place, "platform": "lien_register", "parcel_id": "0001020345", "liens": liens},
-    ]
-    async with served(tmp_path) as gateway:
-        now = SystemClock().now()
-        for number, record in enumerate(records):
-            await gateway.ledger.store([an_arrival(record, now, f"t{number}")], "w1", now)
-        async with a_page(browser, f"{gateway.address}/#/liens") as watched:
-            page = watched.page
-            await expect(page.locator(".results tbody tr")).to_have_count(1)
-            await expect(page.locator(".results tbody tr")).to_contain_text("lien_register, mygov_due")
-            await page.goto(f"{gateway.address}/#/parcels")
-            await expect(page.locator(".count")).to_have_text("The latest 1 parcel")
-            await expect(page.locator(".results tbody tr")).to_contain_text("lien_register, mygov_due, vgsi")
-            await page.locator(".results tbody a").first.click()
-            await expect(page.locator(".source h2").filter(has_text="_")).to_have_text(["lien_register", "mygov_due"])
-            owners = page.locator(".pairs > div").filter(has_text="Owner names")
-            await expect(owners).to_have_count(2)
-            await expect(owners.get_by_text("differs")).to_have_count(2)
-            await expect(page.get_by_text("differs")).to_have_count(2)
-            assert await overflow(page) == 0
 
 
 async def test_markup_from_pages_and_workers_stays_text(browser: Browser, tmp_path: Path) -> None:
@@ -263,11 +198,11 @@ async def test_a_search_while_the_gateway_is_away_says_so_and_offers_no_export(
             gateway.stop.set()
             await expect(page.locator("#state")).to_have_text("Gateway unreachable")
             await page.get_by_role("link", name="Parcels", exact=True).click()
-            await expect(page.get_by_text("as soon as the gateway responds")).to_be_visible()
-            await expect(page.get_by_role("link", name="CSV")).to_be_hidden()
+            await expect(page.locator(".count")).to_have_text("Waiting for the gateway")
+            await expect(page.get_by_text("Download", exact=True)).to_have_count(0)
             async with served(tmp_path, port=port):
                 await expect(page.locator(".results tbody tr")).to_have_count(12)
-                await expect(page.get_by_role("link", name="CSV")).to_be_visible()
+                await expect(page.get_by_text("Download", exact=True)).to_be_visible()
 
 
 async def test_platforms_without_work_are_folded_and_tasks_without_a_worker_marked(
@@ -307,16 +242,16 @@ async def test_it_asks_for_a_token_says_when_it_is_wrong_and_keeps_it_for_the_ta
             await is_live(page)
             await page.reload()
             await is_live(page)
-            await page.get_by_role("button", name="Command for harlow-01").click()
-            await page.get_by_role("radio", name="Pause Start").check()
-            await page.get_by_role("button", name="Send").click()
-            await page.get_by_role("button", name="Enter token").click()
+            await expect(page.get_by_role("button", name="Command for harlow-01")).to_be_hidden()
+            await page.get_by_role("button", name="Sign out").click()
             await page.get_by_label("Read or admin token").fill("ruling")
             await page.keyboard.press("Enter")
             await is_live(page)
+            await expect(page.get_by_role("button", name="Command for harlow-01")).to_be_visible()
             await page.goto(f"{gateway.address}/#/parcels?delinquent=true")
+            await page.get_by_text("Download", exact=True).click()
             async with page.expect_download() as download:
-                await page.get_by_role("link", name="JSONL").click()
+                await page.get_by_role("link", name="JSON lines").click()
             assert (await download.value).suggested_filename == "parcels.jsonl"
             assert await page.evaluate("Object.keys(localStorage).length + document.cookie.length") == 0
 
@@ -399,7 +334,7 @@ async def test_it_fits_a_phone_and_reads_well_by_day_and_night(browser: Browser,
             assert await overflow(page) == 0
             address = await page.locator(".short tbody a").first.get_attribute("href")
             assert await page.evaluate(CONTRASTS) == []
-            for path in ("#/parcels", "#/liens", address or ""):
+            for path in ("#/parcels", "#/map?delinquent=true", "#/liens?sort=sold_on", address or ""):
                 await page.goto(f"{gateway.address}/{path}")
                 await page.locator("h1").wait_for()
                 await expect(page.locator("main")).not_to_contain_text("Loading")

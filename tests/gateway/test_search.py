@@ -220,7 +220,7 @@ async def test_the_map_clusters_what_is_close_and_names_what_is_alone(client: ht
     assert (found["total"], found["without_coordinates"]) == (3, 1)
     (cluster,) = found["clusters"]
     assert (cluster["count"], cluster["delinquent"], cluster["lien_amount"]) == (2, 1, 113.5)
-    assert cluster["bbox"] == [-82.6, 30.1, -82.6, 30.1]
+    assert cluster["bbox"] == [-84.375, 28.125, -81.5625, 30.9375]
     assert "parcel" not in cluster
     (cluster,) = (await get(client, "parcels/map", zoom=4, state="FL"))["clusters"]
     assert cluster["parcel"]["parcel_id"] == THIRD

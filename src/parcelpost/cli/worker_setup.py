@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,16 +19,22 @@ from parcelpost.clock import SystemClock
 from parcelpost.events import Emit, Event
 from parcelpost.health import Finding
 from parcelpost.log_lines import make_log
+from parcelpost.model import Target
 from parcelpost.scrapers.browser.pool import BrowserPool
 from parcelpost.scrapers.browser.renderer import RenderContext
 from parcelpost.scrapers.fetch.client import PageFetcher
 from parcelpost.settings import Settings
+from parcelpost.settings.schema import ScheduleSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker import health_pages
 from parcelpost.worker.context import Context
 from parcelpost.worker.control import Control
 from parcelpost.worker.identity import process_name, settle_worker_id
+from parcelpost.worker.schedules import schedule_site
 from parcelpost.worker.worker import Tools, Worker
+
+_MAX_TARGETS = 1_000_000
+"""Parcels in the file of a schedule."""
 
 if TYPE_CHECKING:
     from parcelpost.telemetry import Telemetry
@@ -93,6 +99,7 @@ async def open_worker(
             most_browsers=settings.browser.most,
             emulator=environment.get("FIRESTORE_EMULATOR_HOST", ""),
             observe=telemetry.observe if telemetry else None,
+            read_targets=read_targets,
         )
         worker = Worker(context, tools)
         if service.is_watched:
@@ -102,6 +109,14 @@ async def open_worker(
         if telemetry:
             await stack.enter_async_context(health_pages.served(settings.http, _pages(worker, telemetry), emit))
         yield worker
+
+
+def read_targets(schedule: ScheduleSettings) -> Sequence[Target]:
+    """Reads a schedule's file. Raises InvalidInput and OSError."""
+    from parcelpost.cli.importer import importer
+
+    site = schedule_site(schedule)
+    return importer.read_targets(schedule.file, [], (site.platform, site.state, site.county), None, _MAX_TARGETS)
 
 
 def _telemetry(settings: Settings) -> Telemetry | None:

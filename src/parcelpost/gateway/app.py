@@ -21,6 +21,7 @@ from parcelpost.gateway.api.health import HealthApi
 from parcelpost.gateway.api.parcels import ParcelsApi
 from parcelpost.gateway.api.schedules import SchedulesApi
 from parcelpost.gateway.api.search import SearchApi
+from parcelpost.gateway.api.tasks import TasksApi
 from parcelpost.gateway.api.webhooks import WebhooksApi
 from parcelpost.gateway.api.worker import WorkerApi
 from parcelpost.gateway.auth import Access
@@ -53,9 +54,10 @@ def make_app(context: Context) -> Starlette:
         *ParcelsApi(context).routes(),
         *SearchApi(context).routes(),
         *FleetApi(context).routes(),
+        *TasksApi(context).routes(),
         *WebhooksApi(context).routes(),
         *SchedulesApi(context).routes(),
-        *HealthApi(context).routes(),
+        *HealthApi(context, access).routes(),
     ]
 
     async def authorize(role: Role, request: Request, needs_id: bool) -> Caller:
@@ -70,7 +72,7 @@ def make_app(context: Context) -> Starlette:
     routes: list[BaseRoute] = [
         *(starlette_route(route, authorize) for route in table),
         *docs_routes(table, context.version),
-        *dashboard.routes(),
+        *dashboard.routes(context.map_layers.tile_origin),
     ]
     app = Starlette(
         routes=routes,

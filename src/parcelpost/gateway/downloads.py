@@ -299,7 +299,13 @@ class Download(StreamingResponse):
     """Cut off when its source fails or the gateway stops, so that nobody mistakes a part for the whole."""
 
     def __init__(
-        self, body: AsyncIterator[bytes], context: Context, path: str, *, headers: dict[str, str], media_type: str
+        self,
+        body: AsyncIterator[bytes],
+        context: Context,
+        path: str,
+        *,
+        headers: dict[str, str],
+        media_type: str | None = None,
     ) -> None:
         super().__init__(body, headers=headers, media_type=media_type)
         self._context = context

@@ -22,7 +22,7 @@ _BATCH = 1_000
 _MAX_ROUNDS = 20
 _COMPARED_AT_ONCE = 100
 _INDEXED_AT_ONCE = 200
-_BUSY_RESULTS = 200  # stored since the last step
+_BUSY_RESULTS = 2_000  # stored since the last step
 _BUSY_SECONDS = 0.1
 _BUSY_SHARE = 0.05  # of the time
 
@@ -102,8 +102,8 @@ class Maintenance:
             self._context.emit(LeasesEnded(queued=queued.total(), dead=dead.total()))
 
     async def _find_changes(self) -> None:
-        """A few results at a time: others write, too. While many arrive, it takes a twentieth of the time, so that they
-        are not held up, and catches up later.
+        """A few results at a time: others write, too. While more than a thousand arrive per second, it takes a
+        twentieth of the time, so that they are not held up, and catches up later.
         """
         clock = self._context.clock
         stored = sum(number for (_, outcome), number in self._context.counters.totals.items() if outcome == "stored")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -149,6 +150,32 @@ class TaskOutcome(Struct, frozen=True):
     state: TaskState
 
 
+_MAX_REASON_CHARS = 200
+_MAX_DIGITS = 3
+
+
+def failure_reason(error: str | None) -> str:
+    """Returns the error without what differs from task to task: URLs, parcel numbers and other long numbers, and what
+    is quoted. Errors of one kind then have one reason.
+    """
+    return " ".join(map(_general, _QUOTED.sub("\N{HORIZONTAL ELLIPSIS}", (error or "")[:1_000]).split()))[
+        :_MAX_REASON_CHARS
+    ]
+
+
+_QUOTED = re.compile(r"""(?<!\w)(['"])(?:(?!\1).){1,200}\1(?!\w)""")
+
+
+def _general(word: str) -> str:
+    core = word.rstrip(".,:;)")
+    if "://" in core:
+        host = core.partition("://")[2].partition("/")[0]
+        return f"{host}/\N{HORIZONTAL ELLIPSIS}{word[len(core) :]}"
+    if sum(char.isdigit() for char in core) > _MAX_DIGITS:
+        return f"\N{HORIZONTAL ELLIPSIS}{word[len(core) :]}"
+    return word
+
+
 OFFLINE_AFTER = timedelta(seconds=300)
 """A worker without a heartbeat for this long is offline. Workers send one every 30 to 60 seconds, 240 at most."""
 
@@ -261,10 +288,11 @@ class SearchFreshness(StrEnum):
 
 class SearchRow(Struct, frozen=True, gc=False):
     """A row of the index: of a parcel, or of a lien with its parcel's facts. Money is in cents, times are in
-    milliseconds since 1970.
+    milliseconds since 1970, places on the map in millionths of a degree.
     """
 
-    no: int
+    number: int
+    """Of the parcel or the lien."""
     parcel_no: int
     state: str
     county: str
@@ -285,8 +313,8 @@ class SearchRow(Struct, frozen=True, gc=False):
     lien_amount: int | None
     acres: float | None
     sold_on: str | None
-    longitude: float | None
-    latitude: float | None
+    longitude: int | None
+    latitude: int | None
     scraped_at: int
     changed_at: int
     certificate_number: str | None = None
@@ -312,8 +340,10 @@ class SearchFilter(Struct, frozen=True, kw_only=True):
     """The whole name, as shown."""
     ranges: Mapping[str, tuple[int | float | str | None, int | float | str | None]] = {}
     """Least and most, by column of the index."""
-    box: tuple[float, float, float, float] | None = None
-    """West, south, east, north. West may be greater than east: it then spans the 180th meridian."""
+    box: tuple[int, int, int, int] | None = None
+    """West, south, east, north in millionths of a degree. West may be greater than east: it then spans the 180th
+    meridian.
+    """
 
 
 class SearchOrder(Struct, frozen=True):
@@ -334,22 +364,23 @@ class FacetCounts(Struct, frozen=True):
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
-    """Parcels close to each other on the map."""
+    """Parcels in one cell of the map. Places are in millionths of a degree."""
 
-    longitude: float
-    latitude: float
+    longitude: int
+    """Mean of its parcels."""
+    latitude: int
     count: int
     delinquent: int
     lien_amount: int
     """In cents."""
-    box: tuple[float, float, float, float]
-    no: int
-    """One of them."""
+    box: tuple[int, int, int, int]
+    """West, south, east, north of the cell."""
+    parcel: SearchRow | None = None
+    """If it is a single one."""
 
 
 class SearchMap(Struct, frozen=True):
-    clusters: Sequence[tuple[Cluster, SearchRow | None]]
-    """With the parcel, if it is a single one."""
+    clusters: Sequence[Cluster]
     total: int
     without_coordinates: int
 
@@ -437,6 +468,9 @@ class ScheduleRow(Struct, frozen=True, kw_only=True):
     """Of a file, or a list."""
     paused_at: datetime | None
     next_run_at: datetime
+    error: str
+    """Why it cannot run; '' if it can."""
+    failing_since: datetime | None
     run: RunRow | None
     """The one in progress."""
     open_tasks: int
@@ -647,6 +681,58 @@ class Lease(Struct, frozen=True, kw_only=True):
     expires_at: datetime
     ended_at: datetime | None
     end: LeaseEnd | None
+    error: str | None = None
+    """The error of this attempt."""
+
+
+class TaskFilter(Struct, frozen=True, kw_only=True):
+    """Which tasks to list, count or change. All conditions must hold; None and empty mean any."""
+
+    states: Sequence[TaskState] = ()
+    task_ids: Sequence[str] | None = None
+    platform: str = ""
+    site: str = ""
+    """State and county, such as FL/columbia."""
+    reason: str | None = None
+    """As in `FailureGroup`."""
+
+
+class FailureGroup(Struct, frozen=True, kw_only=True):
+    """Tasks that ended in the same way in the same county."""
+
+    outcome: TaskState
+    reason: str
+    """Their error without what differs from task to task, such as numbers and URLs."""
+    platform: str
+    state: str
+    county: str
+    tasks: int
+    last_ended_at: datetime
+    example: str
+    """ID of the one that was added last."""
+    example_error: str
+
+
+class SiteParcels(Struct, frozen=True, kw_only=True):
+    """The parcels of one county on one platform."""
+
+    platform: str
+    state: str
+    county: str
+    parcels: int
+    newest_at: datetime
+    oldest_at: datetime
+    changed_at: datetime | None = None
+
+
+class SiteTasks(Struct, frozen=True, kw_only=True):
+    """How many tasks of one county on one platform ended in a state."""
+
+    site: str
+    state: TaskState
+    tasks: int
+    since_hour: int
+    """Of these, in the last hour."""
 
 
 class TaskRow(Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from parcelpost.gateway.models import ActivityRow, QueueRow, TaskState, WorkerRo
 from parcelpost.gateway.schedules import FreshnessCache, ScheduleStatus, schedule_findings, schedule_statuses
 from parcelpost.gateway.webhooks import WebhookState, webhook_findings, webhook_state
 from parcelpost.health import Finding, is_failing, is_ok, sort_findings
-from parcelpost.model import Broken
+from parcelpost.model import Broken, PausedSite
 from parcelpost.units import age, count
 
 BUCKET_SECONDS = {1: 60, 3: 120, 6: 300, 24: 900}
@@ -47,7 +47,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     completed_last_minute: int
     failed_last_minute: int
     platforms: Sequence[str]
-    blocked: Sequence[str]
+    blocked: Sequence[PausedSite]
     broken: Sequence[Broken]
     cpu_percent: float
     memory_percent: float
@@ -119,6 +119,7 @@ class PlatformHealth(Struct, frozen=True, kw_only=True):
     """null if no task has ended."""
     state: PlatformState
     blocked_workers: Sequence[str]
+    """Workers that at least one of its sites blocks."""
     failing_selectors: Sequence[FailingSelector]
     """Their fields are missing from new records."""
     outdated_selectors: Sequence[FailingSelector]
@@ -186,7 +187,7 @@ async def gather_overview(
         sync=Sync(sum(row.unsynced for row in rows), max((row.lag_seconds(now) for row in rows), default=0.0)),
         platforms=_platform_health(outcomes, [row for row in rows if row.is_alive(now)]),
         schedules=schedules,
-        webhooks=[webhook_state(webhook) for webhook in webhooks],
+        webhooks=[await webhook_state(ledger, webhook) for webhook in webhooks],
     )
 
 
@@ -280,7 +281,7 @@ def _platform_health(outcomes: Outcomes, alive: Sequence[WorkerRow]) -> list[Pla
     known = {platform for platform in outcomes if platform}  # '' counts entries without a platform
     for heartbeat in (row.heartbeat for row in alive):
         known.update(heartbeat.platforms)
-        for platform in heartbeat.blocked:
+        for platform in {site.platform for site in heartbeat.blocked}:
             blocked[platform].append(heartbeat.worker_id)
     broken = [field for row in alive for field in row.heartbeat.broken]
     failing = _failing_selectors(field for field in broken if not field.found_otherwise)

@@ -66,8 +66,8 @@ class Merged(Struct, frozen=True, kw_only=True, gc=False):
     tax_year: int | None
     status: str | None
     sold_on: str | None
-    longitude: float | None
-    latitude: float | None
+    longitude: int | None
+    latitude: int | None
 
 
 def merge(records: Sequence[RecordFacts]) -> Merged:
@@ -133,12 +133,12 @@ def day(value: Json) -> str | None:
         return None
 
 
-def _point(record: RecordFacts) -> tuple[float, float] | None:
-    """0/0 is in the sea, and how sites write that they know none."""
+def _point(record: RecordFacts) -> tuple[int, int] | None:
+    """In millionths of a degree. 0/0 is in the sea, and how sites write that they know none."""
     x, y = _number(record.longitude), _number(record.latitude)
     if x is None or y is None or abs(x) > 180 or abs(y) > 90 or (not x and not y):
         return None
-    return x, y
+    return round(x * 1e6), round(y * 1e6)
 
 
 def shown(text: str | None) -> str | None:

@@ -42,6 +42,7 @@ from parcelpost.protocol.payloads import (
 
 MAX_BROKEN = 200
 """Broken fields in one heartbeat."""
+MAX_PAUSED_SITES = 200
 
 _MAX_TASKS = 10_000  # no call requests more than a hundred
 _MAX_NAME_CHARS = 512
@@ -289,6 +290,7 @@ def heartbeat_body(beat: Heartbeat) -> bytes:
             beat,
             cpu_percent=_finite(beat.cpu_percent),
             memory_percent=_finite(beat.memory_percent),
+            blocked=beat.blocked[:MAX_PAUSED_SITES],
             broken=beat.broken[:MAX_BROKEN],
         )
     )

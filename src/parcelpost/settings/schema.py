@@ -197,6 +197,10 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     keep_workers_days: Days = 30.0
     allow_private: tuple[str, ...] = ()
     """Where webhooks may go although it is private, or has an unusual port."""
+    map_outline: str = ""
+    """A GeoJSON file."""
+    map_tiles: str = ""
+    """'': no tile server."""
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -231,6 +235,8 @@ class ScheduleSettings(Struct, frozen=True, kw_only=True):
     pace_seconds: float = 0.0
     """At least, between two tasks of a run; `fetch.pace_seconds` if that is longer."""
     delinquent_only: bool = False
+    file: str = ""
+    """Of parcels, known or not; read again by each run."""
     list: bool = False
     """A whole list instead of known parcels."""
     url: str = ""

@@ -257,7 +257,7 @@ class Executor:
         self.running = _Running()
         self.abandoned = AbandonedThreads(max_abandoned)
         self.parse_threads = ParseThreads(lambda: self.new_sandbox("parse"))
-        self.recorder = AttemptRecorder(context, learning)
+        self.recorder = AttemptRecorder(context, learning, availability)
         self._wake_ups = WakeUps(context.settings.executor.idle_seconds, context.clock)
         self._one_by_one = asyncio.Lock()
         self._is_draining = False

@@ -10,13 +10,26 @@ from msgspec import Raw, Struct
 
 from parcelpost.gateway import overview
 from parcelpost.gateway.api import responses, search
-from parcelpost.gateway.api.fleet import CommandRequest, RefreshRequest, ReleaseRequest, RequeueRequest
-from parcelpost.gateway.api.health import Health
+from parcelpost.gateway.api.fleet import CommandRequest, ReleaseRequest
+from parcelpost.gateway.api.health import AllowedRole, Health
 from parcelpost.gateway.api.schedules import ActionReply, ActionRequest, ScheduleList
+from parcelpost.gateway.api.tasks import DeleteRequest, RefreshRequest, RequeueRequest
 from parcelpost.gateway.api.webhooks import ReplayRequest, WebhookList
 from parcelpost.gateway.api.worker import RawFileForm
+from parcelpost.gateway.counties import County, FailingField
 from parcelpost.gateway.history import Change, ParcelChange, Scrape
-from parcelpost.gateway.models import Lease, LeaseEnd, LienSource, RunOutcome, Scope, WebhookRetry, WorkerState
+from parcelpost.gateway.map_layers import MapOutline
+from parcelpost.gateway.models import (
+    FailureGroup,
+    Lease,
+    LeaseEnd,
+    LienSource,
+    RunOutcome,
+    Scope,
+    TaskState,
+    WebhookRetry,
+    WorkerState,
+)
 from parcelpost.gateway.schedules import Action, NewSchedule, ScheduleDetail, ScheduleRun, ScheduleState, ScheduleStatus
 from parcelpost.gateway.webhooks import NewWebhook, WebhookDetail, WebhookState
 from parcelpost.health import Finding
@@ -41,6 +54,7 @@ _SOURCE: dict[str, Any] = {
     "task_id": "t-1",
     "raw_sha256": _SHA256,
     "raw": f"{_PATH}/raw?sha256={_SHA256}",
+    "page": f"{_PATH}/page?sha256={_SHA256}",
 }
 _PARCEL = responses.Parcel(
     **_TARGET,
@@ -143,6 +157,7 @@ _RUN = ScheduleRun(
     due_at=_AT, started_at=_AT, ended_at=None, outcome=RunOutcome.RUNNING, total=4_200, queued=1_260, done=0, failed=0
 )
 _SCHEDULE = ScheduleStatus(
+    failing_since=None,
     name="harlow-weekly",
     platform="grizzly_gis",
     state="FL",
@@ -176,6 +191,47 @@ _SHOWN: dict[str, Any] = {
     "address": _PATH,
     "key": 17,
 }
+_COUNTY = County(
+    platform="grizzly_gis",
+    state="FL",
+    county="harlow",
+    parcels=31_250,
+    newest_at=_AT,
+    oldest_at=_AT - timedelta(days=6),
+    changed_at=_AT,
+    queued=210,
+    succeeded=4_310,
+    failed=17,
+    success_rate=0.996,
+    ended_last_hour=180,
+    blocked_workers=[],
+    failing_fields=[
+        FailingField(
+            field="owner_names",
+            selectors=["css #lblOwner"],
+            success_rate=0.1,
+            used_to=1.0,
+            since=_AT,
+            example="t-1",
+            found_otherwise=False,
+            same_value="",
+        )
+    ],
+    schedules=["harlow-weekly"],
+    fresh_share=0.97,
+    max_age_seconds=691_200.0,
+)
+_FAILURES = FailureGroup(
+    outcome=TaskState.FAILED,
+    reason="HTTP 404",
+    platform="grizzly_gis",
+    state="FL",
+    county="harlow",
+    tasks=17,
+    last_ended_at=_AT,
+    example="t-1",
+    example_error="HTTP 404",
+)
 _EXAMPLES: list[Struct] = [
     search.SearchRows(
         rows=[_SHOWN],
@@ -320,6 +376,8 @@ _EXAMPLES: list[Struct] = [
     ),
     ActionRequest(Action.RUN_NOW),
     ActionReply(_SCHEDULE),
+    responses.MapLayersReply(tiles="https://tiles.example.org/{z}/{x}/{y}.png", outline="/v1/map/outline"),
+    MapOutline([[(-81.97, 28.07), (-81.62, 28.07), (-81.62, 28.31)]]),
     responses.Changes(
         [
             ParcelChange(
@@ -340,18 +398,23 @@ _EXAMPLES: list[Struct] = [
     ),
     responses.Workers([_WORKER]),
     responses.Queue([_QUEUE]),
-    responses.Tasks([responses.ListedTask(**_TASK)], None),
+    responses.Tasks([responses.ListedTask(**_TASK)], None, 1),
     responses.TaskDetail(
         **_TASK,
         leases=[Lease(worker_id="harlow-01", granted_at=_AT, expires_at=_UNTIL, ended_at=_UNTIL, end=LeaseEnd.FAILED)],
+        parcel=_PATH,
     ),
+    responses.Failures([_FAILURES], 17),
+    responses.Counties([_COUNTY]),
     CommandRequest("pause", worker_id="harlow-01"),
     responses.CommandReply(1),
     ReleaseRequest("harlow-01"),
     responses.ReleaseReply("harlow-01", "county-team"),
     server.NewTask(task_id="t-1", platform="grizzly_gis", target=_TARGET),
     responses.AddedTasks(new=1, known=0, bad=[]),
-    RequeueRequest(["failed", "dead"], platform="grizzly_gis"),
+    RequeueRequest(states=["failed", "dead"], platform="grizzly_gis"),
+    DeleteRequest(task_ids=["t-1", "t-2"]),
+    responses.DeleteReply(2),
     responses.RequeueReply(17),
     RefreshRequest(platform="grizzly_gis", state="FL", county="harlow", older_than_hours=168),
     responses.RefreshReply(250),
@@ -366,6 +429,7 @@ _EXAMPLES: list[Struct] = [
     ),
     _WEBHOOK,
     Health("ok", "0.1.0"),
+    AllowedRole("admin"),
 ]
 EXAMPLES: dict[type[Struct], Struct] = {type(example): example for example in _EXAMPLES}
 """Examples by type."""

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from parcelpost.changes import checked_kinds
 from parcelpost.gateway.errors import ApiError
-from parcelpost.gateway.models import ChangeFilter, ParcelFilter, ParcelKey, Text
+from parcelpost.gateway.models import ChangeFilter, ParcelFilter, ParcelKey, TaskFilter, TaskState, Text
 from parcelpost.places import county_slug, state_or_text
 
 T = TypeVar("T")
@@ -95,11 +95,44 @@ class ChangesParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         )
 
 
+SiteName = Annotated[Text, Meta(description="State and county, such as FL/columbia")]
+Reason = Annotated[Text, Meta(description="Reason of a failure, as in /v1/failures")]
+
+
 class TaskListParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    state: Literal["not_found", "failed", "dead"]
+    state: Literal["queued", "leased", "done", "not_found", "failed", "dead"]
     platform: Text = ""
+    site: SiteName = ""
+    reason: Reason | None = None
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     cursor: Cursor = ""
+
+    def filter(self) -> TaskFilter:
+        return TaskFilter(
+            states=[TaskState(self.state)], platform=self.platform, site=read_site(self.site), reason=self.reason
+        )
+
+
+_WithoutRecord = Literal["not_found", "failed", "dead"]
+
+
+class FailuresParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    outcome: Annotated[
+        list[Literal["not_found", "failed", "dead"]], Meta(description="By default, failed and dead")
+    ] = msgspec.field(default_factory=list)
+    platform: Text = ""
+    site: SiteName = ""
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 500
+
+    def filter(self) -> TaskFilter:
+        states = [TaskState(name) for name in self.outcome or ("failed", "dead")]
+        return TaskFilter(states=states, platform=self.platform, site=read_site(self.site))
+
+
+def read_site(text: str) -> str:
+    """Returns it as sites are stored: the state's code and the county's slug."""
+    state, slash, county = text.partition("/")
+    return f"{state_or_text(state)}/{county_slug(county) or county}" if slash else text
 
 
 class OverviewParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,9 +158,16 @@ class AfterLien(NamedTuple):
 
 
 class BeforeRow(NamedTuple):
-    """Where a list of parcels or tasks ordered by time continues."""
+    """Where a list of parcels ordered by time continues."""
 
     at: _Moment
+    number: _Number
+
+
+class BeforeTask(NamedTuple):
+    """Where a list of tasks continues. Without `at`: of tasks that have not ended."""
+
+    at: _Moment | None
     number: _Number
 
 

@@ -18,8 +18,8 @@ from parcelpost.gateway.api.params import Dollars, dollars_to_cents, utc_time
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.downloads import MEDIA_TYPES, TablePages, table_download
 from parcelpost.gateway.errors import ApiError
-from parcelpost.gateway.ledger.search import LIENS, PARCELS
-from parcelpost.gateway.models import ParcelKey, SearchFilter, SearchFreshness, SearchOrder, SearchRow, Text
+from parcelpost.gateway.ledger.search_schema import LIENS, PARCELS
+from parcelpost.gateway.models import Cluster, ParcelKey, SearchFilter, SearchFreshness, SearchOrder, SearchRow, Text
 from parcelpost.gateway.parcel_paths import parcel_path
 from parcelpost.gateway.routes import Role, Route
 from parcelpost.places import county_slug, state_or_text
@@ -218,7 +218,9 @@ class PageParams(SearchParams, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class MapParams(SearchParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    zoom: Annotated[float, Meta(ge=0, le=22, description="0: the world is 256 pixels wide; each step doubles it")] = 6.0
+    zoom: Annotated[
+        float, Meta(ge=0, le=22, description="0: the world is 256 pixels wide; each step doubles it; cells have 32")
+    ] = 6.0
 
 
 class DownloadParams(SearchParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -315,20 +317,8 @@ class SearchApi:
 
     async def parcel_map(self, query: MapParams) -> MapReply:
         """Return the parcels that match as clusters for a map. A cluster of one has the parcel."""
-        found = await self._ledger.search_map(query.filter(), 360 / 2**query.zoom / 8)
-        clusters = [
-            MapCluster(
-                lon=round(cluster.longitude, 6),
-                lat=round(cluster.latitude, 6),
-                count=cluster.count,
-                delinquent=cluster.delinquent,
-                lien_amount=Decimal(cluster.lien_amount).scaleb(-2),
-                bbox=cluster.box,
-                parcel=None if row is None else _shown_row(PARCELS, row),
-            )
-            for cluster, row in found.clusters
-        ]
-        return MapReply(clusters, found.total, found.without_coordinates)
+        found = await self._ledger.search_map(query.filter(), int(query.zoom))
+        return MapReply(list(map(_map_cluster, found.clusters)), found.total, found.without_coordinates)
 
     async def _page(self, table: str, query: PageParams) -> SearchRows:
         order = _order(table, query.sort, query.order)
@@ -392,7 +382,20 @@ def _cell(field: _Field, row: SearchRow) -> Any:
 
 
 def _point(row: SearchRow) -> tuple[float, float] | None:
-    return None if row.longitude is None or row.latitude is None else (row.longitude, row.latitude)
+    return None if row.longitude is None or row.latitude is None else (row.longitude / 1e6, row.latitude / 1e6)
+
+
+def _map_cluster(cluster: Cluster) -> MapCluster:
+    west, south, east, north = (place / 1e6 for place in cluster.box)
+    return MapCluster(
+        lon=cluster.longitude / 1e6,
+        lat=cluster.latitude / 1e6,
+        count=cluster.count,
+        delinquent=cluster.delinquent,
+        lien_amount=Decimal(cluster.lien_amount).scaleb(-2),
+        bbox=(west, south, east, north),
+        parcel=None if cluster.parcel is None else _shown_row(PARCELS, cluster.parcel),
+    )
 
 
 def _order(table: str, sort: str, order: str) -> SearchOrder:
@@ -407,7 +410,7 @@ def _order(table: str, sort: str, order: str) -> SearchOrder:
 def _shown_row(table: str, row: SearchRow) -> dict[str, Any]:
     values = {field.shown.name: _shown_value(field, row) for field in FIELDS[table]}
     key = ParcelKey(row.state, row.county, row.parcel_norm)
-    return {**values, "address": parcel_path(key, row.parcel_id), "key": row.no}
+    return {**values, "address": parcel_path(key, row.parcel_id), "key": row.number}
 
 
 def _shown_value(field: _Field, row: SearchRow) -> Any:
@@ -452,11 +455,11 @@ def _day_end(name: str, text: str) -> int | None:
     return None if start is None else start + 86_400_000 - 1
 
 
-def _box(text: str) -> tuple[float, float, float, float]:
+def _box(text: str) -> tuple[int, int, int, int]:
     try:
         west, south, east, north = map(float, text.split(","))
     except ValueError:
         west = south = east = north = float("nan")
     if not (-180 <= west <= 180 and -180 <= east <= 180 and -90 <= south <= north <= 90):
         raise ApiError(422, "bbox: must be west,south,east,north in degrees, for example -82.9,29.9,-82.3,30.4")
-    return west, south, east, north
+    return round(west * 1e6), round(south * 1e6), round(east * 1e6), round(north * 1e6)

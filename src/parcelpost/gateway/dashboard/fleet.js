@@ -50,6 +50,7 @@ function cells(worker) {
           {
             type: "button",
             class: "small",
+            "data-admin": true,
             "data-command": worker.worker_id,
             "aria-label": `Command for ${worker.worker_id}`,
           },

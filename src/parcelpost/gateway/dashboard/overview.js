@@ -32,7 +32,7 @@ export class OverviewPage {
     this.queue = h("div");
     this.requeue = h(
       "button",
-      { type: "button", class: "small", "data-requeue": true, hidden: true },
+      { type: "button", class: "small", "data-admin": true, "data-requeue": true, hidden: true },
       "Retry failed",
     );
     this.platforms = h("div");
@@ -98,7 +98,7 @@ export class OverviewPage {
       ),
       section(
         "Fleet",
-        h("button", { type: "button", class: "small", "data-command": "", hidden: true }, "Command for all workers"),
+        h("button", { type: "button", class: "small", "data-admin": true, "data-command": "", hidden: true }, "Command for all workers"),
         this.fleet,
       ),
       h(

@@ -30,6 +30,7 @@ const STATES = {
   waiting: ["", "Waiting"],
   running: ["good", "Running"],
   resting: ["warn", "Resting"],
+  failing: ["bad", "Failing"],
   paused: ["warn", "Paused"],
 };
 const FRESH = 0.9;
@@ -42,7 +43,7 @@ export class SchedulesPage {
     this.schedules = [];
     this.list = h("div");
     this.webhooks = h("div");
-    const add = h("button", { type: "button", class: "small", "data-add": true }, "Add schedule");
+    const add = h("button", { type: "button", class: "small", "data-admin": true, "data-add": true }, "Add schedule");
     this.root = h(
       "div",
       { class: "page" },
@@ -105,7 +106,7 @@ const cells = (schedule) => [
   lastRun(schedule.last_run),
   h(
     "button",
-    { type: "button", class: "small", "data-schedule": schedule.name, "aria-label": `Change ${schedule.name}` },
+    { type: "button", class: "small", "data-admin": true, "data-schedule": schedule.name, "aria-label": `Change ${schedule.name}` },
     "Change",
   ),
 ];

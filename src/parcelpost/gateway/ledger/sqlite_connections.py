@@ -6,6 +6,7 @@ import asyncio
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -19,7 +20,8 @@ from msgspec import Struct
 from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput, LedgerError, LedgerUnavailable
 from parcelpost.files_and_sockets import make_private
-from parcelpost.gateway.ledger import search, sql
+from parcelpost.gateway.ledger import search_schema, sql
+from parcelpost.gateway.ledger.queries import too_slow
 
 BUSY_SECONDS = 10.0
 """How long to wait for another process's lock."""
@@ -103,7 +105,7 @@ def _bring_up_to_date(db: sqlite3.Connection, now: datetime) -> None:
                 db.execute(statement)
             db.execute(sql.RECORD_VERSION, (step.version, iso(now)))
         if not _has_search_index(db):
-            for statement in search.create_statements(search.SQLITE):
+            for statement in search_schema.create_statements(search_schema.SQLITE):
                 db.execute(statement)
         db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         db.execute("COMMIT")
@@ -125,7 +127,9 @@ def _is_up_to_date(db: sqlite3.Connection) -> bool:
 def _has_search_index(db: sqlite3.Connection) -> bool:
     """Whether there is one of this version, however much of the ledger it holds yet."""
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema")}
-    return tables >= search.TABLES and db.execute(search.STATE_VERSION).fetchone() == (search.INDEX_VERSION,)
+    return tables >= search_schema.TABLES and db.execute(search_schema.STATE_VERSION).fetchone() == (
+        search_schema.INDEX_VERSION,
+    )
 
 
 def _split_statements(sql: str) -> Iterator[str]:
@@ -172,10 +176,15 @@ T = TypeVar("T")
 _READERS = 3
 
 
+_STEPS_BETWEEN_LOOKS = 10_000
+
+
 class Readers:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, threads: int = _READERS, most_seconds: float = 0.0) -> None:
+        """`most_seconds`: a query that takes longer is interrupted. 0: none is."""
         self._path = path
-        self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="ledger reader")
+        self._most_seconds = most_seconds
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="ledger reader")
         self._idle: LifoQueue[sqlite3.Connection] = LifoQueue()
 
     async def run(self, query: Callable[[sqlite3.Connection], T]) -> T:
@@ -190,7 +199,14 @@ class Readers:
         with translate_errors(self._path):
             db = self._connection()
             try:
+                if self._most_seconds:
+                    until = time.monotonic() + self._most_seconds
+                    db.set_progress_handler(lambda: time.monotonic() > until, _STEPS_BETWEEN_LOOKS)
                 return query(db)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                    raise too_slow(self._most_seconds) from None
+                raise
             finally:
                 self._idle.put(db)
 

@@ -25,7 +25,6 @@ _START_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
 _PAGE_SECONDS = 60.0
 _CLOSE_SECONDS = 5.0
-_POLL_SECONDS = 0.2
 _MAX_REASON_CHARS = 300
 _PAGE_CRASHED = re.compile(r"(Target|Page) crashed")
 _LOST = re.compile(r"has been closed|Connection closed")

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         CDPSession,
         ConsoleMessage,
         Dialog,
-        Download,
         Frame,
         Page,
         Request,
@@ -278,7 +277,6 @@ class PageWatch:
         context.on("weberror", self._on_script_error)
         context.on("dialog", self._on_dialog)
         context.on("page", self._on_window)
-        page.on("download", self._on_download)
         page.on("frameattached", self._on_frame)
         page.on("framenavigated", self._on_frame)
         await context.route("**/*", self._on_route)
@@ -354,11 +352,6 @@ class PageWatch:
         self._log.add("window, closed", page.url)
         with suppress(self._error):
             await page.close()
-
-    async def _on_download(self, download: Download) -> None:
-        self._log.add("download, refused", download.url)
-        with suppress(self._error):
-            await download.cancel()
 
     async def _on_route(self, route: Route, request: Request) -> None:
         with suppress(self._error):

@@ -465,8 +465,9 @@ class BrowserPool:
             try:
                 self._stop_idle_browsers()
                 self._serve()
-                await self._measure()
                 await asyncio.gather(*(self._check(slot) for slot in self._slots))
+                if sizes := [slot.memory for slot in self._running if slot.memory]:
+                    self._memory_per_browser = sum(sizes) // len(sizes)
                 if self._clock.monotonic() - orphans_at >= _ORPHAN_SECONDS:
                     orphans_at = self._clock.monotonic()
                     await processes.remove_orphans(self._store, self._clock, self._emit)
@@ -476,27 +477,23 @@ class BrowserPool:
                 message = f"{type(error).__name__}: {error}"
                 self._emit(LoopFailed(loop="browsers", error=message, in_a_row=failures, next_in_seconds=seconds))
 
-    async def _measure(self) -> None:
-        for slot in self._running:
-            measured = slot.chromium
-            size = await asyncio.to_thread(measured.memory) if measured is not None else 0
-            if slot.chromium is measured and size:
-                slot.memory = size
-                await slot.record(memory_mb=size // 1024**2)
-        if sizes := [slot.memory for slot in self._running if slot.memory]:
-            self._memory_per_browser = sum(sizes) // len(sizes)
-
     async def _check(self, slot: BrowserSlot) -> None:
-        now, checked = self._clock.monotonic(), slot.chromium
-        if checked is None or not slot.is_idle or now - slot.checked_at <= _CHECK_SECONDS:
+        """Measures the slot's browser and, if it is idle, tests now and then whether it responds."""
+        checked, now = slot.chromium, self._clock.monotonic()
+        if checked is None:
             return
-        slot.checked_at = now
-        try:
-            await checked.check()
-        except BrowserCallFailed as error:
-            checked.end(str(error))
-            return
-        await slot.record(last_health_check=self._clock.now())
+        size = await asyncio.to_thread(checked.memory)
+        if slot.is_idle and now - slot.checked_at > _CHECK_SECONDS:
+            slot.checked_at = now
+            try:
+                await checked.check()
+            except BrowserCallFailed as error:
+                checked.end(str(error))
+            else:
+                await slot.record(last_health_check=self._clock.now())
+        if slot.chromium is checked and size:
+            slot.memory = size
+            await slot.record(memory_mb=size // 1024**2)
 
 
 def why_retire(slot: BrowserSlot, settings: BrowserSettings, clock: Clock) -> str:

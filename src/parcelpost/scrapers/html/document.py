@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, lru_cache
 from itertools import islice
+from typing import cast
 
 from lxml import etree
 
@@ -79,6 +80,7 @@ _ELEMENTS_NOT_SHOWN = etree.XPath(
     "//*[@hidden or contains(@style, 'display') or self::s or self::del or self::strike"
     " or contains(@class, 'sr-only') or contains(@class, 'visually-hidden') or contains(@class, 'tooltiptext')]"
 )
+_WITH_ID = etree.XPath("//*[@id]")
 _NOT_DISPLAYED = re.compile(r"display\s*:\s*none", re.IGNORECASE)
 _DIGIT = re.compile("[0-9]")
 _STRUCK = frozenset({"s", "del", "strike"})
@@ -140,9 +142,8 @@ class Document:
 
         Other hidden parts stay: sites hide details until somebody opens them.
         """
-        marked = _ELEMENTS_NOT_SHOWN(self.root)
         hidden: list[Element] = []
-        for element in marked if isinstance(marked, list) else ():
+        for element in _elements(_ELEMENTS_NOT_SHOWN, self.root):
             if element.tag in _STRUCK or (element.tag in _INLINE and _is_hidden(element) and _is_beside_text(element)):
                 _drop(element)
             elif _is_hidden(element) and len(element):
@@ -152,8 +153,8 @@ class Document:
         for part in copies:
             _drop(part)
         if copies:
-            for name in ("_ids", "_labels"):
-                self.__dict__.pop(name, None)
+            self.__dict__.pop("_ids", None)
+            self.__dict__.pop("_labels", None)
 
     def _is_copy(self, part: Element, hidden: Set[Element]) -> bool:
         """Whether visible elements have its ids, or most of its labels, or one beside it has its form."""
@@ -163,7 +164,7 @@ class Document:
         count = shown = 0
         for element in part.iter():
             name, text = element.get("id"), element.text
-            if name and any(other not in hidden for other in self._all_ids.get(name, ())):
+            if name and any(other not in hidden for other in self._ids.get(name, ())):
                 return True
             own = label(text) if text and not text.isspace() else ""
             if own and len(own) <= _MAX_LABEL_CHARS and not any(sign.isdigit() for sign in own):
@@ -172,26 +173,17 @@ class Document:
         return count > 0 and shown >= _OF_A_COPY * count
 
     @cached_property
-    def _all_ids(self) -> Mapping[str, list[Element]]:
+    def _ids(self) -> Mapping[str, list[Element]]:
         elements: dict[str, list[Element]] = {}
-        for element in self.root.iter():
+        for element in _elements(_WITH_ID, self.root):
             if name := element.get("id"):
                 elements.setdefault(name, []).append(element)
         return elements
 
     @cached_property
-    def _ids(self) -> Mapping[str, Element]:
-        elements: dict[str, Element] = {}
-        for element in self.root.iter():
-            name = element.get("id")
-            if name and name not in elements:
-                elements[name] = element
-        return elements
-
-    @cached_property
     def _id_ends(self) -> Mapping[str, list[Element]]:
         elements: dict[str, list[Element]] = {}
-        for name, element in self._ids.items():
+        for name, (element, *_) in self._ids.items():
             end = name.rpartition("_")[2].rpartition("$")[2].rpartition(":")[2]
             elements.setdefault(end.lower(), []).append(element)
         return elements
@@ -252,7 +244,13 @@ class Document:
         return indexes
 
     def by_id(self, name: str) -> Element | None:
-        return self._ids.get(name)
+        """None also if several elements have that id, with different values."""
+        elements = self._ids.get(name)
+        if elements is None:
+            return None
+        if len(elements) > 1 and next(elements[0].iter("table"), None) is None and len(set(map(text_of, elements))) > 1:
+            return None
+        return elements[0]
 
     def by_id_end(self, name: str) -> Sequence[Element]:
         """Elements whose id ends in that part, after the prefixes of ASP.NET, which differ between counties."""
@@ -431,6 +429,10 @@ def _whole_label(element: Element) -> str:
     parts = list(islice(filter(None, _texts(element)), _MAX_LABEL_PARTS))
     whole = label("".join(parts)) if len(parts) < _MAX_LABEL_PARTS else ""
     return whole if len(whole) <= _MAX_LABEL_CHARS else ""
+
+
+def _elements(path: etree.XPath, root: Element) -> list[Element]:
+    return cast(list[Element], path(root))
 
 
 def _is_hidden(element: Element) -> bool:

@@ -88,6 +88,11 @@ def text_or_none(text: str | None) -> str | None:
     return None if cleaned.lower() in _NOTHING or _PLACEHOLDER.fullmatch(cleaned) else cleaned
 
 
+def is_placeholder(text: str) -> bool:
+    """Whether it stands for a value that the page has but does not show: `***`, `Loading...`, `#REF!`."""
+    return _PLACEHOLDER.fullmatch(clean(text)) is not None
+
+
 def money(text: str | None) -> Decimal | None:
     """`$1,234.50`, `(1,234)`, `$(5)`, `-$5`, `1234`, `USD 5`. Zero is an amount, `1.234` is ambiguous."""
     return _cached_money(text) if text is not None and len(text) < _MAX_CACHED_CHARS else _money(text)

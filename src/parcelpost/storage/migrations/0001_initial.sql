@@ -187,12 +187,15 @@ CREATE TABLE agent_metrics (
 
 CREATE INDEX agent_metrics_timestamp ON agent_metrics (timestamp);
 
--- Platforms that are paused until a time, or until an operator resumes them.
+-- Platforms, and counties of them, that are paused until a time, or until an operator resumes them.
 CREATE TABLE platform_pauses (
-    platform     TEXT PRIMARY KEY,
+    platform     TEXT NOT NULL,
+    state        TEXT NOT NULL DEFAULT '', -- without state and county: the whole platform
+    county       TEXT NOT NULL DEFAULT '',
     paused_until TEXT,
     reason       TEXT NOT NULL DEFAULT '',
-    created_at   TEXT NOT NULL
+    created_at   TEXT NOT NULL,
+    PRIMARY KEY (platform, state, county)
 ) STRICT;
 
 -- Named values that survive a restart, each a JSON object.
