@@ -417,7 +417,7 @@ class Judge:
             if count > 1:
                 self._fail("I5", "doubled", f"the gateway has {count} results of the task", task)
         for task, key, *digest in rows:
-            if task in told and key not in told[task]:
+            if task in told and key not in told[task] and not self._may_be_untold(task):
                 self._fail("I5", "doubled", f"the gateway's key {key} is not one of the worker's", task)
             if digest and key != f"{task}:{digest[0]}" and task in told:
                 self._fail("I5", "half-written", "the gateway's record is not the one of its key", task)
@@ -426,6 +426,11 @@ class Judge:
         for task in acknowledged.keys() - counts.keys():
             if not any(self._is_superseded(task, key, newest) for key in acknowledged[task]):
                 self._fail("I2", "lost", "the gateway acknowledged the result and does not have it", task)
+
+    def _may_be_untold(self, task: str) -> bool:
+        """Whether a worker may have been killed after a commit and before it was told of it."""
+        claims = (claim for (_store, name), made in self._claims.items() if name == task for claim in made)
+        return any(f"{task} {claim.token}" not in self._ended_claims for claim in claims)
 
     def _newest_scrapes(self, rows: Sequence[tuple[str, ...]]) -> dict[str, float]:
         """When the results that the gateway has of each parcel were scraped: the last one."""
