@@ -80,6 +80,7 @@ def run(
     """
     import asyncio
 
+    from parcelpost.files_and_sockets import new_loop
     from parcelpost.settings.validation import check_runnable
 
     flags = {
@@ -93,11 +94,13 @@ def run(
     }
     settings = load_settings(config, set_, flags)
     check_runnable(settings)
-    asyncio.run(_run(settings, config, until_empty=until_empty))
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_run(settings, config, until_empty=until_empty))
 
 
 async def _run(settings: Settings, config: Path | None, *, until_empty: bool) -> None:
     import asyncio
+    import gc
 
     from parcelpost.cli.worker_setup import open_worker
     from parcelpost.worker.control import Control
@@ -120,6 +123,7 @@ async def _run(settings: Settings, config: Path | None, *, until_empty: bool) ->
             case "standalone":
                 runner = StandaloneRunner(worker, until_empty=until_empty)
         started_at = worker.context.clock.now()
+        gc.freeze()  # modules and classes never become garbage: do not visit them again and again
         await runner.run()
         worker.context.lpm.check_files()
         if until_empty:
