@@ -476,6 +476,15 @@ class Queries(Database, Protocol):
         page = [rows.change(row) for row in await self._find(sql, *conditions.args, most)] if after < until else []
         return ChangePage(page, page[-1].change_no if len(page) == most else max(after, until), last)
 
+    async def latest_changes(self, wanted: ChangeFilter, before: int, most: int) -> ChangePage:
+        last = await self.last_change()
+        until = min(last, before - 1) if before else last
+        after = max(0, until - _MAX_SCANNED)
+        conditions = change_conditions(wanted, after, until)
+        sql = f"{CHANGES}{conditions} ORDER BY c.change_no DESC LIMIT ?"
+        page = [rows.change(row) for row in await self._find(sql, *conditions.args, most)] if after < until else []
+        return ChangePage(page, page[-1].change_no if len(page) == most else after + 1 if after else 0, last)
+
     async def count_changes(self, wanted: ChangeFilter, after: int) -> int:
         until = after + _MAX_SCANNED
         conditions = change_conditions(wanted, after, until)
