@@ -6,7 +6,6 @@ import asyncio
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -17,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from msgspec import Struct
 
-from parcelpost.clock import iso
+from parcelpost.clock import SystemClock, iso
 from parcelpost.errors import InvalidInput, LedgerError, LedgerUnavailable
 from parcelpost.files_and_sockets import make_private
 from parcelpost.gateway.ledger import search_schema, sql
@@ -177,6 +176,7 @@ _READERS = 3
 
 
 _STEPS_BETWEEN_LOOKS = 10_000
+_monotonic = SystemClock().monotonic
 
 
 class Readers:
@@ -200,8 +200,8 @@ class Readers:
             db = self._connection()
             try:
                 if self._most_seconds:
-                    until = time.monotonic() + self._most_seconds
-                    db.set_progress_handler(lambda: time.monotonic() > until, _STEPS_BETWEEN_LOOKS)
+                    until = _monotonic() + self._most_seconds
+                    db.set_progress_handler(lambda: _monotonic() > until, _STEPS_BETWEEN_LOOKS)
                 return query(db)
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
