@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import browser, coupling, export, overhead, report, startup, sync
+from bench import browser, coupling, export, nation, overhead, report, startup, sync
 from bench.dashboard import command as dashboard
 from bench.gateway import command as gateway
 from bench.layers import command as layers
@@ -21,6 +21,7 @@ BENCHMARKS = (
     coupling,
     sync,
     gateway,
+    nation,
     parse,
     mutate,
     layers,

@@ -36,6 +36,14 @@ def raise_file_limit() -> int:
     return int(wanted if soft != unlimited else 1_048_576)
 
 
+def free_port() -> int:
+    """Returns a port of this machine that nobody uses at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 """Serves one connection, which is closed when it returns: it must wait until its writes are sent."""
 

@@ -180,7 +180,7 @@ POSTGRES = Dialect(
         """CREATE OR REPLACE FUNCTION queue_for_search() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN
             INSERT INTO search_queue (parcel_no)
-            SELECT DISTINCT s.parcel_no FROM added a JOIN sources s ON s.source_no = a.source_no;
+            SELECT DISTINCT (SELECT s.parcel_no FROM sources s WHERE s.source_no = a.source_no) FROM added a;
             RETURN NULL;
         END $$""",
         "DROP TRIGGER IF EXISTS results_to_index ON results_to_compare",

@@ -25,6 +25,7 @@ from parcelpost.gateway.ledger.queries import too_slow
 BUSY_SECONDS = 10.0
 """How long to wait for another process's lock."""
 
+_CLOCK = SystemClock()
 _CACHED_STATEMENTS = 512  # kept prepared: bulk writes have one for each number of rows
 _APPLICATION_ID = 0x50504C47  # "PPLG": marks our files
 _IDENTITY = "SELECT (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)"
@@ -176,7 +177,6 @@ _READERS = 3
 
 
 _STEPS_BETWEEN_LOOKS = 10_000
-_monotonic = SystemClock().monotonic
 
 
 class Readers:
@@ -200,8 +200,8 @@ class Readers:
             db = self._connection()
             try:
                 if self._most_seconds:
-                    until = _monotonic() + self._most_seconds
-                    db.set_progress_handler(lambda: _monotonic() > until, _STEPS_BETWEEN_LOOKS)
+                    until = _CLOCK.monotonic() + self._most_seconds
+                    db.set_progress_handler(lambda: _CLOCK.monotonic() > until, _STEPS_BETWEEN_LOOKS)
                 return query(db)
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
