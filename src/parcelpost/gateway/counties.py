@@ -155,11 +155,7 @@ def _county(
         failed=bad,
         success_rate=good / (good + bad) if good + bad else None,
         ended_last_hour=ended["hour"],
-        blocked_workers=[
-            row.heartbeat.worker_id
-            for row in alive
-            if any(paused.covers(Site(platform, state, county)) for paused in row.heartbeat.blocked)
-        ][:_MAX_WORKERS],
+        blocked_workers=[row.heartbeat.worker_id for row in alive if _is_blocked(row, place)][:_MAX_WORKERS],
         failing_fields=broken[:_MAX_FIELDS],
         schedules=[schedule.name for schedule in schedules],
         fresh_share=strictest.fresh_share if strictest else None,
