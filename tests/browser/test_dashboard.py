@@ -14,6 +14,7 @@ from playwright.async_api import Browser, Page, expect
 
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.models import ChangeFilter
+from parcelpost.model import PausedSite
 from tests.browser.conftest import a_page
 from tests.gateway.filling import a_beat, a_task, an_arrival, fill
 from tests.gateway.served import Served, served
@@ -165,7 +166,7 @@ async def test_markup_from_pages_and_workers_stays_text(browser: Browser, tmp_pa
         now = SystemClock().now()
         await gateway.ledger.store([an_arrival(record, now, "t1")], SCRIPT, now)
         await gateway.ledger.record_heartbeat(
-            a_beat(SCRIPT, version=SCRIPT, platforms=(SCRIPT,), blocked=(SCRIPT,)), now, now, now
+            a_beat(SCRIPT, version=SCRIPT, platforms=(SCRIPT,), blocked=(PausedSite(SCRIPT),)), now, now, now
         )
         async with a_page(browser, gateway.address) as watched:
             page = watched.page
@@ -227,7 +228,9 @@ async def test_platforms_without_work_are_folded_and_tasks_without_a_worker_mark
     async with served(tmp_path) as gateway:
         now = SystemClock().now()
         many = ("vgsi", "beacon", *(f"quiet_{number}" for number in range(13)))
-        await gateway.ledger.record_heartbeat(a_beat("w1", platforms=many, blocked=("beacon",)), now, now, now)
+        await gateway.ledger.record_heartbeat(
+            a_beat("w1", platforms=many, blocked=(PausedSite("beacon"),)), now, now, now
+        )
         await gateway.ledger.add_tasks([a_task(1, "vgsi"), a_task(2, "vgsii")], now)
         async with a_page(browser, gateway.address) as watched:
             page = watched.page
