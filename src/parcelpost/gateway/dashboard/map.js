@@ -9,6 +9,8 @@ import { linkTo } from "./parcels.js";
 
 const MOST_ZOOM = 18;
 const FIT_ZOOM = 15;
+const FIRST_ZOOM = 3;
+const MOST_LOOKS = 5;
 const WORLD = { x: xOf(-96), y: yOf(38), zoom: 3.4 };
 const WAIT_MS = 150;
 const MOST_TILES = 300;
@@ -166,15 +168,22 @@ export class MapPanel {
     else this.load();
   }
 
+  // The gateway names the cells in which clusters are, so a closer look shows better where they end.
   async fit() {
     this.isUnfitted = true;
     if (!this.width) return;
-    const answer = await this.fetch(this.box, this.box ? viewOf(this.box, this.width, this.height, FIT_ZOOM).zoom : 3);
-    if (!answer) return;
-    this.missing = answer.without_coordinates;
+    let [area, zoom] = [this.box, FIRST_ZOOM];
+    for (let looks = 0; looks < MOST_LOOKS; looks += 1) {
+      const answer = await this.fetch(area, zoom);
+      if (!answer) return;
+      if (!looks) this.missing = answer.without_coordinates;
+      area = this.box ?? union(answer.clusters.map(({ bbox }) => bbox));
+      if (!area) break;
+      this.view = viewOf(area, this.width, this.height, FIT_ZOOM);
+      if (this.box || this.view.zoom < zoom + 0.5) break;
+      zoom = this.view.zoom;
+    }
     this.isUnfitted = false;
-    const all = this.box ?? union(answer.clusters.map(({ bbox }) => bbox));
-    if (all) this.view = viewOf(all, this.width, this.height, FIT_ZOOM);
     await this.load();
   }
 

@@ -24,7 +24,7 @@ from parcelpost.gateway.ledger.search_schema import (
     PARCELS,
     SHOWN_COLUMNS,
     SORTED_COLUMNS,
-    sort_key,
+    least_value,
 )
 from parcelpost.gateway.models import (
     Cluster,
@@ -41,6 +41,8 @@ SEARCH_SECONDS = 5.0
 """A query that takes longer is cut off."""
 _COLLECTED = 4_000
 """So many rows are rather sorted than looked for along an index."""
+_WIDE = 20_000
+"""From so many rows on, a range is wide."""
 _KEPT_COUNTS = 64
 MAX_CLUSTERS = 3_000
 _MAX_SINGLES = 20_000
@@ -72,13 +74,22 @@ class KeptCounts:
                 self._counts.popitem(last=False)
 
 
+class _Scan(Conditions):
+    """Conditions of rows, besides those of their groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_words = False
+        self.is_text_only = False
+        self.ranges = 0
+
+
 class _Counted(NamedTuple):
     """What matches a filter."""
 
     groups: Groups
     selection: Selection
-    scan: Conditions
-    """Of rows, besides those of groups."""
+    scan: _Scan
     counts: Counts
     """Of rows that match them, by group, whichever is selected."""
 
@@ -128,7 +139,7 @@ class SearchQueries(SearchIndex, Protocol):
         changed = await self._changes()
         counts = self._kept_counts.get(key, changed)
         if counts is None:
-            counts = await self._count_rows(table, wanted, scan)
+            counts = await self._count_rows(table, scan)
             self._kept_counts.put(key, changed, counts)
         return _Counted(groups, selection, scan, {no: count for no, count in counts.items() if no in groups})
 
@@ -136,35 +147,50 @@ class SearchQueries(SearchIndex, Protocol):
         ((changes,),) = await self._find("SELECT changes FROM search_state")
         return int(changes)
 
-    async def _count_rows(self, table: str, wanted: SearchFilter, scan: Conditions) -> Counts:
-        words = _words_condition(self._dialect.matches, table)
-        if str(scan) == f"t.no IN ({words})":  # the rows themselves need not be read
+    async def _count_rows(self, table: str, scan: _Scan) -> Counts:
+        if scan.is_text_only:  # the rows themselves need not be read
+            words = _words_query(self._dialect.matches, table)
             sql = f"SELECT t.no >> {NUMBER_BITS}, count(*) FROM ({words}) t GROUP BY 1"
+        elif await self._is_wide(table, scan):
+            source = self._dialect.walked.format(f"search_{table}", "group")
+            sql = f"SELECT t.group_no, count(*) FROM {source} WHERE {scan} GROUP BY 1"
         else:
             sql = f"SELECT {_GROUP}, count(*) FROM search_{table} t WHERE {scan} GROUP BY 1"
         return {int(no): int(count) for no, count in await self._search_rows(sql, scan.args)}
 
-    def _scan(self, table: str, wanted: SearchFilter) -> Conditions:
-        conditions = Conditions()
+    async def _is_wide(self, table: str, scan: _Scan) -> bool:
+        """Whether rows are rather all read, in the order of their groups: for several ranges, or a wide one."""
+        if scan.has_words or not scan.ranges:
+            return False
+        if scan.ranges > 1:
+            return True
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM search_{table} t WHERE {scan} LIMIT {_WIDE}) found"
+        ((count,),) = await self._search_rows(sql, scan.args)
+        return bool(count == _WIDE)
+
+    def _scan(self, table: str, wanted: SearchFilter) -> _Scan:
+        scan = _Scan()
         if parts := asked(wanted.text):
-            words = _words_condition(self._dialect.matches, table)
-            conditions.add(f"t.no IN ({words})", self._dialect.query(parts))
+            scan.add(f"t.no IN ({_words_query(self._dialect.matches, table)})", self._dialect.query(parts))
+            scan.has_words = scan.is_text_only = True
         if wanted.owner:
-            conditions.add("lower(t.owner) = lower(?)", wanted.owner)
+            owner, given = self._dialect.sort_key("t.owner"), self._dialect.folded.format("?")
+            scan.add(f"{owner} = {given}", wanted.owner)
+            scan.has_words, scan.is_text_only = True, False
         for column, (least, most) in wanted.ranges.items():
-            key = sort_key(f"t.{column}")
-            if least is not None:
-                conditions.add(f"{key} >= ?", least)
-            if most is not None:
-                conditions.add(f"{key} <= ?", most)
+            key = self._dialect.sort_key(f"t.{column}")
+            for sign, bound in ((">=", least), ("<=", most)):
+                if bound is not None:
+                    scan.add(f"{key} {sign} ?", bound)
+            scan.ranges += 1
+            scan.is_text_only = False
         if wanted.box is not None:
             west, south, east, north = wanted.box
-            if west <= east:
-                conditions.add("t.longitude BETWEEN ? AND ?", west, east)
-            else:
-                conditions.add("(t.longitude >= ? OR t.longitude <= ?)", west, east)
-            conditions.add("t.latitude BETWEEN ? AND ?", south, north)
-        return conditions
+            scan.add(f"(t.longitude >= ? {'AND' if west <= east else 'OR'} t.longitude <= ?)", west, east)
+            scan.add("t.latitude BETWEEN ? AND ?", south, north)
+            scan.ranges += bool(scan.ranges)
+            scan.is_text_only = False
+        return scan
 
     # Pages
 
@@ -208,7 +234,7 @@ class SearchQueries(SearchIndex, Protocol):
         """Of a page ordered by a column: first those with a value, then those without."""
         is_walk = total > _COLLECTED
         name, is_narrowed = f"search_{table}", len(chosen) < len(counted.counts)
-        source, key = f"{name} t", sort_key(f"t.{order.column}")
+        source, key = f"{name} t", self._dialect.sort_key(f"t.{order.column}")
         conditions = Conditions()
         if is_narrowed and not is_walk and not counted.scan.args:
             source = f"{self._dialect.numbers} CROSS JOIN {name} t"
@@ -222,7 +248,7 @@ class SearchQueries(SearchIndex, Protocol):
         else:
             key = self._dialect.unindexed.format(key)
         direction = "DESC" if order.is_descending else "ASC"
-        is_known = "" if order.column in ALWAYS_KNOWN else f" AND {key} IS NOT NULL"
+        is_known = "" if order.column in ALWAYS_KNOWN else f" AND {key} >= {least_value(order.column)}"
         sql = f"""SELECT {_SHOWN} FROM {source} WHERE {conditions}{is_known}
             ORDER BY {key} {direction}, t.no {direction} LIMIT ? OFFSET ?"""
         found = list(await self._search_rows(sql, [*conditions.args, most, offset], is_walk=is_walk))
@@ -353,7 +379,7 @@ def _bounds(left: int, bottom: int, right: int, top: int, zoom: int) -> Box:
     return west - 180_000_000, south - 90_000_000, east - 180_000_001, north - 90_000_001
 
 
-def _words_condition(matches: str, table: str) -> str:
+def _words_query(matches: str, table: str) -> str:
     words = f"search_{table}_words"
     return f"SELECT rowid AS no FROM {words} WHERE {matches.format(words)}"
 

@@ -36,13 +36,16 @@ GROUP_COLUMNS = (
 MAP_COLUMNS = GROUP_COLUMNS[:5]
 
 SHOWN_COLUMNS = SearchRow.__struct_fields__
-COLUMNS = ("no", *SHOWN_COLUMNS, "words_hash", "stale_at")
+COLUMNS = ("no", "group_no", *SHOWN_COLUMNS, "words_hash", "stale_at")
 _TYPES = {
     "no": "{integer} PRIMARY KEY",
+    "group_no": "{integer} NOT NULL",
+    "parcel_id": "{folded} NOT NULL",
+    **dict.fromkeys(("owner", "situs", "certificate_number", "holder_name"), "{folded}"),
     "acres": "{real}",
     **dict.fromkeys(("number", "parcel_no", "liens", "scraped_at", "changed_at", "words_hash"), "{integer} NOT NULL"),
-    **dict.fromkeys(("state", "county", "parcel_norm", "parcel_id", "platforms", "freshness"), "{text} NOT NULL"),
-    **dict.fromkeys(("owner", "situs", "land_use", "status", "sold_on", "certificate_number", "holder_name"), "{text}"),
+    **dict.fromkeys(("state", "county", "parcel_norm", "platforms", "freshness"), "{text} NOT NULL"),
+    **dict.fromkeys(("land_use", "status", "sold_on"), "{text}"),
 }
 _INTEGER = "{integer}"
 
@@ -60,6 +63,10 @@ SORTED_COLUMNS = {
 }
 """Columns with an index. All others that can be sorted by are facets."""
 _FOLDED = ("parcel_id", "owner", "situs", "holder_name", "certificate_number")
+_GROUP_INDEX = (
+    "group_no, tax_due, market_value, lien_amount, acres, sold_on, scraped_at, changed_at, longitude, latitude"
+)
+"""All columns that ranges are asked of: rows are counted by group in its order, whichever ranges there are."""
 _MAP_INDEX = "longitude, latitude, delinquent, lien_amount"
 
 _TABLES = (*(f"{table}{part}" for table in (PARCELS, LIENS) for part in ("", "_groups", "_words")), "cells", "state")
@@ -67,14 +74,18 @@ TABLES = {"search_queue", *(f"search_{name}" for name in _TABLES)}
 STATE_VERSION = "SELECT version FROM search_state"
 
 
-def sort_key(column: str) -> str:
-    """The expression that a column is indexed and sorted by: texts without case."""
-    return f"lower({column})" if column in _FOLDED else column
+def least_value(column: str) -> str:
+    """No value of the column is less. As a bound it is looked up in the index, which `IS NOT NULL` is not."""
+    return "''" if _TYPES.get(column, "").startswith(("{text}", "{folded}")) else "-9223372036854775807"
 
 
 class Dialect(Struct, frozen=True):
     """Where the databases differ."""
 
+    folded_text: str
+    """The type of a text that is sorted without case."""
+    folded: str
+    """The expression that such a text is sorted and indexed by."""
     integer: str
     real: str
     text: str
@@ -97,6 +108,10 @@ class Dialect(Struct, frozen=True):
     """An expression whose index is not used."""
     follow: Sequence[str]
     """What puts the parcels of new results into the queue."""
+
+    def sort_key(self, column: str) -> str:
+        """The expression that a column is indexed and sorted by: texts without case."""
+        return self.folded.format(column) if column.removeprefix("t.") in _FOLDED else column
 
 
 def _fts_query(parts: Sequence[Asked]) -> str:
@@ -121,6 +136,8 @@ def _either(part: Asked, quote: Callable[..., str], both: str, either: str) -> s
 
 
 SQLITE = Dialect(
+    folded_text="TEXT COLLATE NOCASE",
+    folded="{}",
     integer="INTEGER",
     real="REAL",
     text="TEXT",
@@ -143,6 +160,8 @@ SQLITE = Dialect(
     ],
 )
 POSTGRES = Dialect(
+    folded_text='TEXT COLLATE "C"',
+    folded="lower({})",
     integer="BIGINT",
     real="DOUBLE PRECISION",
     text='TEXT COLLATE "C"',
@@ -174,7 +193,7 @@ POSTGRES = Dialect(
 def create_statements(dialect: Dialect) -> list[str]:
     """Statements that make an empty index, whatever was there before."""
     integer, text = dialect.integer, dialect.text
-    types = {"integer": integer, "real": dialect.real, "text": text}
+    types = {"integer": integer, "real": dialect.real, "text": text, "folded": dialect.folded_text}
     made = [f"DROP TABLE IF EXISTS search_{name}" for name in _TABLES]
     made.append(f"CREATE TABLE IF NOT EXISTS search_queue (queue_no {dialect.identity}, parcel_no {integer} NOT NULL)")
     made.append(
@@ -189,9 +208,10 @@ def create_statements(dialect: Dialect) -> list[str]:
         made.append(f"CREATE TABLE {name} ({columns})")
         made.append(f"CREATE INDEX {name}_by_number ON {name} (number)")
         made += [
-            f"CREATE INDEX {name}_by_{column} ON {name} ({sort_key(column)}{dialect.row_index})"
+            f"CREATE INDEX {name}_by_{column} ON {name} ({dialect.sort_key(column)}{dialect.row_index})"
             for column in SORTED_COLUMNS[table]
         ]
+        made.append(f"CREATE INDEX {name}_by_group ON {name} ({_GROUP_INDEX})")
         made.append(f"CREATE INDEX {name}_on_map ON {name} ({_MAP_INDEX}{dialect.row_index})")
         made.append(dialect.words_table.format(f"{name}_words"))
         if dialect.words_index:
