@@ -12,7 +12,6 @@ const WAIT_MS = 200;
 const REFRESH_MS = 5_000;
 const SIZES = [25, 50, 100, 250, 500];
 const SIZE = 50;
-const MOST_PIECES = 100;
 
 const FORMATS = [
   ["csv", "CSV"],
@@ -56,7 +55,7 @@ export class ExplorePage {
     this.map =
       kind === "parcels"
         ? new MapPanel({
-            request: (query, signal) => this.ask(`/v1/search/parcels/map?${query}`, signal),
+            request: (query, signal) => ask(`/v1/search/parcels/map?${query}`, { signal }),
             onArea: (box) => this.change((asked) => (box ? asked.set("bbox", box) : asked.delete("bbox"))),
             onMove: (at) => this.address((asked) => asked.set("at", at)),
             onTrouble: (error) => this.trouble(error),
@@ -91,7 +90,7 @@ export class ExplorePage {
   get wanted() {
     const filters = FILTERS(this.kind);
     const given = [...this.query].filter(([name, value]) => filters.has(name) && value !== "");
-    return new URLSearchParams(given.slice(0, MOST_PIECES));
+    return new URLSearchParams(given);
   }
 
   get columns() {
@@ -324,10 +323,6 @@ export class ExplorePage {
 
   // Requests: only the response to the latest one of each kind is shown.
 
-  async ask(path, signal) {
-    return ask(path, { signal });
-  }
-
   // Returns the response, or null if a later request has replaced it.
   async latest(name, path) {
     this.asking[name]?.abort();
@@ -404,7 +399,12 @@ export class ExplorePage {
         h(
           "li",
           { "data-key": `${name}=${value}` },
-          h("button", { type: "button", "data-name": name, "data-value": value, title: `Remove: ${text}` }, text, " ×"),
+          h(
+            "button",
+            { type: "button", "data-name": name, "data-value": value, "aria-label": `Remove the filter ${text}` },
+            text,
+            h("span", { "aria-hidden": "true" }, " ×"),
+          ),
         ),
       ),
       filters.length > 1
@@ -574,7 +574,9 @@ export class ExplorePage {
 
   // Called after every successful poll: repeats a request that failed, and shows what came in meanwhile.
   update(overview) {
-    const isStale = overview.counts[this.kind] !== this.counts && performance.now() - this.loadedAt > REFRESH_MS;
+    const known = overview.counts[this.kind];
+    const isIndexed = this.total || this.wanted.size || !known; // the index follows within seconds
+    const isStale = (known !== this.counts || !isIndexed) && performance.now() - this.loadedAt > REFRESH_MS;
     if (!this.retry && !isStale) return;
     this.retry = false;
     this.load({ isFiltered: true });
