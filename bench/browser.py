@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import psutil
 
-from bench.measure import Run, fresh_folder, machine, run_coroutines, scratch
+from bench.measure import Run, add_dir_option, fresh_folder, machine, run_coroutines, scratch
 from bench.report import Goal, Report, Table, at_least, at_most, progress
 from parcelpost.clock import SystemClock
 from parcelpost.events import ignore
@@ -255,10 +255,7 @@ _QUICK = Plan(1, 20, 100)
 Runs = defaultdict[str, list[Run]]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dir", type=Path, default=Path(), help="where to create the stores (default: the current folder's disk)"
-    )
+add_arguments = add_dir_option
 
 
 def run(arguments: argparse.Namespace) -> Report:

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from bench import sink
-from bench.measure import Run, fresh_folder, machine, scratch
+from bench.measure import Run, add_dir_option, fresh_folder, machine, scratch
 from bench.report import Goal, Report, Table, at_least, progress
 from bench.store.contenders import OPTIONS, PLATFORM, Work, make_work, store_path
 from parcelpost.clock import SystemClock
@@ -135,10 +135,7 @@ _FULL = Plan(3, 12.0)
 _QUICK = Plan(1, 8.0)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dir", type=Path, default=Path(), help="where to measure (default: the current folder's disk)"
-    )
+add_arguments = add_dir_option
 
 
 def run(arguments: argparse.Namespace) -> Report:

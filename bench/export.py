@@ -17,7 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from bench.measure import MB, fresh_folder, machine, peak_bytes, run_coroutines, scratch
+from bench.measure import MB, add_dir_option, fresh_folder, machine, peak_bytes, run_coroutines, scratch
 from bench.report import Goal, Report, Table, at_most, progress
 from bench.store.contenders import OPTIONS, SCRAPED_AT
 from parcelpost.export import Format
@@ -253,9 +253,7 @@ class Pair:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dir", type=Path, default=Path(), help="where to measure (default: the current folder's disk)"
-    )
+    add_dir_option(parser)
     parser.add_argument("--only", nargs="+", choices=sorted(CONTENDERS), help="measure only these")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import math
 import os
@@ -16,6 +17,12 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+
+def add_dir_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dir", type=Path, default=Path(), help="where to measure (default: the current folder's disk)"
+    )
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import cast
 
-from bench.measure import Run, machine, scratch
+from bench.measure import Run, add_dir_option, machine, scratch
 from bench.report import Goal, Report, Table, at_least, progress
 from bench.store.contenders import OPTIONS, OURS, PLATFORM, Work, make_work, store_path
 from parcelpost.clock import Clock, SystemClock
@@ -245,10 +245,7 @@ Runs = defaultdict[tuple[float, str], list[Run]]
 """By seconds per task and by what the executor stores into."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dir", type=Path, default=Path(), help="where to measure (default: the current folder's disk)"
-    )
+add_arguments = add_dir_option
 
 
 def run(arguments: argparse.Namespace) -> Report:

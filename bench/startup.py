@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from bench.measure import machine, scratch
+from bench.measure import add_dir_option, machine, scratch
 from bench.report import Goal, Report, Table, at_most, progress
 from bench.store.contenders import make_tasks
 from parcelpost.storage.lpm import LocalPersistenceManager
@@ -37,10 +37,7 @@ Runs = dict[str, list[float]]
 """Seconds of processor time, user and system, by command."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dir", type=Path, default=Path(), help="where to measure (default: the current folder's disk)"
-    )
+add_arguments = add_dir_option
 
 
 def run(arguments: argparse.Namespace) -> Report:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from bench.measure import MB, Run, fresh_folder, machine, peak_bytes, run_coroutines, scratch
+from bench.measure import MB, Run, add_dir_option, fresh_folder, machine, peak_bytes, run_coroutines, scratch
 from bench.report import Goal, Report, Table, at_least, at_most, progress
 from bench.sink import results_taken, sink
 from bench.store.contenders import OPTIONS, make_tasks, make_work, store_path
@@ -155,10 +155,7 @@ _FULL = Plan(20_000, 5, 100_000)
 _QUICK = Plan(20_000, 3, 20_000)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dir", type=Path, default=Path(), help="where to measure (default: the current folder's disk)"
-    )
+add_arguments = add_dir_option
 
 
 def run(arguments: argparse.Namespace) -> Report:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import BENCHMARKS
-from parcelpost.cli.demo.processes import free_port
 from parcelpost.errors import InvalidSettings
+from parcelpost.files_and_sockets import free_port
 from parcelpost.simulator.parcels import World
 from tests.doc_commands import commands_in, inline, leaf, typed, understood
 from tests.doc_running import Reader, differences, reader
@@ -33,6 +33,7 @@ NOT_RUN = {
     r"parcelpost platforms map https://.*": "asks a county's own site; tests/scrapers/test_layers.py",
     r"parcelpost browser (open|doctor).*": "needs a Chromium and a person; tests/cli/test_browser.py",
     r"parcelpost (demo|top|init)( --.*)?": "tests/cli has a file for each",
+    r"parcelpost chaos .*": "takes minutes; tests/chaos/test_chaos.py",
 }
 """What is only read by the command line, and why."""
 

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from parcelpost.errors import InvalidInput, Unavailable
-from parcelpost.model import Broken, Priority, QueueDepth
+from parcelpost.model import Broken, PausedSite, Priority, QueueDepth
 from parcelpost.protocol import client, payloads, server
 from tests.hostile import a_task, batch_problem
 from tests.traps import ABSURD_TASKS
@@ -252,6 +252,11 @@ def test_a_receipt_decides_only_for_an_entry_of_the_batch() -> None:
     }
 
 
+def test_the_answer_to_another_batch_decides_nothing_although_its_counts_fit() -> None:
+    with pytest.raises(Unavailable, match="answers another batch, with the task t9"):
+        batch(1, inserted=1, updated=0, failed=0, receipts=[{"task_id": "t9", "status": "stored"}])
+
+
 def test_receipts_that_make_no_sense_or_contradict_each_other_decide_nothing() -> None:
     both = [{"task_id": "t0", "status": "stored"}, {"task_id": "t0", "status": "rejected"}]
     odd = [7, {"task_id": "t1", "status": "maybe"}, {"task_id": ["t1"], "status": "stored"}, {"status": "stored"}]
@@ -302,13 +307,13 @@ def test_a_heartbeat_holds_no_figure_that_json_lacks() -> None:
             memory_percent=float("inf"),
             queue=payloads.queue_counts(depth),
             oldest_unsynced_seconds=2.5,
-            blocked=("vgsi",),
+            blocked=(PausedSite("vgsi", "CT", "hartford"),),
             broken=(BROKEN,),
         )
     )
     beat = json.loads(body)
     assert (beat["cpu_percent"], beat["memory_percent"], beat["oldest_unsynced_seconds"]) == (0.0, 0.0, 2.5)
-    assert beat["blocked"] == ["vgsi"]
+    assert beat["blocked"] == [{"platform": "vgsi", "state": "CT", "county": "hartford"}]
     assert server.read_heartbeat(body).broken == (BROKEN,)
     assert beat["queue"].keys() == {"pending", "processing", "completed", "failed", "expired", "unsynced", "rejected"}
     assert (beat["queue"]["pending"], beat["queue"]["completed"]) == (1, 5)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parcelpost.errors import InvalidInput
+from parcelpost.model import PausedSite
 from parcelpost.protocol import client, payloads, server
 from parcelpost.protocol.server import BadEntry, ReadResult
 from tests.upstream.factories import NOW, a_beat, an_end, an_entry
@@ -169,13 +170,13 @@ def test_a_heartbeat_of_nonsense_says_nothing() -> None:
                 "queue": {"pending": "x", "other": 1},
                 "version": ["1"],
                 "paused": "yes",
-                "blocked": {"a": 1},
+                "blocked": [7, "vgsi", {"platform": ""}, {"platform": "a", "county": "b\0"}, {"platform": "vgsi"}],
                 "broken": [7, {**BROKEN, "field": ""}, {**BROKEN, "county": "a\0"}, {**BROKEN, "failing": 7}, BROKEN],
             }
         ).encode()
     )
     assert (found.active_tasks, found.completed_last_minute, found.cpu_percent, found.version) == (0, 0, 0.0, "")
-    assert (found.platforms, found.blocked, found.paused) == (("echo",), (), False)
+    assert (found.platforms, found.blocked, found.paused) == (("echo",), (PausedSite("vgsi"),), False)
     assert [broken.field for broken in found.broken] == ["owner"]
     assert found.queue is not None and set(found.queue.values()) == {0}
 

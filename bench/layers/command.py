@@ -33,7 +33,6 @@ NAME = "layers"
 HELP = "columns of unknown layers that are placed right"
 HERE = Path(__file__).parent
 _ROWS = 40
-_TEXT = ("owner_names", "mailing", "mailing_lines")
 _CONVERSIONS = {
     **dict.fromkeys(("owner_names",), "texts"),
     **dict.fromkeys(("mailing",), "lines"),
@@ -48,7 +47,6 @@ _CONVERSIONS = {
     **dict.fromkeys(("land_value", "building_value", "market_value", "assessed_value", "taxable_value"), "money"),
     **dict.fromkeys(("last_sale_price", "tax_amount"), "money"),
 }
-_FILLED = {"mailing": ("mailing_lines",), "any": ()}
 _KINDS = {
     **dict.fromkeys(("oid",), column_values.SYSTEM),
     **dict.fromkeys(("date_ms",), column_values.DATE),

@@ -13,7 +13,7 @@ from random import Random
 
 from msgspec import Struct, structs
 
-from bench.mutate import data, markup, redesigns
+from bench.mutate import data, formats, markup, redesigns
 from bench.mutate.verdict import FLAGGED, NULLS, SAME, WRONG, Record, judge, records_of
 from bench.report import Report, Table, at_least, at_most, progress
 from parcelpost.model import Page, Target
@@ -99,7 +99,7 @@ def real_pages(platforms: Sequence[str]) -> Iterator[RealPage]:
 def _mutations(body: bytes, parcel_id: str) -> Iterator[tuple[str, Mutate]]:
     start = body.lstrip()[:1]
     if start == b"<":
-        for of_markup in (*markup.MUTATIONS, *redesigns.MUTATIONS):
+        for of_markup in (*markup.MUTATIONS, *redesigns.MUTATIONS, *formats.MUTATIONS):
             yield of_markup.__name__, _bound(of_markup, markup.Tree, parcel_id)
     elif start in (b"{", b"["):
         for of_json in data.JSON:

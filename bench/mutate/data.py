@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from datetime import date
 from io import StringIO
 from random import Random
 from typing import Any
@@ -44,13 +46,13 @@ class Response:
     def pick(self, places: Sequence[Place]) -> Place | None:
         if not places:
             return None
-        relevant = [place for place in places if self._is_relevant(place[0][place[1]])]
+        relevant = [place for place in places if self.is_relevant(place[0][place[1]])]
         return self.chance.choice(relevant if relevant and self.chance.random() < 0.8 else places)
 
-    def _is_relevant(self, value: Any) -> bool:
+    def is_relevant(self, value: Any) -> bool:
         if isinstance(value, dict | list):
             inside = value.values() if isinstance(value, dict) else value
-            return any(self._is_relevant(one) for one in inside)
+            return any(self.is_relevant(one) for one in inside)
         return str(value).strip() in self._texts
 
     def scalars(self) -> list[Place]:
@@ -351,6 +353,107 @@ def _other_digits(text: str, chance: Random) -> str:
     return "".join(str(chance.randrange(1, 10)) if sign.isdigit() else sign for sign in text)
 
 
+def look_alike_last(body: bytes, response: Response) -> bytes | None:
+    """An item of another parcel behind the others of a list."""
+    place = response.pick(_lists(response.value))
+    if place is None or not isinstance(place[0][place[1]][0], dict):
+        return None
+    items = place[0][place[1]]
+    items.append(json.loads(_other_digits(json.dumps(items[-1]), response.chance)))
+    return response.bytes()
+
+
+def object_is_list_of_two(body: bytes, response: Response) -> bytes | None:
+    """One of them is another parcel's."""
+    places = [(around, key) for around, key in response.named() if isinstance(around[key], dict) and around[key]]
+
+    def double(around: Any, key: Any) -> None:
+        other = json.loads(_other_digits(json.dumps(around[key]), response.chance))
+        around[key] = response.chance.choice(([around[key], other], [other, around[key]]))
+
+    return response.changed(response.pick(places), double)
+
+
+def list_paged(body: bytes, response: Response) -> bytes | None:
+    """Half of a list, and a member beside it that says so."""
+    place = response.pick([(around, key) for around, key in _lists(response.value) if len(around[key]) > 1])
+    if place is None or not isinstance(place[0], dict):
+        return None
+    items = place[0][place[1]]
+    total = len(items)
+    del items[total // 2 :]
+    name, value = response.chance.choice((("hasMore", True), ("total", total), ("nextPage", 2)))
+    place[0][name] = value
+    return response.bytes()
+
+
+def values_swapped(body: bytes, response: Response) -> bytes | None:
+    """Two members of one object, of different kinds."""
+    pairs = [
+        (one, first, second)
+        for one in _objects(response.value)
+        for first in one
+        for second in one
+        if first < second and "" not in (kinds := {_kind_of(one[first]), _kind_of(one[second])}) and len(kinds) > 1
+    ]
+    relevant = [pair for pair in pairs if response.is_relevant(pair[0][pair[1]])]
+    if not pairs:
+        return None
+    one, first, second = response.chance.choice(relevant or pairs)
+    one[first], one[second] = one[second], one[first]
+    return response.bytes()
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, dict | list | bool) or value is None:
+        return ""
+    kind = _kind(value if isinstance(value, str) else str(value))
+    return "amount" if kind == "digits" else kind
+
+
+def texts_escaped(body: bytes, response: Response) -> bytes | None:
+    """For HTML: `SMITH &amp; SONS`."""
+    places = [place for place in response.scalars() if re.search("[&'<>]", str(place[0][place[1]]))]
+    for around, key in places:
+        if isinstance(around[key], str):
+            around[key] = html.escape(around[key])
+    return response.bytes() if places else None
+
+
+def dates_day_first(body: bytes, response: Response) -> bytes | None:
+    places = [place for place in response.scalars() if _IS_DATE.fullmatch(str(place[0][place[1]]))]
+    if max((int(_IS_DATE.fullmatch(str(at[key]))[2]) for at, key in places), default=0) <= 12:  # type: ignore[index]
+        return None
+    for around, key in places:
+        around[key] = _IS_DATE.sub(r"\2/\1/\3", str(around[key]))
+    return response.bytes()
+
+
+def number_with_unit(body: bytes, response: Response) -> bytes | None:
+    places = [(at, key) for at, key in response.scalars() if isinstance(at[key], int | float) and at[key] > 1]
+    place = response.pick([place for place in places if not isinstance(place[0][place[1]], bool)])
+    unit = response.chance.choice(("sq ft", "m2", "acres", "thousand", "EUR"))
+    return response.changed(place, _set(f"{place[0][place[1]]:,} {unit}") if place else _set(None))
+
+
+def moments_in_microseconds(body: bytes, response: Response) -> bytes | None:
+    count = 0
+    for around, key in response.scalars():
+        value = around[key]
+        if isinstance(value, int) and not isinstance(value, bool) and 10**14 > abs(value) > 10**11:
+            around[key], count = value * 1_000, count + 1
+    return response.bytes() if count else None
+
+
+def flags_in_words(body: bytes, response: Response) -> bytes | None:
+    yes, no = response.chance.choice((("Y", "N"), (1, 0), ("Yes", "No"), ("1", "0"), ("T", "F")))
+    places = [(around, key) for around, key in response.scalars() if isinstance(around[key], bool)]
+    for around, key in places:
+        around[key] = yes if around[key] else no
+    return response.bytes() if places else None
+
+
+_IS_DATE = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4}.*)", re.ASCII)
 _IS_NUMBER = re.compile(r"id|num|pin|acc|geo|code|zip|key|parcel|folio|page|book|cert|year|certificate", re.IGNORECASE)
 _WORDS = ("See deed", "Confidential", "Contact the office", "Not disclosed", "pending")
 _TROUBLE = (
@@ -370,6 +473,8 @@ JSON: Sequence[JsonMutation] = (
     *(object_emptied, wrapped, keys_added, keys_reversed, look_alike_added, look_alike_first, item_duplicated),
     *(value_is_list, value_is_words, value_is_true, value_is_error, value_in_markup, amounts_formatted),
     *(amounts_european, moments_in_seconds, error_beside, response_replaced, parcel_number_changed),
+    *(look_alike_last, object_is_list_of_two, list_paged, values_swapped, texts_escaped, dates_day_first),
+    *(number_with_unit, moments_in_microseconds, flags_in_words),
 )
 
 
@@ -604,6 +709,82 @@ def sheet_replaced(body: bytes, sheet: Sheet) -> bytes | None:
     return sheet.chance.choice((*_TROUBLE, b"", b"error\r\ntimeout\r\n"))
 
 
+def numbers_scientific(body: bytes, sheet: Sheet) -> bytes | None:
+    """What a spreadsheet makes of long numbers."""
+    long = [at for at in range(len(sheet.rows[0])) if _is_long(sheet, at)]
+    if not long:
+        return None
+    at = sheet.chance.choice(long)
+    for row in sheet.rows[1:]:
+        if at < len(row) and row[at].isdigit() and len(row[at]) > 8:
+            row[at] = f"{float(row[at]):.5E}"
+    return sheet.bytes()
+
+
+def _is_long(sheet: Sheet, at: int) -> bool:
+    return any(at < len(row) and row[at].isdigit() and len(row[at]) > 8 for row in sheet.rows[1:])
+
+
+def dates_as_serials(body: bytes, sheet: Sheet) -> bytes | None:
+    """Days since the end of 1899, as spreadsheets store them."""
+    count = 0
+    for row in sheet.rows[1:]:
+        for at, cell in enumerate(row):
+            if match := _IS_DATE.fullmatch(cell):
+                row[at] = str((date(int(match[3][:4]), int(match[1]), int(match[2])) - date(1899, 12, 30)).days)
+                count += 1
+    return sheet.bytes() if count else None
+
+
+def sheet_dates_day_first(body: bytes, sheet: Sheet) -> bytes | None:
+    dates = [match for row in sheet.rows for cell in row if (match := _IS_DATE.fullmatch(cell))]
+    if max((int(match[2]) for match in dates), default=0) <= 12:
+        return None
+    sheet.rows = [[_IS_DATE.sub(r"\2/\1/\3", cell) for cell in row] for row in sheet.rows]
+    return sheet.bytes()
+
+
+def row_shifted(body: bytes, sheet: Sheet) -> bytes | None:
+    """By one cell, where the last one is empty: the row has as many as before."""
+    row = sheet.rows[sheet.row()]
+    if row[-1]:
+        return None
+    row.insert(sheet.chance.randrange(len(row)), "")
+    row.pop()
+    return sheet.bytes()
+
+
+def cells_swapped_in_row(body: bytes, sheet: Sheet) -> bytes | None:
+    """Two cells of different kinds."""
+    row = sheet.rows[sheet.row()]
+    pairs = [
+        (a, b)
+        for a in range(len(row))
+        for b in range(a)
+        if "" not in (k := {_kind_of(row[a]), _kind_of(row[b])}) and len(k) > 1
+    ]
+    if not pairs:
+        return None
+    first, second = sheet.chance.choice(pairs)
+    row[first], row[second] = row[second], row[first]
+    return sheet.bytes()
+
+
+def column_of_previous(body: bytes, sheet: Sheet) -> bytes | None:
+    """Before a column, the one of an earlier year."""
+    at = sheet.column()
+    for number, row in enumerate(sheet.rows):
+        if at < len(row):
+            row.insert(at, f"Previous {row[at]}" if number == 0 else _other_digits(row[at], sheet.chance))
+    return sheet.bytes()
+
+
+def sheet_texts_escaped(body: bytes, sheet: Sheet) -> bytes | None:
+    count = sum("&" in cell for row in sheet.rows for cell in row)
+    sheet.rows = [[html.escape(cell, quote=False) for cell in row] for row in sheet.rows]
+    return sheet.bytes() if count else None
+
+
 CsvMutation = Callable[[bytes, Sheet], bytes | None]
 CSV: Sequence[CsvMutation] = (
     *(sheet_cut, sheet_cut_and_ended, heading_renamed, heading_emptied, headings_dropped, headings_in_words),
@@ -611,4 +792,6 @@ CSV: Sequence[CsvMutation] = (
     *(cell_masked, cell_is_error, row_emptied, row_dropped, rows_reversed, blank_lines, title_added, totals_added),
     *(semicolons, tabs, quote_added, second_table, heading_twice, cells_swapped_below_headings, heading_shifted),
     *(row_duplicated, rows_joined, decimals_with_comma, dates_with_dots, cell_is_words, sheet_replaced),
+    *(numbers_scientific, dates_as_serials, sheet_dates_day_first, row_shifted, cells_swapped_in_row),
+    *(column_of_previous, sheet_texts_escaped),
 )

@@ -6,8 +6,9 @@ As in `markup`, each returns the mutated page, or None if the page has nothing o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
+from itertools import pairwise
 
 from lxml import etree
 
@@ -27,20 +28,9 @@ from bench.mutate.markup import (
 )
 from bench.mutate.verdict import OTHER_YEAR
 
-_AMOUNT = re.compile(r"\$\s?(\d[\d,]*)(\.\d\d)?(?![\d,.])", re.ASCII)
 _DATE = re.compile(r"\b(\d{1,2})/(\d{1,2})/(\d{4})\b", re.ASCII)
 _NAMES = ("NOVAK PETRA", "OSTROWSKI LAND CO LLC", "DELACROIX HENRI & MARIE")
-
-
-def _texts_changed(tree: Tree, pattern: re.Pattern[str], form: Callable[[re.Match[str]], str]) -> bytes | None:
-    count = 0
-    for element in tree.root.iter(etree.Element):
-        for name in ("text", "tail"):
-            text = getattr(element, name)
-            if text and element.tag not in ("script", "style") and pattern.search(text):
-                setattr(element, name, pattern.sub(form, text))
-                count += 1
-    return tree.bytes() if count else None
+_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "legend", "caption")
 
 
 # Labels.
@@ -111,6 +101,64 @@ def _previous_owner(tree: Tree, *, is_before: bool) -> bytes | None:
         if one.tail and one.tail.strip():
             one.tail = None
     block.addprevious(copy) if is_before else block.addnext(copy)
+    return tree.bytes()
+
+
+def label_qualified(body: bytes, tree: Tree) -> bytes | None:
+    """The value is another one now, and the label says so: `Previous Owner`, `Just Value of 1998`."""
+    pairs = [row for row in tree.rows() if len(cells_of(row)) == 2 and shown_text(cells_of(row)[0])]
+    row = tree.pick(pairs)
+    if row is None:
+        return None
+    first, second = cells_of(row)
+    text = shown_text(first)
+    empty(first)
+    first.text = tree.chance.choice(("Previous {}", "Proposed {}", "Neighboring {}", "{} of 1998", "{} (old)")).format(
+        text
+    )
+    for one in second.iter(etree.Element):
+        one.text, one.tail = other_digits(one.text, tree.chance), other_digits(one.tail, tree.chance)
+    return tree.bytes()
+
+
+def label_in_cell_of_value(body: bytes, tree: Tree) -> bytes | None:
+    """`<td>Acres: 1.2</td>` instead of two cells."""
+
+    def join(row: Element) -> None:
+        first, second = cells_of(row)
+        text = f"{shown_text(first).rstrip(': ')}: {shown_text(second)}"
+        drop(second)
+        empty(first)
+        first.text = text
+
+    return changed(tree, tree.pick([row for row in tree.rows() if len(cells_of(row)) == 2]), join)
+
+
+def values_swapped(body: bytes, tree: Tree) -> bytes | None:
+    """Of two labels in one table, with values of different kinds."""
+    rows = [row for row in tree.rows() if len(cells_of(row)) == 2]
+    pairs = [
+        (row, other)
+        for row, other in pairwise(rows)
+        if "" not in (one := {_kind(shown_text(cells_of(row)[1])), _kind(shown_text(cells_of(other)[1]))})
+        and len(one) > 1
+    ]
+    if not pairs:
+        return None
+    row, other = tree.chance.choice(pairs)
+    first, second = cells_of(row)[1], cells_of(other)[1]
+    row.append(second)
+    other.append(first)
+    return tree.bytes()
+
+
+def titles_swapped(body: bytes, tree: Tree) -> bytes | None:
+    """Two sections have each other's title."""
+    titles = [one for one in tree.root.iter(*_HEADINGS) if shown_text(one) and not len(one)]
+    if len(titles) < 2:
+        return None
+    at = tree.chance.randrange(1, len(titles))
+    titles[at].text, titles[at - 1].text = titles[at - 1].text, titles[at].text
     return tree.bytes()
 
 
@@ -361,6 +409,74 @@ def _other_year(tree: Tree, *, is_before: bool) -> bytes | None:
     return tree.bytes()
 
 
+def columns_shuffled(body: bytes, tree: Tree) -> bytes | None:
+    """All columns, with their headings."""
+    table = tree.pick(tree.lists())
+    if table is None:
+        return None
+    rows = [row for row in rows_of(table) if len(cells_of(row)) == len(cells_of(rows_of(table)[0]))]
+    order = list(range(len(cells_of(rows[0]))))
+    tree.chance.shuffle(order)
+    for row in rows:
+        cells = cells_of(row)
+        for at in order:
+            row.append(cells[at])
+    return tree.bytes()
+
+
+def table_transposed(body: bytes, tree: Tree) -> bytes | None:
+    """The headings are in the first column."""
+    tables = [table for table in tree.lists() if len({len(cells_of(row)) for row in rows_of(table)}) == 1]
+    table = tree.pick(tables)
+    if table is None:
+        return None
+    rows = [cells_of(row) for row in rows_of(table)]
+    for row in rows_of(table):
+        drop(row)
+    for column in zip(*rows, strict=True):
+        line = etree.SubElement(table, "tr")
+        for cell in column:
+            line.append(cell)
+    return tree.bytes()
+
+
+def rows_merged(body: bytes, tree: Tree) -> bytes | None:
+    """Two rows of a list are one, with a line break in each cell."""
+    table = tree.pick([table for table in tree.lists() if len(rows_of(table)) > 2])
+    if table is None:
+        return None
+    rows = rows_of(table)
+    at = tree.chance.randrange(1, len(rows) - 1)
+    for cell, below in zip(cells_of(rows[at]), cells_of(rows[at + 1]), strict=False):
+        etree.SubElement(cell, "br").tail = shown_text(below)
+    drop(rows[at + 1])
+    return tree.bytes()
+
+
+def list_paged(body: bytes, tree: Tree) -> bytes | None:
+    """Only the first rows are shown, and a text below says that there are more."""
+    table = tree.pick([table for table in tree.lists() if len(rows_of(table)) > 3])
+    if table is None:
+        return None
+    rows = rows_of(table)
+    count = tree.chance.randrange(1, len(rows) - 2)
+    for row in rows[1 + count :]:
+        drop(row)
+    more = etree.Element("div")
+    total = len(rows) - 1
+    more.text = tree.chance.choice(
+        (
+            f"Showing 1 to {count} of {total} entries",
+            f"1 - {count} of {total}",
+            "Show more",
+            f"View all {total}",
+            "Page 1 of 2",
+        )
+    )
+    table.addnext(more)
+    return tree.bytes()
+
+
 # Parts of the page.
 
 
@@ -415,59 +531,51 @@ def _second_parcel(tree: Tree, *, is_before: bool) -> bytes | None:
     return tree.bytes()
 
 
-# Values.
+def hidden_copy_before(body: bytes, tree: Tree) -> bytes | None:
+    return _hidden_copy(tree, is_before=True)
 
 
-def amounts_european(body: bytes, tree: Tree) -> bytes | None:
-    return _texts_changed(tree, _AMOUNT, lambda one: f"{one[1].replace(',', '.')}{(one[2] or '').replace('.', ',')}")
+def hidden_copy_after(body: bytes, tree: Tree) -> bytes | None:
+    return _hidden_copy(tree, is_before=False)
 
 
-def amounts_with_currency(body: bytes, tree: Tree) -> bytes | None:
-    return _texts_changed(tree, _AMOUNT, lambda one: f"USD {one[1]}{one[2] or ''}")
+def _hidden_copy(tree: Tree, *, is_before: bool) -> bytes | None:
+    """A part of the page again, with its ids and old values, which a browser does not show."""
+    part = tree.pick([*tree.sections(), *tree.tables(2)])
+    if part is None:
+        return None
+    copy = deepcopy(part)
+    copy.tail = None
+    for one in copy.iter(etree.Element):
+        one.text, one.tail = other_digits(one.text, tree.chance), other_digits(one.tail, tree.chance)
+    block = etree.Element("div")
+    block.set(*tree.chance.choice((("style", "display: none"), ("hidden", "hidden"), ("style", "display:none;"))))
+    block.append(copy)
+    part.addprevious(block) if is_before else part.addnext(block)
+    return tree.bytes()
 
 
-def amounts_in_thousands(body: bytes, tree: Tree) -> bytes | None:
-    return _texts_changed(tree, _AMOUNT, lambda one: f"${round(int(one[1].replace(',', '') or 0) / 1000)}K")
+def old_value_struck(body: bytes, tree: Tree) -> bytes | None:
+    """The old value is still there, crossed out."""
+
+    def strike(cell: Element) -> None:
+        old = etree.Element(tree.chance.choice(("s", "del", "strike")))
+        old.text = other_digits(shown_text(cell), tree.chance)
+        old.tail, cell.text = f" {cell.text or ''}", None
+        cell.insert(0, old)
+
+    return changed(tree, tree.pick([cell for cell in tree.cells() if (cell.text or "").strip()]), strike)
 
 
-def amounts_plain(body: bytes, tree: Tree) -> bytes | None:
-    return _texts_changed(tree, _AMOUNT, lambda one: f"{one[1].replace(',', '')}{one[2] or ''}")
+def hint_added(body: bytes, tree: Tree) -> bytes | None:
+    """A tooltip beside a value, which a browser does not show."""
 
+    def add(cell: Element) -> None:
+        hint = etree.SubElement(cell, "span")
+        hint.set(*tree.chance.choice((("style", "display:none"), ("class", "tooltiptext"), ("class", "sr-only"))))
+        hint.text = "as certified by the tax roll of 2019"
 
-def dates_iso(body: bytes, tree: Tree) -> bytes | None:
-    return _texts_changed(tree, _DATE, lambda one: f"{one[3]}-{one[1]:0>2}-{one[2]:0>2}")
-
-
-def dates_with_dots(body: bytes, tree: Tree) -> bytes | None:
-    return _texts_changed(tree, _DATE, lambda one: f"{one[2]}.{one[1]}.{one[3]}")
-
-
-def value_shortened(body: bytes, tree: Tree) -> bytes | None:
-    long = [cell for cell in tree.cells() if not len(cell) and len((cell.text or "").strip()) > 12]
-
-    def shorten(cell: Element) -> None:
-        text = (cell.text or "").strip()
-        cell.text = text[: len(text) // 2] + "..."
-
-    return changed(tree, tree.pick(long), shorten)
-
-
-def value_is_template(body: bytes, tree: Tree) -> bytes | None:
-    def fill(cell: Element) -> None:
-        empty(cell)
-        cell.text = tree.chance.choice(("{{ value }}", "${owner}", "<%= name %>", "undefined", "[object Object]"))
-
-    return changed(tree, tree.pick(tree.cells()), fill)
-
-
-def value_is_restricted(body: bytes, tree: Tree) -> bytes | None:
-    def hide(cell: Element) -> None:
-        empty(cell)
-        cell.text = tree.chance.choice(
-            ("Confidential", "Sign in to view", "Restricted", "See deed", "Contact the office")
-        )
-
-    return changed(tree, tree.pick(tree.cells()), hide)
+    return changed(tree, tree.pick([cell for cell in tree.cells() if (cell.text or "").strip()]), add)
 
 
 # Other pages.
@@ -518,7 +626,7 @@ MUTATIONS: Sequence[Mutation] = (
     *(heading_of_another_column, title_row_added, value_in_nested_table, row_duplicated, row_of_total_added),
     *(template_row_added, table_split, list_says_none, list_says_error, other_year_before, other_year_after),
     *(middle_dropped, sections_dropped, attributes_dropped, second_parcel_before, second_parcel_after),
-    *(amounts_european, amounts_with_currency, amounts_in_thousands, amounts_plain, dates_iso, dates_with_dots),
-    *(value_shortened, value_is_template, value_is_restricted, content_replaced, page_replaced),
-    parcel_number_changed,
+    *(label_qualified, label_in_cell_of_value, values_swapped, titles_swapped, columns_shuffled, table_transposed),
+    *(rows_merged, list_paged, hidden_copy_before, hidden_copy_after, old_value_struck, hint_added),
+    *(content_replaced, page_replaced, parcel_number_changed),
 )

@@ -16,6 +16,7 @@ Exemptions, where a mutated page is what the site would show of another parcel:
 - Rows without a page around them (govease, arcgis) that end between two rows: nothing says how many there are.
 - A field map that was proposed for a table says so in `field_map`, and may read columns that another map does not.
 - EMPTIES: a value that is put together from several cells or members, such as an address, may lack the emptied one.
+  A masked value, an error or `Loading...` is not empty: there the page shows that it has something.
 - Where the cell of a second owner is emptied, the page is that of a parcel with one owner.
 - In a register of liens an empty redemption date means that the lien is outstanding: if that cell is emptied, the
   status may differ.
@@ -38,8 +39,6 @@ REMOVES_ROWS = frozenset(
         "row_emptied",
         "list_says_none",
         "item_dropped",
-        "item_null",
-        "item_emptied",
         "list_emptied",
         "object_emptied",
         "sheet_cut_and_ended",
@@ -49,14 +48,10 @@ ADDS_ROWS = frozenset(
     {
         *("look_alike_first", "item_duplicated", "row_duplicated", "second_parcel_before", "second_parcel_after"),
         *("other_year_before", "other_year_after", "look_alike_before", "look_alike_after", "section_duplicated"),
+        "look_alike_last",
     }
 )
-EMPTIES = frozenset(
-    {
-        *("cell_emptied", "value_null", "value_emptied", "value_not_available", "value_masked", "value_is_loading"),
-        *("cell_masked", "cell_is_error"),
-    }
-)
+EMPTIES = frozenset({"cell_emptied", "value_null", "value_emptied", "value_not_available"})
 REORDERS = frozenset({"rows_reversed", "list_reversed", "sections_shuffled"})
 _FIRST_OF = frozenset({"year_built", "land_use_code", "land_use_desc"})
 _UNREDEEMED = ("status", "redeemed", "outstanding")
@@ -78,6 +73,8 @@ _ROWS = ("arcgis", "socrata", "lien_register")
 OTHER_YEAR = 1977
 """That mutations use: no page has it."""
 _LINES = ("owner_names", "mailing_lines", "exemptions", "delinquent_years")
+_NONE_IF_EMPTY = ("exemptions", "delinquent_years")
+"""An empty list of these says that there are none."""
 _NOT_COMPARED = frozenset(
     {
         "scraped_at",
@@ -202,7 +199,8 @@ def _differences(
         elif name in _LINES:
             is_part = (may_shrink or (is_emptied and name == "owner_names")) and _is_part(after or [], before or [])
             is_part = is_part or (may_reorder and sorted(after or []) == sorted(before or []))
-            yield name, bool(after) and not is_part
+            says_none = after is not None and name in _NONE_IF_EMPTY
+            yield name, (bool(after) or says_none) and not is_part
         else:
             yield name, after not in (None, "")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.measure import Run, fresh_folder, machine, scratch, survives_power_loss
+from bench.measure import Run, add_dir_option, fresh_folder, machine, scratch, survives_power_loss
 from bench.report import Goal, Report, Table, at_least, at_most, progress
 from bench.store import peers
 from bench.store.contenders import CEILING, OURS, Contender, Durability, Work, make_work
@@ -204,10 +204,7 @@ _FULL = Plan(10_000, 3, 4.0, [1_000, 100_000, 1_000_000], 1_000_000, 8, 1_000_00
 _QUICK = Plan(2_000, 1, 0.5, [1_000, 20_000, 100_000], 100_000, 4, 200_000)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dir", type=Path, default=Path(), help="where to measure (default: the current folder's disk)"
-    )
+add_arguments = add_dir_option
 
 
 def run(arguments: argparse.Namespace) -> Report:

@@ -136,6 +136,14 @@ class WorkerStopped(Event, frozen=True):
     """Tasks that were running and went back to the queue."""
 
 
+class ProcessEnded(Event, frozen=True):
+    """A process of `run --processes` was killed."""
+
+    process: int
+    signal: str
+    restart_in_seconds: float
+
+
 class WorkProgress(Event, frozen=True):
     """Progress of the work in the store: at the start, every minute while it changes, and at the end."""
 
@@ -204,9 +212,11 @@ class PageFetched(Event, frozen=True):
 
 
 class PlatformPaused(Event, frozen=True):
-    """A site blocked us: no task of its platform is claimed for `seconds`."""
+    """A site blocked us: no task of its host, or of its platform if the host is not known, is claimed for `seconds`."""
 
     platform: str
+    sites: int
+    """How many known counties are on the host; 0: the whole platform is paused."""
     seconds: float
     reason: str
 

@@ -71,6 +71,20 @@ class Site(Struct, frozen=True, array_like=True, gc=False):
     county: str
 
 
+class PausedSite(Struct, frozen=True):
+    """A site that is paused because it, or another one on its host, blocked the worker."""
+
+    platform: str
+    state: str = ""
+    county: str = ""
+    """Without state and county: all sites of the platform."""
+
+    def covers(self, site: Site) -> bool:
+        return self.platform == site.platform and (
+            not (self.state or self.county) or (self.state, self.county) == (site.state, site.county)
+        )
+
+
 REFRESH = "refresh"
 """The type of a task that scrapes a known parcel again, without the page cache."""
 

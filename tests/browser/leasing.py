@@ -95,7 +95,6 @@ async def rendering(
     profiles: Path | None = None,
     resolve: Any = None,
     lease_seconds: float = _WAIT_SECONDS,
-    idle_seconds: float = 30.0,
     quiet_seconds: float = 30.0,
     fetch: dict[str, Any] | None = None,
     **settings: Any,
@@ -110,7 +109,6 @@ async def rendering(
         artifacts=artifacts,
         lease_seconds=lease_seconds,
         quiet_seconds=quiet_seconds,
-        idle_seconds=idle_seconds,
     )
     more = {"resolve": resolve} if resolve else {}
     async with PageFetcher.open(

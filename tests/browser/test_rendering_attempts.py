@@ -17,13 +17,12 @@ import pytest_asyncio
 from parcelpost.clock import SystemClock
 from parcelpost.model import Blocked, Busy, Done, GiveUp, NotFound, Page, Retry, Target, Task
 from parcelpost.scrapers.browser.renderer import RenderContext
-from parcelpost.scrapers.browser.steps import Fill
 from parcelpost.scrapers.counties import Counties
 from parcelpost.scrapers.county_scraper import CountyScraper
 from parcelpost.scrapers.fetch.client import PageFetcher
 from parcelpost.scrapers.fetch.errors import BrowserUnavailable, CannotFetch, outcome_of
 from parcelpost.scrapers.learning.ranking import Ranking
-from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
+from parcelpost.scrapers.platform import CountyPlatform, Fetcher, Fill, PageReader, ReadResult
 from parcelpost.scrapers.plugin_adapter import PluginAdapter
 from parcelpost.scrapers.records.record import Record
 from parcelpost.worker.sandbox import Sandbox
@@ -117,20 +116,6 @@ async def test_an_attempt_that_is_cancelled_leaves_its_page_too(guarded: Renderi
         await all_back(one)
         assert [kept.task_id for kept in one.artifacts] == ["t1"]
         await sandbox.close()
-
-
-async def test_platform_code_that_hangs_does_not_hold_a_page(guarded: RenderingPool, site: Website) -> None:
-    async def fetch(_: Target, __: object, fetcher: Fetcher) -> Page:
-        first = await fetcher.rendered(f"{site.url}/", until="h1")
-        await one.pool.all_back()
-        second = await fetcher.rendered(f"{site.url}/?again", until="h1")  # on another page
-        return Page(body=first.body + second.body)
-
-    async with rendering(guarded, idle_seconds=0.2) as one:
-        assert isinstance(await scraper(one, fetch, Record(parcel_id="1"))(task()), Done)
-        await all_back(one)
-        assert "taken back" in one.artifacts[0].log
-        assert one.leases == 2
 
 
 async def test_a_browser_that_dies_costs_the_attempt_nothing(guarded: RenderingPool, site: Website) -> None:

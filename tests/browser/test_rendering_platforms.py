@@ -14,11 +14,10 @@ from parcelpost.model import Blocked, Busy, Done, NotFound, Outcome, Target, Tas
 from parcelpost.scrapers.counties import Counties, parse_counties
 from parcelpost.scrapers.county_scraper import county_scrapers
 from parcelpost.scrapers.learning.ranking import Ranking
-from parcelpost.simulator import workload
 from parcelpost.simulator.faults import Faults
 from parcelpost.simulator.parcels import World
 from parcelpost.simulator.server import CountyServer, serving
-from parcelpost.simulator.sites import SITES
+from parcelpost.simulator.sites import SITES, counties_toml
 from parcelpost.storage import LocalPersistenceManager
 from tests.browser.leasing import PAGES, RenderingPool, Renders, rendering
 
@@ -36,7 +35,7 @@ class County(NamedTuple):
     profile: str = ""
 
     async def scrape(self, number: int) -> Outcome:
-        entries = parse_counties("test", workload.counties_toml(self.address, {self.platform: WORLD}) + self.profile)
+        entries = parse_counties("test", counties_toml(self.address, {self.platform: WORLD}) + self.profile)
         scrapers = county_scrapers(Counties(entries), self.renders.fetcher.session, Ranking(), SystemClock())
         site = SITES[self.platform]
         assert site.parcel_id is not None

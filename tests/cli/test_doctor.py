@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from parcelpost.cli.doctor import report
-from parcelpost.cli.doctor.report import Report
+from parcelpost.cli.health import doctor
 from parcelpost.cli.health.checks import CheckContext, CheckResult
 from parcelpost.cli.health.clock import compare_clocks
+from parcelpost.cli.health.doctor import Report
 from parcelpost.cli.health.store_files import check_integrity
 from parcelpost.clock import SystemClock, iso
 from parcelpost.events import WorkerJoined
@@ -49,7 +49,7 @@ async def examined(store: Path, *, limit_seconds: float = 60.0, **settings: str)
     """In this event loop, where a test's gateway runs."""
     flags = {name.replace("__", "."): value for name, value in settings.items()}
     found = diagnose(config=None, environment=os.environ, flags=flags)
-    return await report.run_checks(report.make_context(store, found, deep=False))
+    return await doctor.run_checks(doctor.make_context(store, found, deep=False))
 
 
 def test_all_is_well_where_it_is(here: Path, run: Run) -> None:
@@ -160,8 +160,8 @@ async def test_a_bug_in_one_check_hides_nothing_of_the_others(here: Path, monkey
     async def broken(_: CheckContext) -> list[CheckResult]:
         raise ZeroDivisionError("by nothing")
 
-    replaced = [one._replace(run=broken) if one.area == "browser" else one for one in report._CHECKS]
-    monkeypatch.setattr(report, "_CHECKS", replaced)
+    replaced = [one._replace(run=broken) if one.area == "browser" else one for one in doctor._CHECKS]
+    monkeypatch.setattr(doctor, "_CHECKS", replaced)
     found = await examined(here / "none.db")
     assert [one.state for one in found.checks if one.area == "browser"] == ["error"]
     assert [one.id for one in found.findings] == ["check.failed"]
@@ -171,7 +171,7 @@ async def test_a_bug_in_one_check_hides_nothing_of_the_others(here: Path, monkey
 def test_a_check_of_the_file_that_takes_too_long_is_broken_off(here: Path) -> None:
     store = make_store(here / "parcelpost.db", tasks=5_000)
     found = diagnose(config=None, environment=os.environ, flags={})
-    case = report.make_context(store, found, deep=False)
+    case = doctor.make_context(store, found, deep=False)
     (answer,) = asyncio.run(check_integrity(replace(case, limit_seconds=0.0)))
     assert "could not be checked within 0 s" in answer.findings[0].message
 

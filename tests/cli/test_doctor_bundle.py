@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.cli.doctor import scrubber
+from parcelpost.cli.health import scrubber
 from parcelpost.clock import SystemClock
 from parcelpost.model import Page, Result, Source, Target, Task
 from parcelpost.storage import LocalPersistenceManager

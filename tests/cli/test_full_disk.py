@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from parcelpost.chaos.disks import LoopDisk, why_not
 from parcelpost.clock import SystemClock
 from parcelpost.storage import StoreOptions, queries
 from parcelpost.storage.db import LocalDatabase
 from tests.cli.support import Run, leave_a_death, make_store
-from tests.storage.crash.loop_disk import LoopDisk, why_not
 
 
 @pytest.fixture

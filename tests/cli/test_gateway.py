@@ -316,6 +316,10 @@ def test_webhooks_are_managed_and_their_secrets_shown_nowhere(
         assert "private address; add it to server.allow_private" in private.err
         assert "unknown kind of change: 'lein'" in webhook("add", url, "--kind", "lein").err
         assert "changes after 0 go to http://127.0.0.1" in webhook("add", url, "--name", "crm", "--since", "0").out
+        assert (
+            webhook("add", url, "--name", "other", "--since", "0", "--kind", "sale", "--json").document["behind"] == 0
+        )
+        assert "deleted" in webhook("delete", "other", "--yes").out.lower()
         assert "a webhook named 'crm' already exists" in webhook("add", url, "--name", "crm").err
         listed = webhook("list", "--json")
         assert (listed.document["webhooks"][0]["behind"], "hidden" in listed.out) == (1, False)

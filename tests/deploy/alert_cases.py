@@ -182,6 +182,7 @@ CASES: Mapping[str, Case] = {
         "75m",
         'county="union", schedule="weekly", state="FL"',
     ),
+    "ParcelpostChangesLate": Case({f"parcelpost_gateway_results_to_compare{G}}}": "0x9 20000x60"}, "35m", "41m", ""),
     "ParcelpostResultsLeft": Case({f"parcelpost_gateway_unsynced_left{G}}}": "0x9 12x60"}, "30m", "41m", ""),
     "ParcelpostWebhookFailing": Case(
         {f'parcelpost_gateway_webhook_failing_seconds{G},webhook="crm"}}': "0+60x120"}, "59m", "62m", 'webhook="crm"'

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.cli.doctor.report import make_context
+from parcelpost.cli.health.doctor import make_context
 from parcelpost.cli.health.upstream import check_upstream
 from parcelpost.settings import sources
 from tests.firestore.server import FirestoreServer

@@ -14,7 +14,7 @@ import msgspec
 
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import IngestedResult, WorkerHeartbeat
-from parcelpost.model import Broken, Priority, Signal, Target, Task
+from parcelpost.model import Broken, PausedSite, Priority, Signal, Target, Task
 from parcelpost.object_store import RawStore
 from tests.gateway.factories import facts_in, parcel
 
@@ -172,7 +172,16 @@ async def _workers(ledger: Ledger, now: datetime) -> None:
     behind = {"pending": 90, "unsynced": 1_240, "rejected": 2}
     beats: Sequence[tuple[WorkerHeartbeat, int]] = [
         (a_beat("harlow-01"), 4),
-        (a_beat("harlow-02", failed_last_minute=6, blocked=("qpublic",), broken=_broken(), platforms=BLOCKED), 21),
+        (
+            a_beat(
+                "harlow-02",
+                failed_last_minute=6,
+                blocked=(PausedSite("qpublic", "GA", "alder"),),
+                broken=_broken(),
+                platforms=BLOCKED,
+            ),
+            21,
+        ),
         (a_beat("boat-17", paused=True, active_tasks=0, completed_last_minute=0, queue=behind), 48),
         (a_beat("attic", active_tasks=0, version="0.3.2", completed_last_minute=0), 7_300),
         (a_beat("cellar", active_tasks=0, completed_last_minute=0, queue=None, leaving=True), 600),

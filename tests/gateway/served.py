@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -32,10 +33,18 @@ class Served(Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def served(
-    folder: Path, environment: Mapping[str, str] | None = None, *, port: int = 0, clock: Clock = SystemClock()
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    port: int = 0,
+    clock: Clock = SystemClock(),
+    database: str = "",
+    **chosen: Any,
 ) -> AsyncIterator[Served]:
-    """Until the block ends or `stop` is set; with `port`, at an address it had before."""
-    server = ServerSettings(port=port, database=str(folder / "gateway.db"), raw=str(folder / "raw"))
+    """Until the block ends or `stop` is set; with `port`, at an address it had before. `chosen`: further settings."""
+    server = ServerSettings(
+        port=port, database=database or str(folder / "gateway.db"), raw=str(folder / "raw"), **chosen
+    )
     settings = msgspec.structs.replace(Settings(), server=server)
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     stop = asyncio.Event()

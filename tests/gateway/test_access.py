@@ -70,6 +70,9 @@ async def test_each_kind_of_token_opens_its_own_door(tmp_path: Path) -> None:
             assert await statuses(client, {"X-Worker-Token": token}) == (200, 401)
         for token in ("r-one", "a-one"):
             assert await statuses(client, {"Authorization": f"Bearer {token}"}) == (401, 200)
+        for token, role in {"r-one": "reader", "a-one": "admin"}.items():
+            answer = await client.get("/v1/access", headers={"Authorization": f"Bearer {token}"})
+            assert answer.json() == {"role": role}
         assert await statuses(client, {"Authorization": "Bearer w-one", "X-Worker-Token": "a-one"}) == (401, 401)
         answer = await client.get("/metrics")
         assert answer.headers["www-authenticate"].startswith("Bearer")

@@ -22,6 +22,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.events import Event, RequestPutOff
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.models import ParcelFilter
+from parcelpost.model import PausedSite
 from parcelpost.protocol.payloads import Completion
 from parcelpost.storage.results import child_id
 from tests.gateway.stage import PAGE, a_client, a_form, a_result, a_task, add_tasks, some_context
@@ -305,7 +306,8 @@ async def test_a_heartbeat_extends_leases_and_brings_commands(context: Context, 
     await client.post("/internal/heartbeat", json={"active_tasks": 1})
     await context.ledger.add_command("pause", "w-1", context.clock.now(), context.clock.now())
     context.clock.advance(200)
-    beat = {"active_tasks": 1, "platforms": ["echo"], "queue": {"processing": 1}, "blocked": ["slow"], "version": "1"}
+    beat: dict[str, Any] = {"active_tasks": 1, "platforms": ["echo"], "queue": {"processing": 1}, "version": "1"}
+    beat["blocked"] = [{"platform": "slow"}]
     answer = await client.post("/internal/heartbeat", json=beat)
     assert answer.json() == {
         "acknowledged": True,
@@ -316,7 +318,7 @@ async def test_a_heartbeat_extends_leases_and_brings_commands(context: Context, 
     row = await context.ledger.task("t1")
     assert row is not None and row.leases[0].expires_at.isoformat() == "2026-01-01T00:25:00+00:00"
     (worker,) = await context.ledger.workers()
-    assert (worker.heartbeat.blocked, worker.heartbeat.platforms) == (("slow",), ("echo",))
+    assert (worker.heartbeat.blocked, worker.heartbeat.platforms) == ((PausedSite("slow"),), ("echo",))
 
 
 async def test_a_result_of_something_else_does_not_end_a_task(context: Context, client: httpx2.AsyncClient) -> None:
@@ -423,7 +425,7 @@ async def test_what_is_kept_and_told_of_a_heartbeat_is_bounded(context: Context,
     broken = {"platform": "p", "state": "CT", "county": "x", "success_rate": 0, "used_to": 1, "example": ""}
     beat = {
         "platforms": [f"{'p' * 500}{number}" for number in range(500)],
-        "blocked": [f"{'b' * 500}{number}" for number in range(500)],
+        "blocked": [{"platform": f"{'b' * 500}{number}"} for number in range(500)],
         "broken": [
             {**broken, "field": f"f{number}", "failing": [f"{'w' * 590}{way}" for way in range(20)]}
             for number in range(20)
@@ -432,8 +434,8 @@ async def test_what_is_kept_and_told_of_a_heartbeat_is_bounded(context: Context,
     for number in range(40):
         answer = await client.post("/internal/heartbeat", json=beat, headers={"X-Worker-ID": f"w-{number}"})
         assert answer.status_code == 200
-    assert len((await client.get("/v1/workers")).content) < 40 * 24 * 1024
-    assert len((await client.get("/v1/overview")).content) < 40 * 24 * 1024
+    assert len((await client.get("/v1/workers")).content) < 40 * 32 * 1024
+    assert len((await client.get("/v1/overview")).content) < 40 * 32 * 1024
     beat["version"] = "v" * 2_000_000
     assert (await client.post("/internal/heartbeat", json=beat)).status_code == 413
 
@@ -512,11 +514,19 @@ async def test_every_answer_is_strict_and_has_a_number(client: httpx2.AsyncClien
 
 
 @one_ledger
-async def test_the_documents_page_loads_nothing(client: httpx2.AsyncClient) -> None:
+async def test_the_reference_loads_nothing_from_elsewhere(client: httpx2.AsyncClient) -> None:
     answer = await client.get("/docs")
-    assert "/internal/results" in answer.text
     assert "http://" not in answer.text and "https://" not in answer.text
-    assert answer.headers["content-security-policy"].startswith("default-src 'none';")
+    assert answer.headers["content-security-policy"].startswith("default-src 'self';")
+
+
+@one_ledger
+async def test_a_browser_is_shown_a_page_where_there_is_none(client: httpx2.AsyncClient) -> None:
+    browser = await client.get("/nowhere", headers={"Accept": "text/html,*/*"})
+    assert (browser.status_code, browser.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    missing = [await client.get("/nowhere"), await client.get("/v1/tasks/t9", headers={"Accept": "text/html"})]
+    for answer in missing:
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
 
 
 async def test_an_error_of_ours_is_told_in_the_log_and_not_to_the_client(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import ActivityRow, WorkerHeartbeat
-from parcelpost.model import Signal
+from parcelpost.model import PausedSite, Signal
 from parcelpost.protocol.payloads import MetricsSample
 from tests.gateway.factories import task
 
@@ -33,7 +33,7 @@ async def test_a_worker_is_known_by_its_last_beat(ledger: Ledger, now: datetime)
         queue={"pending": 3},
         cpu_percent=1.5,
         version="0.1",
-        blocked=("x",),
+        blocked=(PausedSite("x", "FL", "union"),),
     )
     await ledger.record_heartbeat(last, now + HOUR, now + 2 * HOUR, now)
     await ledger.add_tasks([task("a"), task("b")], now)

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
-from parcelpost.gateway.models import StoreOutcome, TaskState
+from parcelpost.gateway.models import StoreOutcome, TaskFilter, TaskState
 from parcelpost.model import Priority
 from tests.gateway.conftest import emptied_schema
 from tests.gateway.factories import NOON, arrival, parcel, task
@@ -147,7 +147,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     def requeue(self) -> None:
         ended = [one for one in self.tasks.values() if one.state in (TaskState.FAILED, TaskState.DEAD)]
-        assert self.run(self.ledger.requeue(["failed", "dead"], "")) == len(ended)
+        assert self.run(self.ledger.requeue(TaskFilter(states=[TaskState.FAILED, TaskState.DEAD]))) == len(ended)
         for one in ended:
             one.state, one.attempts = TaskState.QUEUED, 0
 

@@ -13,7 +13,7 @@ import pytest
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
-from parcelpost.gateway.models import ParcelFilter, StoreOutcome, TaskState
+from parcelpost.gateway.models import ParcelFilter, StoreOutcome, TaskFilter, TaskState
 from parcelpost.model import Priority
 from tests.gateway.conftest import MAX_ATTEMPTS
 from tests.gateway.factories import NOON, arrival, parcel, task
@@ -92,7 +92,7 @@ async def test_grants_stores_beats_and_ends_at_once_leave_one_lease_and_one_resu
                 handle.store(shifted, worker, now),
                 handle.expire_leases(now + timedelta(seconds=1), 7),
                 *(handle.end_task(name, worker, error="x", again=True, now=now) for name in mine[:2]),
-                handle.requeue(["dead", "failed"], ""),
+                handle.requeue(TaskFilter(states=[TaskState.FAILED, TaskState.DEAD])),
             )
 
     async with handles[0] as a, handles[1] as b, handles[2] as c, handles[3] as d:

@@ -14,8 +14,9 @@ import pytest
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
-from parcelpost.gateway.ledger.queries import ended_tasks_query, latest_liens_query, numbered
-from parcelpost.gateway.models import ParcelFilter
+from parcelpost.gateway.ledger.queries import latest_liens_query, numbered
+from parcelpost.gateway.ledger.tasks import task_list
+from parcelpost.gateway.models import ParcelFilter, TaskFilter, TaskState
 from tests.gateway.factories import arrival, task
 
 
@@ -50,7 +51,9 @@ async def test_the_latest_liens_are_found_without_a_look_at_parcels_that_have_no
 async def test_tasks_not_found_are_listed_without_a_look_at_the_others(database: str, now: datetime) -> None:
     async with open_ledger(database, 1, SystemClock()) as ledger:
         await ledger.add_tasks([task(f"t{number}") for number in range(5_000)], now)
-    plan = await explained(database, *ended_tasks_query("not_found", "echo", 20, (now, 9)))
+    plan = await explained(
+        database, *task_list(TaskFilter(states=[TaskState.NOT_FOUND], platform="echo"), 20, (now, 9))
+    )
     assert "tasks_without_record" in plan, plan
     assert "TEMP B-TREE" not in plan, plan
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -18,12 +19,13 @@ from parcelpost.gateway.models import (
     Grant,
     LeaseEnd,
     RefreshFilter,
+    TaskFilter,
     TaskOutcome,
     TaskRow,
     TaskState,
     WorkerHeartbeat,
 )
-from parcelpost.model import Priority, Target
+from parcelpost.model import Priority, Target, Task
 from tests.gateway.conftest import MAX_ATTEMPTS
 from tests.gateway.factories import arrival, task
 
@@ -170,6 +172,10 @@ async def test_what_a_worker_does_not_hold_is_queued_again_at_once(ledger: Ledge
     assert states == [TaskState.QUEUED, TaskState.LEASED, TaskState.LEASED]
 
 
+def of(states: list[str], platform: str = "", **more: Any) -> TaskFilter:
+    return TaskFilter(states=[TaskState(name) for name in states], platform=platform, **more)
+
+
 async def test_an_operator_queues_ended_tasks_again(ledger: Ledger, now: datetime) -> None:
     await ledger.add_tasks([task("bad"), task("none"), task("dead"), task("other", "other")], now)
     for name in await granted(ledger, now):
@@ -179,11 +185,11 @@ async def test_an_operator_queues_ended_tasks_again(ledger: Ledger, now: datetim
         await ledger.expire_leases(now + HOUR, 10)
         await granted(ledger, now)
     await ledger.expire_leases(now + HOUR, 10)
-    assert await ledger.requeue(["failed"], "other") == 0
-    assert await ledger.requeue(["failed", "dead", "failed"], "") == 2
+    assert await ledger.requeue(of(["failed"], "other")) == 0
+    assert await ledger.requeue(of(["failed", "dead", "failed"], "")) == 2
     assert (await known(ledger, "bad")).attempts == 0
     assert await granted(ledger, now) == ["bad", "dead"]
-    assert await ledger.requeue(["not_found"], "") == 1
+    assert await ledger.requeue(of(["not_found"], "")) == 1
     assert await granted(ledger, now) == ["none"]
 
 
@@ -237,17 +243,77 @@ async def test_tasks_that_ended_without_a_record_are_listed_the_last_one_first(l
         await ledger.end_task(
             name, "w1", error=error, again=False, now=at, not_found=error is not None and name != "failed"
         )
-    found = await ledger.ended_tasks("not_found", "", 10)
+    found = await ledger.tasks(of(["not_found"], ""), 10)
     assert [one.task.task_id for one in found] == ["e", "d", "c", "b", "a"]
     assert (found[0].state, found[0].error, found[0].leases) == ("not_found", "no such parcel", ())
-    page = await ledger.ended_tasks("not_found", "echo", 2)
+    page = await ledger.tasks(of(["not_found"], "echo"), 2)
     assert [one.task.task_id for one in page] == ["d", "c"]
     ended_at = page[-1].ended_at
     assert ended_at is not None
-    rest = await ledger.ended_tasks("not_found", "echo", 2, (ended_at, page[-1].seq))
+    rest = await ledger.tasks(of(["not_found"], "echo"), 2, (ended_at, page[-1].seq))
     assert [one.task.task_id for one in rest] == ["b", "a"]
-    assert [one.task.task_id for one in await ledger.ended_tasks("failed", "", 10)] == ["failed"]
-    assert await ledger.ended_tasks("dead", "", 10) == []
+    assert [one.task.task_id for one in await ledger.tasks(of(["failed"], ""), 10)] == ["failed"]
+    assert await ledger.tasks(of(["dead"], ""), 10) == []
+
+
+async def test_tasks_that_have_not_ended_are_listed_the_last_added_first(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_tasks([task(name) for name in "abcde"], now)
+    assert await granted(ledger, now, capacity=2) == ["a", "b"]
+    assert [one.task.task_id for one in await ledger.tasks(of(["leased"]), 10)] == ["b", "a"]
+    page = await ledger.tasks(of(["queued"], "echo"), 2)
+    assert [one.task.task_id for one in page] == ["e", "d"]
+    assert [one.task.task_id for one in await ledger.tasks(of(["queued"]), 2, (None, page[-1].seq))] == ["c"]
+    assert await ledger.count_tasks(of(["queued"])) == 3
+
+
+async def fail_some(ledger: Ledger, now: datetime) -> None:
+    """Six tasks: three that differ only in what their error names, one of another county, one not found, one queued."""
+    counties = {"a": "ocean", "b": "ocean", "c": "ocean", "d": "essex", "none": "ocean"}
+    tasks = [
+        Task(task_id=name, platform="echo", target=Target(parcel_id=name, state="NJ", county=county))
+        for name, county in counties.items()
+    ]
+    await ledger.add_tasks([*tasks, task("waits", "other")], now)
+    for number, name in enumerate(await granted(ledger, now)):
+        error = f"https://site.example/parcel?id={name}00{number}: HTTP 404 for parcel 12-34-567{number}"
+        await ledger.end_task(name, "w1", error=error, again=False, now=now + number * MINUTE, not_found=name == "none")
+
+
+async def test_failures_are_grouped_by_reason_and_county(ledger: Ledger, now: datetime) -> None:
+    await fail_some(ledger, now)
+    largest, other = await ledger.failures(of(["failed", "dead"]), 10)
+    assert (largest.tasks, largest.county, largest.example) == (3, "ocean", "c")
+    assert largest.reason == "site.example/…: HTTP 404 for parcel …"
+    assert largest.last_ended_at == now + 3 * MINUTE
+    assert (other.tasks, other.county, other.state) == (1, "essex", "NJ")
+    wanted = of(["failed"], reason=largest.reason, site="NJ/ocean")
+    assert [one.task.task_id for one in await ledger.tasks(wanted, 10)] == ["c", "b", "a"]
+    assert [group.county for group in await ledger.failures(of(["failed"], "echo", site="nj/essex"), 10)] == ["essex"]
+    assert await ledger.failures(of(["failed"], reason="\0"), 10) == []
+    assert len(await ledger.failures(of(["failed"]), 1)) == 1
+
+
+async def test_an_attempt_keeps_its_own_error(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_tasks([task("a")], now)
+    await granted(ledger, now)
+    await ledger.end_task("a", "w1", error="HTTP 503", again=True, now=now)
+    await granted(ledger, now)
+    await ledger.end_task("a", "w1", error="no owner", again=False, now=now)
+    row = await known(ledger, "a")
+    assert [lease.error for lease in row.leases] == ["HTTP 503", "no owner"]
+    assert row.error == "no owner"
+
+
+async def test_an_operator_deletes_tasks_that_nobody_works_on(ledger: Ledger, now: datetime) -> None:
+    await fail_some(ledger, now)
+    await ledger.grant("w1", ["other"], 1, now, now + HOUR)
+    assert await ledger.delete_tasks(TaskFilter(task_ids=["a", "waits", "unknown"])) == 1
+    assert await ledger.task("a") is None
+    assert (await known(ledger, "waits")).state is TaskState.LEASED
+    assert await ledger.delete_tasks(TaskFilter(task_ids=[])) == 0
+    assert await ledger.requeue(of([], task_ids=["b", "c"])) == 2
+    assert await ledger.delete_tasks(of(["failed"], site="NJ/essex")) == 1
+    assert await ledger.count_tasks(TaskFilter()) == 4
 
 
 async def test_a_large_refresh_lets_others_write_in_between(

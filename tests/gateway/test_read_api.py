@@ -142,6 +142,10 @@ async def test_changes_are_read_on_from_where_one_stopped(context: Context, clie
     assert await after(0, kind="lien, sale", county="Hartford County") == (["lien.new 1"], 3)
     assert await after(0, kind="lien", state="FL") == ([], 3), "what does not match is passed over"
     (change,) = (await client.get("/v1/changes", params={"kind": "lien"})).json()["changes"]
+    newest = (await client.get("/v1/changes/latest", params={"limit": 2})).json()
+    older = (await client.get("/v1/changes/latest", params={"limit": 2, "before": newest["next"]})).json()
+    assert [one["number"] for one in newest["changes"] + older["changes"]] == [3, 2, 1]
+    assert older["next"] is None
     assert (change["number"], change["subject"], change["before"]) == (3, "7", {})
     assert change["after"] == {"number": "7", "year": 2024, "amount": 12.5}
     assert (await client.get(change["address"])).json()["parcel"]["lien_count"] == 1
@@ -165,12 +169,14 @@ async def test_a_webhook_is_added_shown_paused_replayed_and_deleted(
     assert await ask("POST", url=url, name="b", kinds=["lein"]) == await ask("POST", url=url, name="b", since=3) == 422
     assert (await ask("POST", "/crm.example.org/pause"))["status"] == "paused"
     assert (await ask("POST", "/crm.example.org/resume"))["status"] == "active"
-    assert (await ask("POST", "/crm.example.org/replay", since=0))["behind"] == 2
+    assert (await ask("POST", "/crm.example.org/replay", since=0))["since"] == 0
     assert await ask("POST", "/crm.example.org/replay", since=9) == 422
     assert (await ask("GET", "/crm.example.org"))["retries"] == []
     assert "hidden" not in (await client.get("/v1/webhooks")).text
     page = (await client.get("/metrics")).text
-    assert 'parcelpost_gateway_webhook_changes{state="behind",webhook="crm.example.org"} 2.0' in page
+    assert 'parcelpost_gateway_webhook_changes{state="behind",webhook="crm.example.org"} 0.0' in page, (
+        "none is of a kind it wants"
+    )
     for method, path in (("GET", "/x"), ("DELETE", "/x"), ("POST", "/x/pause"), ("POST", "/x/resume")):
         assert await ask(method, path) == 404
     assert (await ask("DELETE", "/crm.example.org"))["name"] == "crm.example.org"
@@ -318,8 +324,9 @@ def test_a_path_names_a_parcel_however_its_number_and_place_are_written() -> Non
         b"ct/New%20Haven%20County/12/34567890a",
         b"Connecticut/new-haven/12%2F34567890%20a",
     ):
-        assert parse_parcel_path(b"/v1/parcels/" + path) == (key, False)
-        assert parse_parcel_path(b"/v1/parcels/" + path + b"/raw") == (key, True)
+        assert parse_parcel_path(b"/v1/parcels/" + path) == (key, "")
+        assert parse_parcel_path(b"/v1/parcels/" + path + b"/raw") == (key, "raw")
+        assert parse_parcel_path(b"/v1/parcels/" + path + b"/page") == (key, "page")
     short = [parse_parcel_path(f"/v1/parcels/CT/x/{number}".encode()) for number in ("1-23", "1.23", "12-3")]
     assert short[0] == short[1] != short[2], "its parts are not padded, so they are kept apart"
     assert parse_parcel_path(b"/v1/parcels/CT/x") is None
@@ -412,6 +419,23 @@ async def test_a_page_is_a_download_that_no_browser_renders(context: Context, cl
     assert (await client.get(f"{path}?sha256={other}")).status_code == 404
     assert (await client.get(f"{path}?sha256=../../gateway.db")).status_code == 404
     assert (await client.get("/v1/parcels/CT/hartford/2/raw")).status_code == 404
+
+
+async def test_a_page_is_shown_without_scripts_and_without_what_it_loads(
+    context: Context, client: httpx2.AsyncClient
+) -> None:
+    page = "<meta charset=latin1><p>Ñame</p><script>alert(1)</script>".encode("latin-1")
+    await keep_page(context.raw_store, page)
+    await store(context, {"parcel_id": "1"}, page=page)
+    detail = (await client.get("/v1/parcels/CT/hartford/1")).json()
+    answer = await client.get(detail["sources"][0]["page"])
+    assert answer.content == page
+    assert answer.headers["content-type"] == "text/html"
+    assert answer.headers["content-security-policy"].startswith("sandbox; default-src 'none'; ")
+    assert "script-src" not in answer.headers["content-security-policy"]
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert (await client.get(f"/v1/parcels/CT/hartford/1/page?sha256={'0' * 64}")).status_code == 404
+    assert (await client.get("/v1/parcels/CT/hartford/2/page")).status_code == 404
 
 
 async def test_an_export_holds_every_row_once_in_either_form(
@@ -583,8 +607,12 @@ async def test_tasks_that_were_not_found_are_listed_page_by_page(context: Contex
     assert first["tasks"][0]["target"]["parcel_id"] == "parcel-t2"
     rest = (await client.get(f"/v1/tasks?state=not_found&limit=2&cursor={first['next']}")).json()
     assert ([one["task_id"] for one in rest["tasks"]], rest["next"]) == (["t0"], None)
-    assert (await client.get("/v1/tasks?state=not_found&platform=vgsi")).json() == {"tasks": [], "next": None}
-    for bad in ("", "?state=done", "?state=dead&cursor=x", "?state=dead&platform=%00", "?state=dead&limit=201"):
+    assert (await client.get("/v1/tasks?state=not_found&platform=vgsi")).json() == {
+        "tasks": [],
+        "next": None,
+        "total": 0,
+    }
+    for bad in ("", "?state=gone", "?state=dead&cursor=x", "?state=dead&platform=%00", "?state=dead&limit=201"):
         assert (await client.get(f"/v1/tasks{bad}")).status_code == 422, bad
 
 
@@ -608,7 +636,7 @@ async def test_a_path_that_is_asked_in_the_wrong_way_says_how_it_can_be_asked(cl
     for path, methods in document["paths"].items():
         answer = await client.put(path.replace("{", "").replace("}", ""))
         assert answer.status_code == 405
-        also = {"GET"} if path == "/v1/tasks/requeue" else set()  # of a task with that id
+        also = {"GET"} if path in ("/v1/tasks/requeue", "/v1/tasks/delete") else set()  # of a task with that id
         assert set(answer.headers["allow"].split(", ")) == {method.upper() for method in methods} | also, path
 
 
@@ -641,7 +669,22 @@ async def test_the_document_says_which_token_each_route_takes(client: httpx2.Asy
             assert names == {"adminToken"}, route
         else:
             assert names == (set() if route == "get /health" else {"readToken", "adminToken"}), route
-    assert "readToken" in (await client.get("/docs")).text
+
+
+async def test_counties_are_listed_with_all_that_is_known_of_them(context: Context, client: httpx2.AsyncClient) -> None:
+    await fill(context.ledger, context.raw_store, context.clock.now(), parcels=10)
+    counties = {
+        (row["platform"], row["state"], row["county"]): row
+        for row in (await client.get("/v1/counties")).json()["counties"]
+    }
+    harlow = counties["grizzly_gis", "FL", "harlow"]
+    assert (harlow["parcels"], harlow["failed"], harlow["success_rate"]) == (1, 3, 0)
+    assert harlow["queued"] > 100
+    alder = counties["qpublic", "GA", "alder"]
+    assert alder["blocked_workers"] == ["harlow-02"]
+    failing = {field["field"]: field["found_otherwise"] for field in alder["failing_fields"]}
+    assert failing == {"owner_names": False, "tax_due": False, "year_built": True}
+    assert counties["lien_register", "FL", "harlow"]["parcels"] == 0
 
 
 async def test_failed_tasks_are_queued_again(context: Context, client: httpx2.AsyncClient) -> None:
@@ -649,10 +692,37 @@ async def test_failed_tasks_are_queued_again(context: Context, client: httpx2.As
     now = context.clock.now()
     await context.ledger.grant("w-1", ["echo"], 1, now, now + timedelta(minutes=1))
     await context.ledger.end_task("t1", "w-1", error="no", again=False, now=now)
+    (group,) = (await client.get("/v1/failures")).json()["groups"]
+    assert (group["outcome"], group["reason"], group["tasks"], group["example"]) == ("failed", "no", 1, "t1")
+    shown = (await client.get("/v1/tasks?state=failed&reason=no&site=CT/hartford")).json()
+    assert ([task["task_id"] for task in shown["tasks"]], shown["total"]) == (["t1"], 1)
+    assert (await client.get("/v1/tasks?state=failed&reason=yes")).json()["total"] == 0
+    counted = {"task_ids": ["t1", "t2"], "dry_run": True}
+    assert (await client.post("/v1/tasks/requeue", json=counted)).json() == {"requeued": 1}
+    assert (await client.post("/v1/tasks/delete", json=counted)).json() == {"deleted": 1}
+    assert (await client.post("/v1/refresh", json={"task_ids": ["t1"]})).json() == {"queued": 0}
+    assert (await client.get("/v1/tasks/t1")).json()["leases"][0]["error"] == "no"
     assert (await client.post("/v1/tasks/requeue", json={"states": ["failed"]})).json() == {"requeued": 1}
     queued = (await client.get("/v1/queue")).json()["queue"]
     assert [(row["state"], row["tasks"]) for row in queued] == [("queued", 1)]
     assert (await client.post("/v1/tasks/requeue", json={"states": ["done"]})).status_code == 422
+    for path in ("requeue", "delete"):
+        assert (await client.post(f"/v1/tasks/{path}", json={"platform": "echo"})).status_code == 422
+    assert (await client.post("/v1/tasks/delete", json={"task_ids": ["t1"]})).json() == {"deleted": 1}
+    assert (await client.get("/v1/tasks/t1")).status_code == 404
+
+
+async def test_the_parcels_of_tasks_are_refreshed(context: Context, client: httpx2.AsyncClient) -> None:
+    await add_tasks(context, a_task())
+    now = context.clock.now()
+    await context.ledger.grant("w-1", ["echo"], 1, now, now + timedelta(minutes=1))
+    path = f"{context.settings.base_path}/results"
+    sent = await client.post(path, json=[a_result()], headers={"X-Worker-ID": "w-1"})
+    assert sent.json()["failed"] == 0
+    assert (await client.get("/v1/tasks/t1")).json()["parcel"]
+    assert (await client.post("/v1/refresh", json={"task_ids": ["t1"], "dry_run": True})).json() == {"queued": 1}
+    assert (await client.post("/v1/refresh", json={"task_ids": ["t1"], "state": "ZZ"})).json() == {"queued": 0}
+    assert (await client.post("/v1/refresh", json={"task_ids": ["t1", "t9"]})).json() == {"queued": 1}
 
 
 READS = ["/v1/parcels", "/v1/parcels/a/b/c", "/v1/parcels/a/b/c/raw", "/v1/liens", "/v1/overview", "/v1/workers"]

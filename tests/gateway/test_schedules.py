@@ -17,6 +17,7 @@ from msgspec.json import encode
 
 from parcelpost.cli.platform_names import KnownPlatforms
 from parcelpost.clock import ManualClock
+from parcelpost.errors import InvalidInput
 from parcelpost.events import Event, ScheduleFailed
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.ledger.base import Ledger
@@ -31,8 +32,17 @@ from parcelpost.gateway.models import (
     Scope,
     WorkerHeartbeat,
 )
-from parcelpost.gateway.schedules import FreshnessCache, ScheduleRunner, blocked_workers, schedule_statuses
-from parcelpost.model import Priority, Target, Task
+from parcelpost.gateway.schedules import (
+    FreshnessCache,
+    NewSchedule,
+    ScheduleRunner,
+    blocked_workers,
+    is_in_ledger,
+    make_schedule,
+    schedule_findings,
+    schedule_statuses,
+)
+from parcelpost.model import PausedSite, Priority, Site, Target, Task
 from parcelpost.schedule import Timing, make_timing
 from parcelpost.settings import Settings
 from tests.gateway.factories import arrival, parcel
@@ -238,21 +248,22 @@ async def test_a_blocked_site_rests_until_a_worker_gets_through(context: Context
     await store(ledger, range(300), START - HOUR)
     await add(ledger, a_schedule(window_seconds=0.0))
 
-    async def beat(worker_id: str, *blocked: str) -> None:
+    async def beat(worker_id: str, *blocked: PausedSite) -> None:
         heartbeat = WorkerHeartbeat(worker_id=worker_id, platforms=("echo", "vgsi"), blocked=blocked)
         await ledger.record_heartbeat(heartbeat, clock.now(), clock.now() + HOUR, START)
 
+    union, other = PausedSite("echo", "FL", "union"), PausedSite("echo", "FL", "columbia")
     for _ in range(3):
-        await beat("w1", "echo")
-        await beat("w2", "echo", "vgsi")
+        await beat("w1", union)
+        await beat("w2", PausedSite("echo"), PausedSite("vgsi"))
         await runner.step()
         clock.advance(600)
-    await beat("w1", "echo")
-    await beat("w2", "echo", "vgsi")
+    await beat("w1", union)
+    await beat("w2", PausedSite("echo"), PausedSite("vgsi"))
     row = await the(ledger)
     assert (row.run is not None, row.open_tasks) == (True, 0)
     assert blocked_workers(row, await ledger.workers(), clock.now()) == ["w1", "w2"]
-    await beat("w2", "vgsi")
+    await beat("w2", PausedSite("vgsi"), other)
     await runner.step()
     assert (await the(ledger)).open_tasks == 6  # a minute's worth of the pace, not all that was missed
     clock.advance(10)
@@ -292,7 +303,12 @@ async def test_a_schedule_that_fails_does_not_stop_the_others(database: str, tmp
         (failed,) = [event for event in events if isinstance(event, ScheduleFailed)]
         assert failed.schedule == "broken" and "Europe/Atlantis" in failed.error
         statuses = await schedule_statuses(ledger, (), clock.now(), FreshnessCache())
-        assert [status.name for status in statuses] == ["broken", "union"]
+        assert [(status.name, status.status) for status in statuses] == [("broken", "failing"), ("union", "running")]
+        (finding,) = [one for one in schedule_findings(statuses, clock.now()) if one.id == "schedule.failing"]
+        assert finding.is_error and "failing for 3 min" in finding.message and "Europe/Atlantis" in finding.message
+        await ledger.set_error((await the(ledger)).schedule_no, "was wrong", clock.now())
+        await runner.step()
+        assert (await the(ledger)).error == "", "it works again"
 
 
 async def test_urgent_tasks_go_first_and_sites_take_turns(ledger: Ledger, now: datetime) -> None:
@@ -385,3 +401,16 @@ async def test_schedules_are_added_shown_and_ordered_over_http(context: Context)
         assert (await act("delete")).json()["schedule"] is None
         for reply in (await act("delete"), await act("pause", "none"), await client.get("/v1/schedules/union")):
             assert reply.status_code == 404
+
+
+async def test_a_county_that_only_the_ledger_knows_can_be_scheduled(ledger: Ledger) -> None:
+    known = KnownPlatforms(Settings())
+    new = NewSchedule(name="a", platform="vgsi", state="florida", county="Nowhere County", every="7d")
+    assert not await is_in_ledger(ledger, new)
+    with pytest.raises(InvalidInput, match="no known site"):
+        make_schedule(new, START, known)
+    await ledger.store([arrival("t1", parcel("P1", "vgsi", county="nowhere"), START)], "w1", START)
+    assert await is_in_ledger(ledger, new)
+    schedule, _ = make_schedule(new, START, known, is_known=True)
+    assert schedule.site == Site("vgsi", "FL", "nowhere")
+    assert not await is_in_ledger(ledger, structs.replace(new, state="Atlantis"))

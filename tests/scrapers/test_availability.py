@@ -80,6 +80,22 @@ def test_sites_of_one_host_close_together_and_others_stay_open() -> None:
     assert availability.closed() == (frozenset({ADAMS}), [3.0])
 
 
+def test_a_host_that_blocks_us_is_left_alone_until_one_of_its_known_sites_is_claimed_again() -> None:
+    availability = SiteAvailability()
+    assert availability.host_blocks(ADAMS, 100.0) == frozenset(), "its host is not known yet"
+    availability.learn(ADAMS, "shared")
+    availability.learn(BAKER, "shared")
+    assert availability.host_blocks(ADAMS, 100.0) == {ADAMS, BAKER}
+    for now in (0.0, 99.0):
+        with pytest.raises(SiteBlocked) as blocked:
+            availability.check_host("shared", now)
+        assert blocked.value.cool_down_seconds == 100 - now
+    availability.check_host("other", 0.0)
+    availability.check_host("shared", 100.0)
+    availability.task_claimed(_task(1))  # an operator has resumed it
+    availability.check_host("shared", 0.0)
+
+
 def test_tasks_on_their_way_count_until_they_have_come() -> None:
     availability = SiteAvailability(lambda _, before: float(before))
     availability.task_claimed(_task(0))

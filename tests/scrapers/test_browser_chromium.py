@@ -125,5 +125,5 @@ async def test_without_a_home_there_is_nothing_in_it_and_the_reason_is_told(monk
     assert isinstance(chromium.find(), ChromiumMissing)
     assert [place for place in chromium.search_places() if "Playwright" in place] == []
     with pytest.raises(BrowserCallFailed, match="this user has none") as caught:
-        await PlaywrightDriver.start(SystemClock())
+        await PlaywrightDriver.start()
     assert caught.value.hint == "set HOME to any folder"

@@ -14,11 +14,11 @@ from parcelpost.scrapers.browser import processes
 from parcelpost.scrapers.browser.page_watch import Navigation, PageLog, is_blocked, is_tracker
 from parcelpost.scrapers.browser.profiles import CookieJars, is_profile_name, load_profile
 from parcelpost.scrapers.browser.renderer import RenderRequest
-from parcelpost.scrapers.browser.steps import Fill
 from parcelpost.scrapers.counties import parse_counties
 from parcelpost.scrapers.fetch.errors import BrowserUnavailable, CannotFetch, RetryLater, SiteBlocked
-from parcelpost.scrapers.fetch.guard import Guard
+from parcelpost.scrapers.fetch.exchange import Guard
 from parcelpost.scrapers.html.document import is_shell
+from parcelpost.scrapers.platform import Fill
 
 ADAMS, BAKER = Site("vgsi", "CT", "adams"), Site("vgsi", "CT", "baker")
 HTML = "text/html; charset=utf-8"

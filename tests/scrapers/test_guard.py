@@ -8,7 +8,7 @@ import pytest
 
 from parcelpost.errors import InvalidSettings
 from parcelpost.scrapers.fetch.errors import CannotFetch
-from parcelpost.scrapers.fetch.guard import Guard
+from parcelpost.scrapers.fetch.exchange import Guard
 from tests.scrapers.fetching import fetching
 from tests.website import Website
 

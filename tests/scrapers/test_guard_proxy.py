@@ -16,7 +16,7 @@ from parcelpost.files_and_sockets import tcp_server
 from parcelpost.private_addresses import Resolve, resolve
 from parcelpost.scrapers.browser.proxy import GuardProxy, ProxyLease
 from parcelpost.scrapers.fetch.errors import CannotFetch, RetryLater
-from parcelpost.scrapers.fetch.guard import Guard
+from parcelpost.scrapers.fetch.exchange import Guard
 from tests.website import Asked, Reply, Website
 
 HERE = ("127.0.0.1",)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from parcelpost.clock import ManualClock, iso
+from parcelpost.clock import ManualClock, from_iso, iso
 from parcelpost.model import Lease, Signal, Site, TaskStatus
 from parcelpost.storage import (
     LocalPersistenceManager,
@@ -138,7 +138,7 @@ def save(db: sqlite3.Connection) -> None:
 def requeue(db: sqlite3.Connection) -> None:
     which = Selection(statuses=(TaskStatus.FAILED,), platform="vgsi")
     found = admin.find(db, admin.RETRY_TASKS, which, admin.Flags(include_completed=True), admin.CHANGES, 3, 50)
-    change = partial(admin._retry, now=LATER)
+    change = partial(admin._retry, now=from_iso(LATER))
     admin._apply(db, admin.RETRY_TASKS, which, found, admin.Flags(), change)
 
 

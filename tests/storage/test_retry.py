@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.model import TaskStatus
+from parcelpost.model import REFRESH, Source, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from tests.storage.factories import (
     NOW,
@@ -91,6 +91,26 @@ async def test_a_completed_task_starts_anew_only_on_demand_and_once_delivered(
     assert await requeue(lpm, status=TaskStatus.COMPLETED) == 0
     assert await requeue(lpm, completed=True) == 1
     assert (await the_task(lpm)).status is TaskStatus.PENDING
+
+
+async def test_a_local_task_whose_record_was_not_delivered_is_scraped_again_by_a_new_one(
+    lpm: LocalPersistenceManager,
+) -> None:
+    """I2: the record that was not delivered stays, and a parcel has one such task at a time."""
+    await lpm.add_task(a_task("t1", source=Source.CLI))
+    for number in range(3):
+        (claim,) = await lpm.claim()
+        assert await lpm.save_result(claim, a_result({"n": number}))
+        assert await requeue(lpm) == 0
+        assert await requeue(lpm, completed=True) == 1
+        assert await requeue(lpm, completed=True) == 0, "it is pending"
+    (claim,) = await lpm.claim()
+    assert (claim.task.type, claim.task.target) == (REFRESH, a_task().target)
+    assert sorted(entry.data for entry in await lpm.list_results() if entry.data) == [
+        b'{"n":0}',
+        b'{"n":1}',
+        b'{"n":2}',
+    ]
 
 
 async def test_a_rejected_result_keeps_its_place_too(lpm: LocalPersistenceManager) -> None:

@@ -140,7 +140,7 @@ async def at_work(
     installed: Callable[[], Iterable[EntryPoint]] = list,
     grace: float = 0.05,
     max_abandoned: int = 32,
-    availability: SiteAvailability = SiteAvailability(),  # noqa: B008 - nobody fetches
+    availability: SiteAvailability | None = None,
     sites: CountySites | None = None,
     **settings: Any,
 ) -> AsyncIterator[Works]:
@@ -155,7 +155,8 @@ async def at_work(
     async with store as lpm:
         factory = ScraperFactory(clock, sites=sites, installed=installed)
         of_ours = ExecutorSettings(**settings)
-        works = Works(lpm, clock, factory, of_ours, grace=grace, max_abandoned=max_abandoned, availability=availability)
+        known = availability or SiteAvailability()
+        works = Works(lpm, clock, factory, of_ours, grace=grace, max_abandoned=max_abandoned, availability=known)
         listeners.append(works._emit_trouble)
         try:
             yield works

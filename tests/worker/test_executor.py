@@ -13,7 +13,21 @@ from msgspec import json
 
 from parcelpost.clock import ManualClock
 from parcelpost.events import AttemptEnded, PlatformPaused
-from parcelpost.model import Blocked, Claim, Done, GiveUp, NotFound, Outcome, Page, Priority, Retry, Task, TaskStatus
+from parcelpost.model import (
+    Blocked,
+    Claim,
+    Done,
+    GiveUp,
+    NotFound,
+    Outcome,
+    Page,
+    Priority,
+    Retry,
+    Site,
+    Target,
+    Task,
+    TaskStatus,
+)
 from parcelpost.storage.health import Level
 from parcelpost.storage.options import StoreOptions
 from tests.storage.factories import NOW, a_task, look, the_result, the_task
@@ -192,12 +206,34 @@ async def test_a_blocked_platform_is_paused_at_no_cost_to_its_task_while_others_
     assert await works.step() == 0
     assert (await the_task(works.lpm)).retries == 0
     assert ended(works) == ("t1", "vgsi", "blocked", "captcha")
-    assert works.seen(PlatformPaused) == [PlatformPaused(platform="vgsi", seconds=300.0, reason="captcha")]
+    assert works.seen(PlatformPaused) == [PlatformPaused(platform="vgsi", sites=0, seconds=300.0, reason="captcha")]
     assert await works.lpm.paused_platforms() == {"vgsi": ("2026-01-01T00:05:00.000Z", "captcha")}
     assert await works.step() == 0
     assert await works.status("t3") is TaskStatus.COMPLETED
     assert await works.step() == 1.0
     assert [await works.status("t1"), await works.status("t2")] == [TaskStatus.PENDING] * 2
+
+
+async def test_a_county_that_blocks_us_pauses_those_on_its_host_and_no_others(works: Works) -> None:
+    adams, baker, clark = (Site("vgsi", "CT", county) for county in ("adams", "baker", "clark"))
+    for site, host in ((adams, "shared"), (baker, "shared"), (clark, "other")):
+        works.executor.availability.learn(site, host)
+    works.factory.register("vgsi", lambda task: Blocked("captcha") if task.target.county == "adams" else DONE)
+    for site in (adams, baker, clark):
+        target = Target(parcel_id="1", state="CT", county=site.county)
+        await works.lpm.add_task(Task(task_id=site.county, platform="vgsi", target=target))
+    while await works.step() == 0:
+        pass
+    assert [await works.status(site.county) for site in (adams, baker, clark)] == [
+        TaskStatus.PENDING,
+        TaskStatus.PENDING,
+        TaskStatus.COMPLETED,
+    ]
+    assert works.seen(PlatformPaused) == [PlatformPaused(platform="vgsi", sites=2, seconds=300.0, reason="captcha")]
+    assert set(await works.lpm.paused_sites()) == {adams, baker}
+    assert await works.lpm.paused_platforms() == {}
+    assert await works.lpm.resume_platform("vgsi")
+    assert await works.step() == 0
 
 
 async def test_the_cool_down_doubles_while_it_stays_blocked_and_starts_anew_when_it_worked(

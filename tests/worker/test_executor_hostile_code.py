@@ -153,7 +153,9 @@ async def test_a_platform_that_keeps_too_many_threads_is_paused_and_others_go_on
                 assert await works.step() == 0
             assert [event.left_behind for event in works.seen(AttemptAbandoned)] == [1, 2, 3]
             reason = "3 threads of platform code have not returned"
-            assert works.seen(PlatformPaused) == [PlatformPaused(platform="vgsi", seconds=300.0, reason=reason)]
+            assert works.seen(PlatformPaused) == [
+                PlatformPaused(platform="vgsi", sites=0, seconds=300.0, reason=reason)
+            ]
             assert (await the_task(works.lpm, "t3")).retries == 0
             await work_beside(works)
         finally:

@@ -10,7 +10,7 @@ import pytest
 from parcelpost import __version__
 from parcelpost.clock import iso
 from parcelpost.events import CommandReceived, UpstreamOffline, UpstreamOnline
-from parcelpost.model import Broken, NotFound, Target, Task
+from parcelpost.model import Broken, NotFound, Site, Target, Task
 from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.scrapers.fetch.throttle import SiteAvailability
 from parcelpost.scrapers.html.selectors import Css
@@ -107,10 +107,14 @@ async def test_it_names_the_platforms_that_are_left_alone_until_they_are_not(sce
     for platform in ("vgsi", "echo"):
         await rig.lpm.pause_platform(platform, rig.clock.now() + timedelta(seconds=300), "captcha")
     await rig.lpm.pause_platform("qpublic", reason="by an operator, until resumed")
-    await scene.heartbeat.step()
-    rig.clock.advance(301)
-    await scene.heartbeat.step()
-    assert [beat["blocked"] for beat in rig.gateway.beats] == [["echo", "vgsi"], []]
+    site, until = Site("beacon", "CT", "hartford"), rig.clock.now() + timedelta(seconds=600)
+    await rig.lpm.pause_platform("beacon", until, "captcha", [site])
+    for _ in range(3):
+        await scene.heartbeat.step()
+        rig.clock.advance(301)
+    whole = [{"platform": name, "state": "", "county": ""} for name in ("echo", "vgsi")]
+    county = {"platform": "beacon", "state": "CT", "county": "hartford"}
+    assert [beat["blocked"] for beat in rig.gateway.beats] == [[*whole, county], [county], []]
 
 
 async def test_it_names_the_fields_that_sites_no_longer_show(scene: Scene, rig: Rig) -> None:

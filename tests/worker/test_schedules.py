@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from parcelpost.cli.worker_setup import read_targets
 from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidSettings
-from parcelpost.events import Event, RunSkipped, RunStarted
+from parcelpost.events import Event, RunSkipped, RunStarted, ScheduleFailed
 from parcelpost.model import Result, Site, Source, Target, Task
 from parcelpost.settings import Settings
 from parcelpost.settings.sources import load
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, refresh
 from parcelpost.upstream.null import NullUpstream
-from parcelpost.worker.schedules import StandaloneSchedules
+from parcelpost.worker.schedules import StandaloneSchedules, run_prefix
 from tests.worker.rig import a_context
 
 START = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -122,9 +123,39 @@ async def test_a_schedule_does_not_wait_for_one_whose_name_begins_with_its_own(t
     assert len([event for event in events if isinstance(event, RunSkipped)]) == 2
 
 
+async def test_the_parcels_in_a_file_are_scraped_known_or_not(tmp_path: Path) -> None:
+    file = tmp_path / "parcels.csv"
+    place = 'platform = "echo"\nstate = "FL"\ncounty = "union"\nevery = "1d"\nwindow = "1h"\npace = 60\n'
+    given = settings(tmp_path, f'[schedules.few]\n{place}file = "{file}"\n')
+    clock, events = ManualClock(START), list[Event]()
+    async with LocalPersistenceManager.open(tmp_path / "store.db", clock=clock, options=StoreOptions()) as lpm:
+        schedules = StandaloneSchedules(a_context(lpm, NullUpstream(), clock, events.append, given), read_targets)
+        for _ in range(3):  # it is tried again, and reported once
+            await schedules.step()
+            clock.advance(301)
+        (failed,) = events
+        assert isinstance(failed, ScheduleFailed) and "parcels.csv" in failed.error
+        file.write_text("parcel_id,book\nP1,7\nP2,8\n")
+        await schedules.step()
+        assert events[1:] == [RunStarted(schedule="few", tasks=2, late_seconds=1.0)]
+        (claim,) = await lpm.claim(10)
+        assert (claim.task.target.parcel_id, claim.task.target.extra) == ("P1", {"book": "7"})
+        await lpm.save_result(claim, Result(data={}, scraped_at=clock.now()))
+        since, prefix = clock.now() - timedelta(hours=1), run_prefix("few")
+        assert await lpm._db.read(refresh.freshness_of_file, prefix, since) == (2, 1, None)
+        clock.advance(HOUR / 2)
+        assert await scrape(lpm, clock) == ["P2"]
+        assert (await lpm._db.read(refresh.freshness_of_file, prefix, since))[:2] == (2, 2)
+        file.write_text("parcel_id\nP3\n")
+        clock.advance(24 * HOUR)
+        await schedules.step()
+        assert await scrape(lpm, clock) == ["P3"]
+
+
 def test_a_schedule_that_cannot_be_meant_is_named(tmp_path: Path) -> None:
     good = '[schedules.a]\nplatform = "echo"\nstate = "FL"\ncounty = "union"\n'
     bad = ['every = "often"', "", 'every = "1d"\nfilter = "rich"', 'every = "1d"\nwindow = "3d"']
+    bad += ['every = "1d"\nfile = "a.csv"\nlist = true']
     bad += ['every = "1d"\npace = -1', 'every = "1d"\npace = 90_000']
     for wrong in bad:
         with pytest.raises(InvalidSettings) as error:

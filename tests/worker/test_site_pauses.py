@@ -24,6 +24,7 @@ def test_an_attempt_from_before_the_pause_may_request_a_longer_one() -> None:
     assert downs.blocked("vgsi", started=0.0, now=5.0) == 10
     assert downs.blocked("vgsi", started=4.0, now=6.0, requested=5.0) == 0
     assert downs.blocked("vgsi", started=4.0, now=6.0, requested=60.0) == 60
+    assert downs.blocked("vgsi", started=7.0, now=8.0) == 58, "what is left of the pause"
     assert downs.blocked("vgsi", started=100.0, now=101.0) == 20
 
 

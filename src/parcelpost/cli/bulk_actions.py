@@ -171,7 +171,8 @@ def _print_outcome(action: BulkAction, done: ActionCounts, plan: _Plan, *, as_js
         failed = (PlannedAction.FAIL_AND_REPORT, PlannedAction.FAIL_AND_KEEP)
         reported = {str(planned): done.get(planned, 0) for planned in failed}
         more = reported | {"undelivered_records": plan.records} if action.past == "deleted" else {}
-        print_json({action.past: done.get(PlannedAction.APPLY, 0), **more, "kept": kept, "dry_run": dry_run})
+        acted_on = done.get(PlannedAction.APPLY, 0) + done.get(PlannedAction.REFRESH, 0)
+        print_json({action.past: acted_on, **more, "kept": kept, "dry_run": dry_run})
         return
     if dry_run:
         would_ask = f"Nothing was changed. The command would ask: {_question(action, plan)}"

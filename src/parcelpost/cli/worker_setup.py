@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,22 +15,29 @@ from msgspec.structs import replace
 from parcelpost.cli.components import fetch_options, known_sites, open_upstream, scraper_factory
 from parcelpost.cli.context import store_options
 from parcelpost.cli.health.settings import check_ready, secret_warnings
+from parcelpost.cli.processes import health_socket, share_of
 from parcelpost.cli.settings_options import profiles_folder
 from parcelpost.cli.systemd import Service
 from parcelpost.clock import SystemClock
 from parcelpost.events import Emit, Event
 from parcelpost.health import Finding
 from parcelpost.log_lines import make_log
+from parcelpost.model import Target
 from parcelpost.scrapers.browser.pool import BrowserPool
 from parcelpost.scrapers.browser.renderer import RenderContext
 from parcelpost.scrapers.fetch.client import PageFetcher
 from parcelpost.settings import Settings
+from parcelpost.settings.schema import ScheduleSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker import health_pages
 from parcelpost.worker.context import Context
 from parcelpost.worker.control import Control
 from parcelpost.worker.identity import process_name, settle_worker_id
+from parcelpost.worker.schedules import schedule_site
 from parcelpost.worker.worker import Tools, Worker
+
+_MAX_TARGETS = 1_000_000
+"""Parcels in the file of a schedule."""
 
 if TYPE_CHECKING:
     from parcelpost.telemetry import Telemetry
@@ -36,13 +45,24 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_worker(
-    settings: Settings, environment: Mapping[str, str], control: Control, *, progress_seconds: float
+    settings: Settings,
+    environment: Mapping[str, str],
+    control: Control,
+    *,
+    progress_seconds: float,
+    process: int = 0,
 ) -> AsyncIterator[Worker]:
-    """Opens everything that a worker needs, and closes it at the end. Raises InvalidSettings and StoreError."""
+    """Opens everything that a worker needs, and closes it at the end. Raises InvalidSettings and StoreError.
+
+    `process`: the number of this one among those of `--processes`, which another starts and watches; 0: there is one.
+    """
     if settings.worker.mode == "legacy":  # one task at a time
         settings = replace(settings, executor=replace(settings.executor, slots=1))
     clock = SystemClock()
-    telemetry = _telemetry(settings)
+    listener = health_socket() if process else None
+    if process:
+        settings = share_of(settings, process)
+    telemetry = _telemetry(settings, is_watched=listener is not None)
     service = Service(environment)
     log = make_log(settings.log.level, settings.log.format, sys.stderr)
     emit = _broadcast(log, service.emit, *([telemetry.emit] if telemetry else []))
@@ -93,6 +113,7 @@ async def open_worker(
             most_browsers=settings.browser.most,
             emulator=environment.get("FIRESTORE_EMULATOR_HOST", ""),
             observe=telemetry.observe if telemetry else None,
+            read_targets=read_targets,
         )
         worker = Worker(context, tools)
         if service.is_watched:
@@ -100,13 +121,34 @@ async def open_worker(
             service.problems = lambda: [finding.message for finding in worker.findings() if finding.blocks_work]
             worker.supervisor.add("service", service.step)
         if telemetry:
-            await stack.enter_async_context(health_pages.served(settings.http, _pages(worker, telemetry), emit))
+            pages = _pages(worker, telemetry)
+            await stack.enter_async_context(health_pages.served(settings.http, pages, emit, listener))
+        if process:
+            worker.supervisor.add("parent", partial(_look_for_parent, os.getppid(), control))
         yield worker
 
 
-def _telemetry(settings: Settings) -> Telemetry | None:
-    """Returns None if there is no port to serve it on."""
-    if not settings.http.port:
+def read_targets(schedule: ScheduleSettings) -> Sequence[Target]:
+    """Reads a schedule's file. Raises InvalidInput and OSError."""
+    from parcelpost.cli.importer import importer
+
+    site = schedule_site(schedule)
+    return importer.read_targets(schedule.file, [], (site.platform, site.state, site.county), None, _MAX_TARGETS)
+
+
+_PARENT_SECONDS = 1.0
+
+
+async def _look_for_parent(parent: int, control: Control) -> float:
+    """Drains the worker when the process that started it is gone."""
+    if os.getppid() != parent:
+        control.leave("the process that started it has ended")
+    return _PARENT_SECONDS
+
+
+def _telemetry(settings: Settings, *, is_watched: bool) -> Telemetry | None:
+    """Returns None if there is nothing to serve it on."""
+    if not (settings.http.port or is_watched):
         return None
     from parcelpost.telemetry import Telemetry
 

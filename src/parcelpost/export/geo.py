@@ -64,8 +64,10 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class GeoJsonSink:
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, *, may_be_empty: bool = False) -> None:
+        """`may_be_empty`: it is no error if no row has coordinates."""
         self.notes: list[str] = []
+        self._may_be_empty = may_be_empty
         self._stream = stream
         self._located = PointSummary()
         self._before = b""
@@ -83,7 +85,8 @@ class GeoJsonSink:
         return len(parcels)
 
     def close(self) -> None:
-        self.notes += self._located.notes()
+        if not self._may_be_empty:
+            self.notes += self._located.notes()
         self._stream.write(b"\n]}\n")
         self._stream.flush()
 

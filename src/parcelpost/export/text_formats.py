@@ -75,6 +75,13 @@ _CONTROL = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 """Control characters that JSON allows unescaped but a terminal would obey."""
 
 
+def json_lines(lines: Sequence[Mapping[str, Any]]) -> bytes:
+    text = _encode_lines(lines)
+    if b"\x7f" in text or not text.isascii():
+        text = _CONTROL.sub(_escape_control, text)
+    return text
+
+
 class JsonlSink:
     def __init__(self, streams: Mapping[str, BinaryIO]) -> None:
         self.notes: list[str] = []
@@ -85,10 +92,7 @@ class JsonlSink:
             lines = [_parcel_line(parcel) for parcel in parcels]
         else:
             lines = [line for parcel in parcels for line in _list_lines(table, parcel)]
-        text = _encode_lines(lines)
-        if b"\x7f" in text or not text.isascii():
-            text = _CONTROL.sub(_escape_control, text)
-        self._streams[table.name].write(text)
+        self._streams[table.name].write(json_lines(lines))
         return len(lines)
 
     def close(self) -> None:

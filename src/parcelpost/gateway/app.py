@@ -20,11 +20,13 @@ from parcelpost.gateway.api.fleet import FleetApi
 from parcelpost.gateway.api.health import HealthApi
 from parcelpost.gateway.api.parcels import ParcelsApi
 from parcelpost.gateway.api.schedules import SchedulesApi
+from parcelpost.gateway.api.search import SearchApi
+from parcelpost.gateway.api.tasks import TasksApi
 from parcelpost.gateway.api.webhooks import WebhooksApi
 from parcelpost.gateway.api.worker import WorkerApi
 from parcelpost.gateway.auth import Access
 from parcelpost.gateway.context import Context
-from parcelpost.gateway.errors import error_response, reason_of
+from parcelpost.gateway.errors import ApiError, error_response, reason_of
 from parcelpost.gateway.openapi import docs_routes
 from parcelpost.gateway.routes import Caller, Role, starlette_route
 
@@ -50,10 +52,12 @@ def make_app(context: Context) -> Starlette:
     table = [
         *workers.routes(),
         *ParcelsApi(context).routes(),
+        *SearchApi(context).routes(),
         *FleetApi(context).routes(),
+        *TasksApi(context).routes(),
         *WebhooksApi(context).routes(),
         *SchedulesApi(context).routes(),
-        *HealthApi(context).routes(),
+        *HealthApi(context, access).routes(),
     ]
 
     async def authorize(role: Role, request: Request, needs_id: bool) -> Caller:
@@ -68,7 +72,7 @@ def make_app(context: Context) -> Starlette:
     routes: list[BaseRoute] = [
         *(starlette_route(route, authorize) for route in table),
         *docs_routes(table, context.version),
-        *dashboard.routes(),
+        *dashboard.routes(context.map_layers.tile_origin),
     ]
     app = Starlette(
         routes=routes,
@@ -135,6 +139,8 @@ class ErrorHandlers:
             self._denials.emit(
                 lambda more: AccessDenied(client=client, path=_path(request), reason=error.detail, more=more)
             )
+        if error.status_code == 404 and not isinstance(error, ApiError) and dashboard.wants_page(request):
+            return dashboard.missing_page()
         headers = dict(error.headers or {})
         if error.status_code == 405:
             headers["Allow"] = ", ".join(self._methods(request))

@@ -14,6 +14,7 @@ from parcelpost.clock import Clock
 from parcelpost.events import Emit
 from parcelpost.gateway.auth import Tokens
 from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.map_layers import MapLayers
 from parcelpost.gateway.schedules import FreshnessCache
 from parcelpost.model import Site, Task
 from parcelpost.object_store import RawStore
@@ -103,5 +104,6 @@ class Context(Struct, frozen=True, kw_only=True):
     stopping: asyncio.Event
     """Set when the gateway shuts down: long responses end then."""
     freshness: FreshnessCache = field(default_factory=FreshnessCache)
+    map_layers: MapLayers = MapLayers()
     platforms: Platforms | None = None
     """None: tasks for any platform are accepted."""

@@ -1,28 +1,42 @@
-"""Downloads: parcels and liens, written page by page by the exporter's writers, and raw files."""
+"""Downloads, written page by page by the exporter's writers: records of parcels and liens, tables as a search shows
+them, and raw files.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Callable, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, cast
 
 from starlette.responses import StreamingResponse
 from starlette.types import Send
 
-from parcelpost.errors import LedgerError, RawStoreUnavailable
+from parcelpost.errors import LedgerError, RawStoreUnavailable, extra_hint
 from parcelpost.events import DownloadCut
 from parcelpost.export import Format
-from parcelpost.export.tables import TABLES, Parcel, read_record
-from parcelpost.export.text_formats import CsvSink, JsonlSink
+from parcelpost.export.columns import Column
+from parcelpost.export.tables import TABLES, Parcel, Row, Table, read_record
+from parcelpost.export.text_formats import CsvSink, JsonlSink, json_lines
 from parcelpost.gateway.context import Context
-from parcelpost.gateway.errors import reason_of
+from parcelpost.gateway.errors import ApiError, reason_of
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import LienRow, ParcelFilter, ParcelKey, ParcelRecord, SourceKey
 
 PAGE_ROWS = 250
 """Rows in memory at once, or fewer if their records are large."""
 
-_MEDIA_TYPES = {Format.CSV: "text/csv; charset=utf-8", Format.JSONL: "application/x-ndjson"}
+MEDIA_TYPES = {
+    Format.CSV: "text/csv; charset=utf-8",
+    Format.JSONL: "application/x-ndjson",
+    Format.EXCEL: "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    Format.PARQUET: "application/vnd.apache.parquet",
+    Format.GEOJSON: "application/geo+json",
+}
 
 Rows = Callable[[], Sequence[Parcel]]
 """A page of rows that have been read from the ledger; decoding them may take a while."""
@@ -110,7 +124,7 @@ async def _export(context: Context, pages: AsyncIterator[Rows], name: str, form:
     file = f"{name}.{form}"
     headers = {"Content-Disposition": f'attachment; filename="{file}"'}
     body = _body(first, pages, TableWriter(name, form))
-    return Download(body, context, f"GET /v1/export/{file}", headers=headers, media_type=_MEDIA_TYPES[form])
+    return Download(body, context, f"GET /v1/export/{file}", headers=headers, media_type=MEDIA_TYPES[form])
 
 
 async def _body(first: Rows, pages: AsyncIterator[Rows], writer: TableWriter) -> AsyncIterator[bytes]:
@@ -119,11 +133,179 @@ async def _body(first: Rows, pages: AsyncIterator[Rows], writer: TableWriter) ->
         yield await asyncio.to_thread(lambda read=page: writer.write(read()))  # type: ignore[misc]
 
 
+class TableRow(Protocol):
+    """A row of a table, and where it is on the map."""
+
+    @property
+    def values(self) -> Row: ...
+    @property
+    def point(self) -> tuple[float, float] | None: ...
+
+
+TablePages = AsyncIterator[Callable[[], Sequence[TableRow]]]
+"""Pages of rows that have been read from the ledger; converting them may take a while."""
+
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+_TABLES_AT_A_TIME = 2
+"""Of those whose file is made before the first byte is sent."""
+_CHUNK_BYTES = 256 * 1024
+
+
+async def table_download(
+    context: Context, name: str, columns: Sequence[Column], pages: TablePages, form: Format
+) -> Download:
+    """A table as a search shows it, in all formats but GeoPackage.
+
+    Raises LedgerError if the first page cannot be read, ApiError (501) where a format's package is missing.
+    """
+    first = await anext(pages, list)
+    table = Table(name, "row", tuple(columns), lambda parcel: [parcel.fields["row"]])
+    file = f"{name}.{form}"
+    body = _excel_body(first, pages, table) if form is Format.EXCEL else _table_body(first, pages, table, form)
+    await _check_packages(form)
+    headers = {"Content-Disposition": f'attachment; filename="{file}"'}
+    return Download(body, context, f"GET /v1/search/{file}", headers=headers, media_type=MEDIA_TYPES[form])
+
+
+async def _check_packages(form: Format) -> None:
+    def load() -> None:
+        if form is Format.EXCEL:
+            import parcelpost.export.excel  # noqa: PLC0415 - an extra
+        elif form is Format.PARQUET:
+            import parcelpost.export.parquet  # noqa: F401, PLC0415 - an extra
+
+    try:
+        await asyncio.to_thread(load)
+    except ModuleNotFoundError as error:
+        message = f"{form} needs the package {error.name}, which the gateway does not have: {extra_hint('export')}"
+        raise ApiError(501, message) from None
+
+
+class _Output:
+    """A file that is sent while it is written."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._written = 0
+
+    def write(self, data: bytes) -> int:
+        self._parts.append(bytes(data))
+        self._written += len(self._parts[-1])
+        return len(self._parts[-1])
+
+    def tell(self) -> int:
+        return self._written
+
+    def flush(self) -> None:
+        pass
+
+    def seekable(self) -> bool:
+        return False
+
+    def take(self) -> bytes:
+        parts, self._parts = self._parts, []
+        return b"".join(parts)
+
+
+class _LinesSink:
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def write(self, table: Table, parcels: Sequence[Parcel]) -> None:
+        names = [column.name for column in table.columns]
+        lines = [dict(zip(names, row, strict=True)) for parcel in parcels for row in table.rows(parcel)]
+        self._stream.write(json_lines(lines))
+
+    def close(self) -> None:
+        pass
+
+
+def _table_sink(table: Table, form: Format, stream: BinaryIO) -> Any:
+    match form:
+        case Format.CSV:
+            return CsvSink({table.name: stream}, [table], bom=False, guard=True)
+        case Format.PARQUET:
+            from parcelpost.export.parquet import ParquetSink  # noqa: PLC0415 - an extra
+
+            return ParquetSink({table.name: stream}, [table])
+        case Format.GEOJSON:
+            from parcelpost.export.geo import GeoJsonSink  # noqa: PLC0415 - loads SQLite
+
+            return GeoJsonSink(stream, may_be_empty=True)
+        case _:
+            return _LinesSink(stream)
+
+
+async def _table_body(
+    first: Callable[[], Sequence[TableRow]], pages: TablePages, table: Table, form: Format
+) -> AsyncIterator[bytes]:
+    output = _Output()
+    sink = await asyncio.to_thread(_table_sink, table, form, cast(BinaryIO, output))
+
+    def write(read: Callable[[], Sequence[TableRow]]) -> bytes:
+        sink.write(table, list(map(_as_parcel, read())))
+        return output.take()
+
+    yield await asyncio.to_thread(write, first)
+    async for page in pages:
+        yield await asyncio.to_thread(write, page)
+    await asyncio.to_thread(sink.close)
+    yield output.take()
+
+
+_excel_files = asyncio.Semaphore(_TABLES_AT_A_TIME)
+
+
+async def _excel_body(first: Callable[[], Sequence[TableRow]], pages: TablePages, table: Table) -> AsyncIterator[bytes]:
+    """A workbook is a zip file whose first part is known last: it is made on disk."""
+    from parcelpost.export.excel import ExcelSink  # noqa: PLC0415 - an extra
+
+    async with _excel_files:
+        with tempfile.TemporaryDirectory(prefix="parcelpost-") as folder, tempfile.TemporaryFile() as file:
+            sink = ExcelSink(cast(BinaryIO, file), Path(folder), [table])
+            try:
+                await asyncio.to_thread(lambda: sink.write(table, list(map(_as_parcel, first()))))
+                async for page in pages:
+                    await asyncio.to_thread(lambda read=page: sink.write(table, list(map(_as_parcel, read()))))  # type: ignore[misc]
+                    yield b""  # a stopping gateway ends it
+                await asyncio.to_thread(sink.close)
+            except BaseException:
+                sink.abandon()
+                raise
+            file.seek(0)
+            while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+                yield chunk
+
+
+def _as_parcel(row: TableRow) -> Parcel:
+    longitude, latitude = (Decimal(repr(part)) for part in row.point) if row.point else (None, None)
+    fields: Mapping[str, Any] = {"row": row.values, "longitude": longitude, "latitude": latitude}
+    return Parcel(
+        key=("", "", "", ""),
+        task_id="",
+        status="record",
+        error=None,
+        scraped_at=_NEVER,
+        stored_at=_NEVER,
+        data=None,
+        fields=fields,
+        is_readable=True,
+    )
+
+
 class Download(StreamingResponse):
     """Cut off when its source fails or the gateway stops, so that nobody mistakes a part for the whole."""
 
     def __init__(
-        self, body: AsyncIterator[bytes], context: Context, path: str, *, headers: dict[str, str], media_type: str
+        self,
+        body: AsyncIterator[bytes],
+        context: Context,
+        path: str,
+        *,
+        headers: dict[str, str],
+        media_type: str | None = None,
     ) -> None:
         super().__init__(body, headers=headers, media_type=media_type)
         self._context = context

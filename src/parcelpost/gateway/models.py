@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from parcelpost.model import Site, Target, Task
+from parcelpost.model import Site, Task
 from parcelpost.protocol.payloads import Heartbeat
 from parcelpost.schedule import Timing, longest_interval
 from parcelpost.search_fields import Lien, SearchFields
@@ -108,8 +109,11 @@ class IngestedResult(Struct, frozen=True, kw_only=True, gc=False):
 class KnownTask(Struct, frozen=True):
     """The target of a task that the ledger knows."""
 
+    site: str
+    """Platform, state and county, as `site_text` writes them."""
     platform: str
-    target: Target
+    target: str
+    """JSON of a Target."""
     was_granted: bool
     """Whether it was ever leased to this worker or to another one with the same token."""
 
@@ -147,6 +151,32 @@ class TaskOutcome(Struct, frozen=True):
 
     platform: str
     state: TaskState
+
+
+_MAX_REASON_CHARS = 200
+_MAX_DIGITS = 3
+
+
+def failure_reason(error: str | None) -> str:
+    """Returns the error without what differs from task to task: URLs, parcel numbers and other long numbers, and what
+    is quoted. Errors of one kind then have one reason.
+    """
+    return " ".join(map(_general, _QUOTED.sub("\N{HORIZONTAL ELLIPSIS}", (error or "")[:1_000]).split()))[
+        :_MAX_REASON_CHARS
+    ]
+
+
+_QUOTED = re.compile(r"""(?<!\w)(['"])(?:(?!\1).){1,200}\1(?!\w)""")
+
+
+def _general(word: str) -> str:
+    core = word.rstrip(".,:;)")
+    if "://" in core:
+        host = core.partition("://")[2].partition("/")[0]
+        return f"{host}/\N{HORIZONTAL ELLIPSIS}{word[len(core) :]}"
+    if sum(char.isdigit() for char in core) > _MAX_DIGITS:
+        return f"\N{HORIZONTAL ELLIPSIS}{word[len(core) :]}"
+    return word
 
 
 OFFLINE_AFTER = timedelta(seconds=300)
@@ -248,6 +278,116 @@ class ParcelFilter(Struct, frozen=True, kw_only=True):
     changed_since: datetime | None = None
 
 
+class SearchFreshness(StrEnum):
+    """How fresh a parcel is, by the schedules that scrape it."""
+
+    FRESH = "fresh"
+    """Scraped within the interval and the window."""
+    DUE = "due"
+    """Its next scrape is late, by less than that again."""
+    OVERDUE = "overdue"
+    UNSCHEDULED = "unscheduled"
+
+
+class SearchRow(Struct, frozen=True, gc=False):
+    """A row of the index: of a parcel, or of a lien with its parcel's facts. Money is in cents, times are in
+    milliseconds since 1970, places on the map in millionths of a degree.
+    """
+
+    number: int
+    """Of the parcel or the lien."""
+    parcel_no: int
+    state: str
+    county: str
+    parcel_norm: str
+    parcel_id: str
+    owner: str | None
+    situs: str | None
+    platforms: str
+    """One per line, in order."""
+    land_use: str | None
+    tax_year: int | None
+    status: str | None
+    freshness: str
+    delinquent: int | None
+    market_value: int | None
+    tax_due: int | None
+    liens: int
+    lien_amount: int | None
+    acres: float | None
+    sold_on: str | None
+    longitude: int | None
+    latitude: int | None
+    scraped_at: int
+    changed_at: int
+    certificate_number: str | None = None
+    certificate_year: int | None = None
+    holder_name: str | None = None
+
+
+class SearchFilter(Struct, frozen=True, kw_only=True):
+    """Conditions of a search. All must hold; of a tuple, any value. None, '' and empty mean any."""
+
+    text: str = ""
+    """Words in the owner, address, parcel number or certificate; the last one may be the beginning of a word."""
+    states: tuple[str, ...] = ()
+    counties: tuple[str, ...] = ()
+    platforms: tuple[str, ...] = ()
+    tax_years: tuple[int, ...] = ()
+    uses: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()
+    freshness: tuple[str, ...] = ()
+    delinquent: bool | None = None
+    has_liens: bool | None = None
+    owner: str = ""
+    """The whole name, as shown."""
+    ranges: Mapping[str, tuple[int | float | str | None, int | float | str | None]] = {}
+    """Least and most, by column of the index."""
+    box: tuple[int, int, int, int] | None = None
+    """West, south, east, north in millionths of a degree. West may be greater than east: it then spans the 180th
+    meridian.
+    """
+
+
+class SearchOrder(Struct, frozen=True):
+    column: str
+    """Of the index."""
+    is_descending: bool = False
+
+
+class SearchPage(Struct, frozen=True):
+    rows: Sequence[SearchRow]
+    total: int
+
+
+class FacetCounts(Struct, frozen=True):
+    facets: Mapping[str, Sequence[tuple[str | int | bool, int]]]
+    """Values with their counts, the most frequent first, by facet."""
+    total: int
+
+
+class Cluster(Struct, frozen=True, kw_only=True):
+    """Parcels in one cell of the map. Places are in millionths of a degree."""
+
+    longitude: int
+    """Mean of its parcels."""
+    latitude: int
+    count: int
+    delinquent: int
+    lien_amount: int
+    """In cents."""
+    box: tuple[int, int, int, int]
+    """West, south, east, north of the cell."""
+    parcel: SearchRow | None = None
+    """If it is a single one."""
+
+
+class SearchMap(Struct, frozen=True):
+    clusters: Sequence[Cluster]
+    total: int
+    without_coordinates: int
+
+
 class RefreshFilter(Struct, frozen=True, kw_only=True):
     """Which sources to scrape again. All conditions must hold; None and '' mean any."""
 
@@ -331,6 +471,9 @@ class ScheduleRow(Struct, frozen=True, kw_only=True):
     """Of a file, or a list."""
     paused_at: datetime | None
     next_run_at: datetime
+    error: str
+    """Why it cannot run; '' if it can."""
+    failing_since: datetime | None
     run: RunRow | None
     """The one in progress."""
     open_tasks: int
@@ -541,6 +684,58 @@ class Lease(Struct, frozen=True, kw_only=True):
     expires_at: datetime
     ended_at: datetime | None
     end: LeaseEnd | None
+    error: str | None = None
+    """The error of this attempt."""
+
+
+class TaskFilter(Struct, frozen=True, kw_only=True):
+    """Which tasks to list, count or change. All conditions must hold; None and empty mean any."""
+
+    states: Sequence[TaskState] = ()
+    task_ids: Sequence[str] | None = None
+    platform: str = ""
+    site: str = ""
+    """State and county, such as FL/columbia."""
+    reason: str | None = None
+    """As in `FailureGroup`."""
+
+
+class FailureGroup(Struct, frozen=True, kw_only=True):
+    """Tasks that ended in the same way in the same county."""
+
+    outcome: TaskState
+    reason: str
+    """Their error without what differs from task to task, such as numbers and URLs."""
+    platform: str
+    state: str
+    county: str
+    tasks: int
+    last_ended_at: datetime
+    example: str
+    """ID of the one that was added last."""
+    example_error: str
+
+
+class SiteParcels(Struct, frozen=True, kw_only=True):
+    """The parcels of one county on one platform."""
+
+    platform: str
+    state: str
+    county: str
+    parcels: int
+    newest_at: datetime
+    oldest_at: datetime
+    changed_at: datetime | None = None
+
+
+class SiteTasks(Struct, frozen=True, kw_only=True):
+    """How many tasks of one county on one platform ended in a state."""
+
+    site: str
+    state: TaskState
+    tasks: int
+    since_hour: int
+    """Of these, in the last hour."""
 
 
 class TaskRow(Struct, frozen=True, kw_only=True):

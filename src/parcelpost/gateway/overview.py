@@ -17,11 +17,14 @@ from parcelpost.gateway.models import ActivityRow, QueueRow, TaskState, WorkerRo
 from parcelpost.gateway.schedules import FreshnessCache, ScheduleStatus, schedule_findings, schedule_statuses
 from parcelpost.gateway.webhooks import WebhookState, webhook_findings, webhook_state
 from parcelpost.health import Finding, is_failing, is_ok, sort_findings
-from parcelpost.model import Broken
+from parcelpost.model import Broken, PausedSite
 from parcelpost.units import age, count
 
 BUCKET_SECONDS = {1: 60, 3: 120, 6: 300, 24: 900}
 """Length of an activity bucket by the number of hours shown."""
+AUTO = 0
+"""Instead of hours: since the first activity of the last 24 hours."""
+_FEWEST_BUCKETS = 15
 
 _HIDDEN_AFTER = timedelta(days=7)
 _MAX_LISTED_WORKERS = 500
@@ -47,7 +50,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     completed_last_minute: int
     failed_last_minute: int
     platforms: Sequence[str]
-    blocked: Sequence[str]
+    blocked: Sequence[PausedSite]
     broken: Sequence[Broken]
     cpu_percent: float
     memory_percent: float
@@ -119,6 +122,7 @@ class PlatformHealth(Struct, frozen=True, kw_only=True):
     """null if no task has ended."""
     state: PlatformState
     blocked_workers: Sequence[str]
+    """Workers that at least one of its sites blocks."""
     failing_selectors: Sequence[FailingSelector]
     """Their fields are missing from new records."""
     outdated_selectors: Sequence[FailingSelector]
@@ -161,7 +165,7 @@ Outcomes = Mapping[str, Counter[str]]
 async def gather_overview(
     ledger: Ledger, now: datetime, hours: int, outcomes: Outcomes, version: str, freshness: FreshnessCache | None = None
 ) -> Overview:
-    """Read-only. `hours` is a key of BUCKET_SECONDS, and `outcomes` are those of the last day.
+    """Read-only. `hours` is AUTO or a key of BUCKET_SECONDS, and `outcomes` are those of the last day.
 
     Raises LedgerUnavailable.
     """
@@ -186,7 +190,7 @@ async def gather_overview(
         sync=Sync(sum(row.unsynced for row in rows), max((row.lag_seconds(now) for row in rows), default=0.0)),
         platforms=_platform_health(outcomes, [row for row in rows if row.is_alive(now)]),
         schedules=schedules,
-        webhooks=[webhook_state(webhook) for webhook in webhooks],
+        webhooks=[await webhook_state(ledger, webhook) for webhook in webhooks],
     )
 
 
@@ -258,10 +262,15 @@ def queue_entry(row: QueueRow, now: datetime) -> QueueEntry:
 
 
 async def _activity(ledger: Ledger, now: datetime, hours: int) -> Activity:
+    first = now - timedelta(hours=hours)
+    if hours == AUTO:
+        first = await ledger.first_activity(now - timedelta(days=1)) or now
+        covering = (hours for hours in BUCKET_SECONDS if now - first <= timedelta(hours=hours))
+        hours = next(covering, max(BUCKET_SECONDS))
     bucket = BUCKET_SECONDS[hours]
-    buckets = hours * 3_600 // bucket
-    last = int(now.timestamp() // bucket) * bucket
-    since = now.fromtimestamp(last - (buckets - 1) * bucket, now.tzinfo)
+    last = int(now.timestamp() // bucket)
+    buckets = min(max(last - int(first.timestamp() // bucket) + 1, _FEWEST_BUCKETS), hours * 3_600 // bucket)
+    since = now.fromtimestamp((last - buckets + 1) * bucket, now.tzinfo)
     return _activity_series(await ledger.activity(since), since, buckets, bucket)
 
 
@@ -280,7 +289,7 @@ def _platform_health(outcomes: Outcomes, alive: Sequence[WorkerRow]) -> list[Pla
     known = {platform for platform in outcomes if platform}  # '' counts entries without a platform
     for heartbeat in (row.heartbeat for row in alive):
         known.update(heartbeat.platforms)
-        for platform in heartbeat.blocked:
+        for platform in {site.platform for site in heartbeat.blocked}:
             blocked[platform].append(heartbeat.worker_id)
     broken = [field for row in alive for field in row.heartbeat.broken]
     failing = _failing_selectors(field for field in broken if not field.found_otherwise)

@@ -7,13 +7,15 @@ that has the same letters and digits. An empty part is `-`. A leading `~` is not
 
 from __future__ import annotations
 
+from typing import Literal
 from urllib.parse import quote, unquote_to_bytes
 
 from parcelpost.gateway.models import ParcelKey
 from parcelpost.places import county_slug, parcel_norm, state_or_text
 
 _PARCELS_PATH = "/v1/parcels/"
-_RAW_PATH = "raw"
+_RAW_PATH, _PAGE_PATH = "raw", "page"
+_FILE_PATHS = (_RAW_PATH.encode(), _PAGE_PATH.encode())
 _RESOLVED_BY_CLIENTS = {".", ".."}
 _EMPTY = "-"
 _LITERAL = "~"
@@ -31,15 +33,19 @@ def raw_path(path: str, raw_sha256: str) -> str:
     return f"{path}/{_RAW_PATH}?sha256={raw_sha256}"
 
 
-def parse_parcel_path(path: bytes) -> tuple[ParcelKey, bool] | None:
-    """Returns the parcel that a path (as sent, still encoded) names, and whether it asks for the raw file.
+def page_path(path: str, raw_sha256: str) -> str:
+    return f"{path}/{_PAGE_PATH}?sha256={raw_sha256}"
+
+
+def parse_parcel_path(path: bytes) -> tuple[ParcelKey, Literal["", "raw", "page"]] | None:
+    """Returns the parcel that a path (as sent, still encoded) names, and which file of it is asked for: '' is none.
 
     Slashes that are not encoded belong to the parcel number. None: the path names no parcel.
     """
     parts = path.partition(_PARCELS_PATH.encode())[2].split(b"/")
-    wants_raw = len(parts) > 3 and parts[-1] == _RAW_PATH.encode()
-    if wants_raw:
-        parts.pop()
+    wanted: Literal["", "raw", "page"] = ""
+    if len(parts) > 3 and parts[-1] in _FILE_PATHS:
+        wanted = "raw" if parts.pop() == _FILE_PATHS[0] else "page"
     if len(parts) < 3:
         return None
     texts = [_unescaped(unquote_to_bytes(part)) for part in (*parts[:2], b"/".join(parts[2:]))]
@@ -48,7 +54,7 @@ def parse_parcel_path(path: bytes) -> tuple[ParcelKey, bool] | None:
         return None
     state, county, parcel_id = known
     norm = parcel_id if parcel_id.startswith(_NO_NUMBER) else parcel_norm(parcel_id)
-    return ParcelKey(state_or_text(state), county_slug(county) or county, norm), wants_raw
+    return ParcelKey(state_or_text(state), county_slug(county) or county, norm), wanted
 
 
 def _escaped(text: str) -> str:

@@ -48,6 +48,7 @@ _MAX_PACE_SECONDS = 86_400.0
 _MAX_RUNS = 50
 _MAX_NAMED = 3
 _MAX_URL_CHARS = 2_000
+_MAX_ERROR_CHARS = 500
 _STALE_BELOW = 0.9
 _CATCH_UP = timedelta(minutes=1)
 """After a block, a pause or an outage, this much of the pace is made up for, not all of it."""
@@ -85,10 +86,12 @@ def make_schedule(
     now: datetime,
     platforms: Platforms | None,
     targets: Sequence[Target] = (),
+    *,
     reported: Collection[str] = (),
+    is_known: bool = False,
 ) -> tuple[Schedule, Sequence[Target]]:
     """Returns the schedule and what it scrapes, if that is a file or a list. `targets`: those of a file. `reported`:
-    platforms of the workers, which are known, too.
+    platforms of the workers, which are known, too. `is_known`: the ledger has parcels of the county (`is_in_ledger`).
 
     Raises InvalidInput.
     """
@@ -107,7 +110,7 @@ def make_schedule(
     check_deliverable(task)
     if len(new.url) > _MAX_URL_CHARS or CONTROL.search(new.url):
         raise InvalidInput(f"url: must have at most {_MAX_URL_CHARS:,} characters, none of them control characters")
-    if platforms is not None:
+    if platforms is not None and not is_known:
         task = platforms.checked(task, reported)
     timing = make_timing(new.every, new.at, new.timezone, new.cron)
     interval = longest_interval(timing).total_seconds()
@@ -129,6 +132,15 @@ def make_schedule(
         created_at=now,
     )
     return schedule, targets
+
+
+async def is_in_ledger(ledger: Ledger, new: NewSchedule) -> bool:
+    """Whether the platform has delivered parcels of the county, so that some worker can scrape it."""
+    try:
+        state, county = state_code(new.state), county_name(new.county)
+    except InvalidInput:
+        return False
+    return await ledger.has_parcels(Site(new.platform, state, county))
 
 
 def first_run(schedule: Schedule, now: datetime) -> datetime:
@@ -197,6 +209,8 @@ class ScheduleState(StrEnum):
     RUNNING = "running"
     RESTING = "resting"
     """A run is in progress, and the site blocks every worker."""
+    FAILING = "failing"
+    """An error keeps it from running."""
     PAUSED = "paused"
 
 
@@ -222,7 +236,7 @@ class ScheduleStatus(Struct, frozen=True, kw_only=True):
     scope: Scope
     status: ScheduleState
     message: str
-    """Why it rests, or that a run was skipped; else ''."""
+    """Why it rests or fails, or that a run was skipped; else ''."""
     timing: str
     """Such as `every 7 days at 02:00 America/New_York`."""
     window_seconds: float
@@ -238,6 +252,7 @@ class ScheduleStatus(Struct, frozen=True, kw_only=True):
     """null if there are no parcels yet."""
     oldest_at: datetime | None
     """Time of the oldest scrape; null if a parcel was never scraped."""
+    failing_since: datetime | None
     open_tasks: int
     """Queued or leased tasks of the run in progress."""
     run: ScheduleRun | None
@@ -307,6 +322,8 @@ def _status(row: ScheduleRow, freshness: Freshness, blocked: Sequence[str], now:
             ScheduleState.RESTING,
             f"the site blocks {', '.join(blocked[:_MAX_NAMED])}; the run continues after the pause",
         )
+    if row.error:
+        state, message = ScheduleState.FAILING, row.error
     if row.paused_at is not None:
         state, message = ScheduleState.PAUSED, ""
     return ScheduleStatus(
@@ -327,6 +344,7 @@ def _status(row: ScheduleRow, freshness: Freshness, blocked: Sequence[str], now:
         fresh=freshness.fresh,
         fresh_share=freshness.share,
         oldest_at=freshness.oldest_at,
+        failing_since=row.failing_since,
         open_tasks=row.open_tasks,
         run=run_response(row.run) if row.run else None,
         last_run=run_response(row.last_run) if row.last_run else None,
@@ -349,7 +367,11 @@ def run_response(run: RunRow) -> ScheduleRun:
 def schedule_findings(statuses: Sequence[ScheduleStatus], now: datetime) -> Iterable[Finding]:
     for status in statuses:
         place = f"{status.county}, {status.state}"
-        if status.status is ScheduleState.RESTING:
+        if status.status is ScheduleState.FAILING:
+            since = age((now - status.failing_since).total_seconds()) if status.failing_since else "now"
+            message = f"schedule {status.name} has been failing for {since}: {status.message}"
+            yield Finding.of("schedule.failing", message, "delete it and add it again with valid values")
+        elif status.status is ScheduleState.RESTING:
             fix = "no action needed: it continues on its own; if the site keeps blocking, use a slower pace"
             yield Finding.of("schedule.resting", f"schedule {status.name} is on hold: {status.message}", fix)
         elif status.message:
@@ -370,12 +392,10 @@ class ScheduleRunner:
         self._ledger = ledger
         self._clock = clock
         self._emit = emit
-        self._errors: dict[str, str] = {}
-        """By name of the schedules that failed in the last step."""
 
     async def step(self) -> None:
         """A schedule that fails does not stop the others. Raises LedgerError."""
-        now, failed = self._clock.now(), dict[str, str]()
+        now, failed = self._clock.now(), set[int]()
         running = [row for row in await self._active() if row.run is not None]
         workers = await self._ledger.workers() if running else ()
         last_added_at: dict[Site, datetime] = {}
@@ -387,24 +407,26 @@ class ScheduleRunner:
                 await self._attempt(partial(self._extend, last_added_at), row, now, failed)
         for row in await self._active():  # a run that has just ended makes room for the next
             await self._attempt(self._start_if_due, row, now, failed)
-        self._errors = failed
+            if row.error and row.schedule_no not in failed:
+                await self._ledger.set_error(row.schedule_no, "", now)
 
     async def _attempt(
         self,
         action: Callable[[ScheduleRow, datetime], Awaitable[None]],
         row: ScheduleRow,
         now: datetime,
-        failed: dict[str, str],
+        failed: set[int],
     ) -> None:
-        name = row.schedule.name
         try:
             await action(row, now)
         except LedgerError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the other schedules go on
-            failed[name] = f"{type(error).__name__}: {error}"
-            if self._errors.get(name) != failed[name]:
-                self._emit(ScheduleFailed(schedule=name, error=failed[name]))
+            failed.add(row.schedule_no)
+            message = f"{type(error).__name__}: {error}"[:_MAX_ERROR_CHARS]
+            if row.error != message:
+                await self._ledger.set_error(row.schedule_no, message, now)
+                self._emit(ScheduleFailed(schedule=row.schedule.name, error=message))
 
     async def _active(self) -> list[ScheduleRow]:
         return [row for row in await self._ledger.schedules() if row.paused_at is None]
@@ -456,13 +478,13 @@ def _late(row: ScheduleRow, now: datetime) -> float:
 
 
 def blocked_workers(row: ScheduleRow, workers: Iterable[WorkerRow], now: datetime) -> Sequence[str]:
-    """Returns the ids of the platform's live workers if the platform is blocked for all of them; else nothing."""
-    platform = row.schedule.platform
+    """Returns the ids of the platform's live workers if its site blocks all of them; else nothing."""
+    site = row.schedule.site
     able = [
         worker.heartbeat
         for worker in workers
-        if worker.is_alive(now) and (not worker.heartbeat.platforms or platform in worker.heartbeat.platforms)
+        if worker.is_alive(now) and (not worker.heartbeat.platforms or site.platform in worker.heartbeat.platforms)
     ]
-    if all(platform in heartbeat.blocked for heartbeat in able):
+    if all(any(paused.covers(site) for paused in heartbeat.blocked) for heartbeat in able):
         return sorted(heartbeat.worker_id for heartbeat in able)
     return ()

@@ -24,6 +24,7 @@ from parcelpost.gateway.auth import check_tokens, read_tokens
 from parcelpost.gateway.context import Context, Counters, Platforms
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.maintenance import Maintenance
+from parcelpost.gateway.map_layers import read_map_layers
 from parcelpost.gateway.webhooks import Sender, Webhooks
 from parcelpost.object_store import open_raw_store, remove_leftovers
 from parcelpost.private_addresses import Guard
@@ -81,6 +82,7 @@ async def serve(
     server = settings.server
     tokens = read_tokens(server, environment, clock, emit)
     check_tokens(server, tokens)
+    map_layers = read_map_layers(server)
     files = raise_file_limit()
     if files < _MIN_OPEN_FILES:
         raise TooFewFiles.of("a gateway", _MIN_OPEN_FILES, files)
@@ -98,6 +100,7 @@ async def serve(
                 counters=Counters(clock),
                 version=__version__,
                 stopping=stop,
+                map_layers=map_layers,
                 platforms=platforms,
             )
             backlog = min(files // 8, _MAX_BACKLOG)  # accepted all at once: there must be room for them

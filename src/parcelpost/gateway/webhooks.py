@@ -161,7 +161,7 @@ class WebhookState(Struct, frozen=True, kw_only=True):
     since: int
     """Changes up to this number were delivered or are waiting for a retry."""
     behind: int
-    """Number of changes after `since` that have not been processed yet."""
+    """Number of changes after `since` that match. Of those beyond the next 20,000, all count."""
     waiting: int
     """Number of changes waiting for a retry."""
     gave_up: int
@@ -183,10 +183,10 @@ class WebhookDetail(Struct, frozen=True):
 
 async def webhook_detail(ledger: Ledger, webhook: Webhook) -> WebhookDetail:
     retries = await ledger.webhook_retries(webhook.webhook_no, 0, _MAX_LISTED_RETRIES)
-    return WebhookDetail(webhook_state(webhook), retries)
+    return WebhookDetail(await webhook_state(ledger, webhook), retries)
 
 
-def webhook_state(webhook: Webhook) -> WebhookState:
+async def webhook_state(ledger: Ledger, webhook: Webhook) -> WebhookState:
     wanted = webhook.wanted
     return WebhookState(
         name=webhook.name,
@@ -199,7 +199,7 @@ def webhook_state(webhook: Webhook) -> WebhookState:
         field=wanted.field,
         status="paused" if webhook.is_paused else "failing" if webhook.failing_since else "active",
         since=webhook.cursor,
-        behind=max(0, webhook.last - webhook.cursor),
+        behind=await ledger.count_changes(wanted, webhook.cursor) if webhook.cursor < webhook.last else 0,
         waiting=webhook.retries,
         gave_up=webhook.dead,
         delivered=webhook.delivered,

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from parcelpost.errors import Unavailable
-from parcelpost.model import Broken, Json, OutboxEntry, QueueDepth, Task
+from parcelpost.model import Broken, Json, OutboxEntry, PausedSite, QueueDepth, Task
 
 Name = Annotated[str, Meta(min_length=1, max_length=500)]
 Place = Annotated[str, Meta(max_length=500)]
@@ -200,8 +200,8 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
     version: str = ""
     paused: bool = False
     disk_free_bytes: int = 0
-    blocked: tuple[str, ...] = ()
-    """Platforms that are paused because one of their sites blocked the worker."""
+    blocked: tuple[PausedSite, ...] = ()
+    """Sites that are paused because they, or others on their host, blocked the worker."""
     broken: tuple[Broken, ...] = ()
     """Fields that are no longer found where they used to be."""
     leaving: bool = False

@@ -15,9 +15,9 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from parcelpost.errors import InvalidInput, Unavailable
-from parcelpost.model import Broken, Json, Signal, Task
+from parcelpost.model import Broken, Json, PausedSite, Signal, Task
 from parcelpost.places import normalized
-from parcelpost.protocol.client import MAX_BROKEN, read_task, task_id_of
+from parcelpost.protocol.client import MAX_BROKEN, MAX_PAUSED_SITES, read_task, task_id_of
 from parcelpost.protocol.payloads import (
     QUEUE_COUNTS,
     Completion,
@@ -179,6 +179,7 @@ MAX_SAMPLES = 10_000
 _MAX_PLATFORMS = 500
 _MAX_NAMES_CHARS = 4_096
 _MAX_BROKEN_CHARS = 12_288
+_MAX_PAUSED_CHARS = 12_288
 """A heartbeat is stored and is part of every overview, so it must not be large."""
 _MAX_NAME_CHARS = 512
 _MAX_TEXT_CHARS = 4_000
@@ -210,7 +211,7 @@ def read_heartbeat(body: bytes) -> Heartbeat:
         version=_text(member(fields, "version"), 200),
         paused=member(fields, "paused") is True,
         disk_free_bytes=_count(member(fields, "disk_free_bytes")),
-        blocked=_names(member(fields, "blocked")),
+        blocked=_paused_sites(member(fields, "blocked")),
         broken=_all_broken(member(fields, "broken")),
         leaving=member(fields, "leaving") is True,
     )
@@ -322,6 +323,24 @@ def _names(value: Json) -> tuple[str, ...]:
     return tuple(_first(names, _MAX_NAMES_CHARS))
 
 
+def _paused_sites(value: Json) -> tuple[PausedSite, ...]:
+    items = value[:MAX_PAUSED_SITES] if isinstance(value, list) else ()
+    return tuple(_first([site for item in items if (site := _paused_site(item))], _MAX_PAUSED_CHARS))
+
+
+def _paused_site(fields: Json) -> PausedSite | None:
+    try:
+        site = msgspec.convert(fields, PausedSite)
+    except (ValueError, RecursionError):
+        return None
+    is_valid = _is_name(site.platform, _MAX_NAME_CHARS) and _are_places(site.state, site.county)
+    return site if is_valid else None
+
+
+def _are_places(*places: str) -> bool:
+    return not any(len(place) > _MAX_NAME_CHARS or CONTROL.search(place) for place in places)
+
+
 def _all_broken(value: Json) -> tuple[Broken, ...]:
     items = value[:MAX_BROKEN] if isinstance(value, list) else ()
     return tuple(_first([broken for item in items if (broken := _broken(item))], _MAX_BROKEN_CHARS))
@@ -343,7 +362,7 @@ def _broken(fields: Json) -> Broken | None:
         return None
     if not all(_is_name(name, _MAX_NAME_CHARS) for name in (broken.platform, broken.field)):
         return None
-    if any(len(place) > _MAX_NAME_CHARS or CONTROL.search(place) for place in (broken.state, broken.county)):
+    if not _are_places(broken.state, broken.county):
         return None
     failing = (_text(selector, _MAX_SELECTOR_CHARS) for selector in broken.failing[:_MAX_SELECTORS])
     return replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Container, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
@@ -11,25 +12,30 @@ import msgspec
 from msgspec import Struct
 
 from parcelpost.model import Blocked, Done, GiveUp, Json, NotFound, Outcome, Page, Retry, Target, Task
-from parcelpost.scrapers.browser.steps import Step
 from parcelpost.scrapers.counties import County, page_url
 from parcelpost.scrapers.fetch.errors import find_challenge
 from parcelpost.scrapers.html.document import Document, is_shell
 from parcelpost.scrapers.html.extract import DECLARED_ORDER, Extractor, SelectorOrder, SelectorResult, SelectorResults
 from parcelpost.scrapers.html.selectors import AtEnd, Selector
-from parcelpost.scrapers.html.values import has_key, json_at, json_text, parcel_norm
+from parcelpost.scrapers.html.values import has_key, json_at, json_number, json_text, parcel_norm
 from parcelpost.scrapers.records.columns import Column
 from parcelpost.scrapers.records.field_maps import FieldMaps, Rows
 from parcelpost.scrapers.records.identity import is_other_parcel, is_same_parcel, json_parcel_ids, shown_parcel_ids
 from parcelpost.scrapers.records.problems import Problems, drop_repeated, mark_unreadable
 from parcelpost.scrapers.records.record import LIEN, MISSING, Record
-from parcelpost.scrapers.records.validation import check_shapes, is_parcel_number
+from parcelpost.scrapers.records.validation import check_shapes, drop_dates, has_dates, is_parcel_number
 from parcelpost.scrapers.tabular import standard_json
 
 _SCANNED_BYTES = 4_096
 _MAX_REASON_CHARS = 300
 _ERRORS = ("error", "errors", "exception")
 """Members of a response that has a part that could not be loaded."""
+_YEAR_OF_DATE = re.compile(rb"/(?:19|20)\d\d(?!\d)")
+_MONTH_AND_DAY = re.compile(rb"(?<!\d)(\d{1,2})\\?/(\d{1,2})\\?\Z")
+_MONTHS = 12
+_MEMBER = re.compile("[^a-z]")
+_MORE = ("hasmore", "hasmorepages", "hasnext", "hasnextpage", "nextpage", "nextlink")
+_TOTALS = ("total", "totalcount", "totalitems", "totalrecords", "totalrows")
 _MAX_BYTES = 64 * 1024**2
 """Limit for a table of many parcels; a single page is far smaller."""
 
@@ -94,7 +100,20 @@ class PageReader:
         objects = [item for item in items if isinstance(item, Mapping)]
         if len(objects) < len(items) or any(key not in item for item in objects for key in keys):
             self.problems.note(field, f"an item of {path[-1]} is incomplete")
+        if has_more(json_at(self.json, *path[:-1]), len(items)):
+            self.problems.note(field, f"the response has only a part of {path[-1]}")
         return objects
+
+    @property
+    def has_dates_with_day_first(self) -> bool:
+        """Whether a date on the page has a day before its month, and none has it behind."""
+        body = self.page.body
+        before = (body[max(0, year.start() - 8) : year.start()] for year in _YEAR_OF_DATE.finditer(body))
+        pairs = (match for part in before if (match := _MONTH_AND_DAY.search(part)) is not None)
+        numbers = {(int(pair[1]), int(pair[2])) for pair in pairs}
+        return any(first > _MONTHS >= second for first, second in numbers) and not any(
+            first <= _MONTHS < second for first, second in numbers
+        )
 
     def other_parcel_ids(self) -> Iterator[str]:
         """Other parcel numbers that the page shows."""
@@ -104,6 +123,15 @@ class PageReader:
             yield from shown_parcel_ids(self.document)
 
 
+def has_more(around: Json, count: int) -> bool:
+    """Whether the object with a list of so many items says that there are more."""
+    if not isinstance(around, Mapping):
+        return False
+    members = {_MEMBER.sub("", name.lower()): value for name, value in around.items()}
+    total = next((json_number(members[name]) for name in _TOTALS if members.get(name) is not None), None)
+    return any(members.get(name) for name in _MORE) or (total is not None and total > count)
+
+
 class Parsed(Struct, frozen=True):
     outcome: Outcome
     selector_results: Sequence[SelectorResult]
@@ -111,6 +139,33 @@ class Parsed(Struct, frozen=True):
     """The platform's sections that a page with records lacks."""
     also_missing: Sequence[str] = ()
     """Descriptions of other missing parts."""
+
+
+class Fill(Struct, frozen=True, tag=True):
+    """Types text into a field. Like the other steps, it is taken on a rendered page before that is read."""
+
+    selector: str
+    text: str
+
+
+class Click(Struct, frozen=True, tag=True):
+    selector: str
+
+
+class Choose(Struct, frozen=True, tag=True):
+    """Selects an entry of a list by its value or text."""
+
+    selector: str
+    value: str
+
+
+class WaitFor(Struct, frozen=True, tag=True):
+    """Waits until an element is there."""
+
+    selector: str
+
+
+Step = Fill | Click | Choose | WaitFor
 
 
 class Fetcher(Protocol):
@@ -223,6 +278,9 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
                 find_challenge(page) or records, reader.selector_results
             )  # a page with a record is not a robot check
         is_list = self.is_list or "where" in target.extra
+        if not is_list and len(records) > 1:
+            asked = [record for record in records if not is_other_parcel(target.parcel_id, _numbers_of(record))]
+            records = asked or records
         if not is_list and len(records) == 1 and (another := _other_parcel(records[0], reader)) is not None:
             return Parsed(another, reader.selector_results)
         for record in records:
@@ -240,11 +298,16 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
         missing = [*problems.missing, *sections]
         if is_list:
             missing += [f"{field} ({why})" for field, why in problems.unreadable.items()]
+        has_other_dates = any(map(has_dates, records)) and reader.has_dates_with_day_first
+        if has_other_dates:
+            missing.append("dates (the page writes the day before the month)")
         for record in records:
             check_shapes(record)
             if not is_list:
                 drop_repeated(record, problems)
                 mark_unreadable(record, problems.unreadable)
+            if has_other_dates:
+                drop_dates(record)
             if missing:
                 record.completeness = f"{MISSING}{', '.join(missing)}"
         if not self.sparse and any(_is_half_empty(record) for record in records):
@@ -295,9 +358,13 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
         record.source_url = page.url or target.url or None
 
 
+def _numbers_of(record: Record) -> tuple[str | None, ...]:
+    return record.parcel_id, record.tax_account
+
+
 def _other_parcel(record: Record, reader: PageReader) -> Retry | None:
     asked = reader.target.parcel_id
-    if not is_other_parcel(asked, (record.parcel_id, record.tax_account)):
+    if not is_other_parcel(asked, _numbers_of(record)):
         return None
     if any(is_same_parcel(asked, other) for other in reader.other_parcel_ids()):
         return None

@@ -23,9 +23,9 @@ import msgspec
 from msgspec import structs
 
 from parcelpost.model import Blocked, Busy, Done, GiveUp, Json, NotFound, Outcome, Page, Retry, Target, Task
-from parcelpost.scrapers.browser.steps import Step
 from parcelpost.scrapers.fetch.errors import FAILURES, AnyFailure, find_challenge, outcome_of
 from parcelpost.scrapers.html.encoding import decode
+from parcelpost.scrapers.platform import Step
 
 if TYPE_CHECKING:
     from parcelpost.scrapers.fetch.session import Session

@@ -36,6 +36,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """(): all installed ones."""
     drain_seconds: Seconds = 30.0
     give_up_seconds: Seconds = 300.0
+    processes: Annotated[int, Meta(ge=1, le=64)] = 1
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -197,6 +198,10 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     keep_workers_days: Days = 30.0
     allow_private: tuple[str, ...] = ()
     """Where webhooks may go although it is private, or has an unusual port."""
+    map_outline: str = ""
+    """A GeoJSON file."""
+    map_tiles: str = ""
+    """'': no tile server."""
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -231,6 +236,8 @@ class ScheduleSettings(Struct, frozen=True, kw_only=True):
     pace_seconds: float = 0.0
     """At least, between two tasks of a run; `fetch.pace_seconds` if that is longer."""
     delinquent_only: bool = False
+    file: str = ""
+    """Of parcels, known or not; read again by each run."""
     list: bool = False
     """A whole list instead of known parcels."""
     url: str = ""

@@ -305,7 +305,7 @@ SCHEDULES = "schedules"
 
 _SCHEDULE_REMEDY = (
     'write it as [schedules.columbia] with platform, state, county and every = "7d" or cron = "0 2 * * 1"; '
-    "at, timezone, window, pace, filter, list and url are optional"
+    "at, timezone, window, pace, filter, file, list and url are optional"
 )
 
 
@@ -320,6 +320,7 @@ class _GivenSchedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     window: str = ""
     pace: Annotated[float, Meta(ge=0, le=DAY_SECONDS)] = 0.0
     filter: Literal["", "delinquent"] = ""
+    file: str = ""
     list: bool = False
     url: str = ""
 
@@ -350,8 +351,8 @@ def _schedule(given: _GivenSchedule) -> ScheduleSettings:
     """Raises InvalidInput."""
     if not (given.platform and given.state and given.county):
         raise InvalidInput("platform, state and county must not be empty")
-    if given.filter and given.list:
-        raise InvalidInput("filter is for known parcels, not for a list")
+    if sum(map(bool, (given.filter, given.file, given.list))) > 1:
+        raise InvalidInput("filter, file and list cannot be combined")
     timing = make_timing(given.every, given.at, given.timezone, given.cron)
     interval = longest_interval(timing).total_seconds()
     window = parse_duration("window", given.window) if given.window else min(interval, DAY_SECONDS)
@@ -365,6 +366,7 @@ def _schedule(given: _GivenSchedule) -> ScheduleSettings:
         window_seconds=window,
         pace_seconds=given.pace,
         delinquent_only=bool(given.filter),
+        file=given.file,
         list=given.list,
         url=given.url,
     )

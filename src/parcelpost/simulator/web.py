@@ -83,6 +83,11 @@ class Layout(Struct, frozen=True):
         return "\n".join(reversed(blocks) if self.redesigned else blocks)
 
 
+def whole_number(text: str | None, otherwise: int) -> int:
+    """Of a parameter; `otherwise` if it is missing or is none."""
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else otherwise
+
+
 def dollars(amount: int) -> str:
     return f"${amount:,}"
 

@@ -18,8 +18,8 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from parcelpost.clock import Clock, iso
-from parcelpost.model import OutboxEntry, Priority, Source, TaskInfo, TaskStatus
-from parcelpost.storage import artifacts, outbox, rows, tasks, validation
+from parcelpost.model import REFRESH, OutboxEntry, Priority, Source, TaskInfo, TaskStatus
+from parcelpost.storage import artifacts, outbox, refresh, rows, tasks, validation
 from parcelpost.storage.artifacts import Artifacts
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.raw_files import RawFiles
@@ -194,6 +194,8 @@ class PlannedAction(StrEnum):
     """The upstream waits for this task, so it fails, and the failure is reported."""
     FAIL_AND_KEEP = "result_kept"
     """The upstream leased this task again, so it fails, and the result of its earlier run is kept."""
+    REFRESH = "refresh"
+    """The only copy of its record is here and stays: a task of its own scrapes the parcel again."""
     PROCESSING = "processing"
     CHILD = "child"
     """A further record of another task's page."""
@@ -212,7 +214,9 @@ class PlannedAction(StrEnum):
     REJECTED_BY_OPERATOR = "rejected_by_operator"
 
 
-CHANGES = frozenset({PlannedAction.APPLY, PlannedAction.FAIL_AND_REPORT, PlannedAction.FAIL_AND_KEEP})
+CHANGES = frozenset(
+    {PlannedAction.APPLY, PlannedAction.FAIL_AND_REPORT, PlannedAction.FAIL_AND_KEEP, PlannedAction.REFRESH}
+)
 
 
 class Operation(NamedTuple):
@@ -229,7 +233,7 @@ class Flags(NamedTuple):
     force: bool = False
     """Delete records that were never delivered."""
     include_completed: bool = False
-    """Scrape completed and not found tasks again."""
+    """Scrape completed and not found tasks again. A local one whose record was not delivered gets a new task."""
     include_delayed: bool = False
     """Run tasks now that wait for a retry."""
     include_rejected_by_operator: bool = False
@@ -244,6 +248,10 @@ _IS_UNDELIVERED = "(r.data IS NOT NULL AND r.synced = 0)"
 _IS_KEPT = "(NOT :force OR {0}.seq > :result_seq OR {0}.created_at > :result_at)"
 _KEEPS_OWN = f"({_IS_UNDELIVERED} AND {_IS_KEPT.format('r')})"
 _KEEPS_CHILDREN = f"EXISTS (SELECT 1 {_UNSYNCED_CHILDREN} AND {_IS_KEPT.format('rc')})"
+# Each refresh is named after the task before it, so that a parcel is not scraped once for each of them.
+_REFRESH_OF = f"{REFRESH}:"
+_IS_LAST_REFRESH = f"""(t.type <> '{REFRESH}' OR t.task_id >= '{_REFRESH_OF}' AND t.task_id < '{_REFRESH_OF}~')
+    AND NOT EXISTS (SELECT 1 FROM tasks AS again WHERE again.task_id = '{_REFRESH_OF}' || t.seq)"""
 _IS_UNREPORTED = f"({_FROM_UPSTREAM} AND r.synced = 0 AND r.data IS NULL AND r.rejected_at IS NULL)"
 
 RETRY_TASKS = Operation(
@@ -253,8 +261,9 @@ RETRY_TASKS = Operation(
         WHEN t.status = 'pending' THEN iif(:include_delayed AND t.available_at IS NOT NULL, 'apply', 'pending')
         WHEN t.status <> 'completed' AND t.status <> 'not_found' THEN 'apply'
         WHEN NOT :include_completed THEN 'completed'
-        WHEN r.synced = 0 OR EXISTS (SELECT 1 {_UNSYNCED_CHILDREN}) THEN 'undelivered'
-        ELSE 'apply' END""",
+        WHEN NOT (r.synced = 0 OR EXISTS (SELECT 1 {_UNSYNCED_CHILDREN})) THEN 'apply'
+        WHEN t.source IN ('local_file', 'cli') AND {_IS_LAST_REFRESH} THEN 'refresh'
+        ELSE 'undelivered' END""",
 )
 REJECT_TASKS = Operation(
     on_results=False,
@@ -426,7 +435,7 @@ class Admin:
         self, selection: Selection, flags: Flags = Flags(), progress: Progress | None = None
     ) -> Counter[PlannedAction]:
         """Makes ended tasks pending again, as if new. With `include_delayed`, tasks that wait for a retry run now."""
-        now = iso(self._clock.now())
+        now = self._clock.now()
         return await self._each(RETRY_TASKS, selection, flags, lambda db, planned: _retry(db, planned, now), progress)
 
     async def reject_tasks(
@@ -530,9 +539,12 @@ def _apply(
     return [row.action for row in changing], change(db, changing)
 
 
-def _retry(db: sqlite3.Connection, planned: Sequence[PlannedRow], now: str) -> UnusedFiles:
-    db.executemany(_DELETE_REPORT, [(row.task_id,) for row in planned])
-    tasks.restart(db, [row.seq for row in planned], now)
+def _retry(db: sqlite3.Connection, planned: Sequence[PlannedRow], now: datetime) -> UnusedFiles:
+    refreshed = [row.seq for row in planned if row.action is PlannedAction.REFRESH]
+    refresh.add(db, _REFRESH_OF, refreshed, first=0, spacing=0.0, longest=0.0, now=now)
+    restarted = [row for row in planned if row.action is not PlannedAction.REFRESH]
+    db.executemany(_DELETE_REPORT, [(row.task_id,) for row in restarted])
+    tasks.restart(db, [row.seq for row in restarted], iso(now))
     return _NO_FILES
 
 

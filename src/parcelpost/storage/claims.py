@@ -1,21 +1,22 @@
-"""Which task is next, and which platforms are paused.
+"""Which task is next, and which platforms and sites are paused.
 
-Tasks are claimed by priority, then age, except delayed tasks, ended leases, paused platforms and excluded sites. Every
-query reads only the heads of a partial index, so that a claim costs the same with a million tasks as with ten. The
-status itself is changed in `tasks.py`.
+Tasks are claimed by priority, then age, except delayed tasks, ended leases, paused platforms and sites, and excluded
+sites. Every query reads only the heads of a partial index, so that a claim costs the same with a million tasks as with
+ten. The status itself is changed in `tasks.py`.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec.json import encode
 
 from parcelpost.model import Site
 
 Sites = Collection[Site]
+K = TypeVar("K", str, Site)
 
 _MAX_PROMOTED = 2_000
 
@@ -32,7 +33,11 @@ _UNPAUSED_PLATFORMS = f"""
 {READY_PLATFORMS}
 SELECT platform FROM ready
 WHERE platform IS NOT NULL
-    AND platform NOT IN (SELECT platform FROM platform_pauses WHERE paused_until IS NULL OR paused_until > ?)
+    AND platform NOT IN (SELECT platform FROM platform_pauses
+                         WHERE state = '' AND county = '' AND (paused_until IS NULL OR paused_until > ?))
+"""
+_PAUSED = """
+SELECT platform, state, county, paused_until, reason FROM platform_pauses WHERE paused_until IS NULL OR paused_until > ?
 """
 _NEXT_MOMENTS = """
 SELECT
@@ -122,16 +127,17 @@ def unpaused_platforms(db: sqlite3.Connection, now: str) -> list[str]:
 def next_tasks(db: sqlite3.Connection, platforms: list[str], task_filter: TaskFilter, now: str, limit: int) -> str:
     """Returns the next tasks of these platforms that match the filter, as a JSON array of `seq`."""
     allowed = [name for name in platforms if task_filter.platforms is None or name in task_filter.platforms]
-    if not task_filter.exclude_sites:
+    excluded = task_filter.exclude_sites | paused_sites(db, now).keys()
+    if not excluded:
         values = {"now": now, "limit": limit, "platforms": encode(allowed).decode()}
         return str(db.execute(_HEADS, values).fetchone()[0])
-    by_site = {site.platform for site in task_filter.exclude_sites}
+    by_site = {site.platform for site in excluded}
     sites = [
         site
         for platform in allowed
         if platform in by_site
         for state, county in db.execute(_SITES, {"platform": platform})
-        if (site := Site(platform, state, county)) not in task_filter.exclude_sites
+        if (site := Site(platform, state, county)) not in excluded
     ]
     values = {
         "platforms": encode([name for name in allowed if name not in by_site]).decode(),
@@ -142,16 +148,36 @@ def next_tasks(db: sqlite3.Connection, platforms: list[str], task_filter: TaskFi
     return str(db.execute(_HEADS_BY_SITE, values).fetchone()[0])
 
 
-def pause(db: sqlite3.Connection, platform: str, until: str | None, reason: str, now: str) -> None:
-    change = "INSERT OR REPLACE INTO platform_pauses (platform, paused_until, reason, created_at) VALUES (?, ?, ?, ?)"
-    db.execute(change, (platform, until, reason, now))
+def pause(
+    db: sqlite3.Connection, platform: str, until: str | None, reason: str, now: str, sites: Collection[Site] = ()
+) -> None:
+    """Pauses these sites of the platform; without any, the whole platform."""
+    change = """
+    INSERT OR REPLACE INTO platform_pauses (platform, state, county, paused_until, reason, created_at)
+    VALUES (?, ?, ?, ?, ?, ?)
+    """
+    for site in sites or [Site(platform, "", "")]:
+        db.execute(change, (site.platform, site.state, site.county, until, reason, now))
 
 
 def resume(db: sqlite3.Connection, platform: str) -> bool:
-    return db.execute("DELETE FROM platform_pauses WHERE platform = ?", (platform,)).rowcount == 1
+    """Resumes the platform and its sites."""
+    return db.execute("DELETE FROM platform_pauses WHERE platform = ?", (platform,)).rowcount > 0
 
 
-def paused(db: sqlite3.Connection, now: str) -> dict[str, tuple[str | None, str]]:
-    """Returns for each paused platform until when (None: until it is resumed) and why."""
-    query = "SELECT platform, paused_until, reason FROM platform_pauses WHERE paused_until IS NULL OR paused_until > ?"
-    return {platform: (until, reason) for platform, until, reason in db.execute(query, (now,))}
+Pauses = dict[K, tuple[str | None, str]]
+"""Until when (None: until it is resumed) and why."""
+
+
+def paused(db: sqlite3.Connection, now: str) -> Pauses[str]:
+    """Returns the pauses of whole platforms."""
+    return {site.platform: pause for site, pause in _paused(db, now).items() if not (site.state or site.county)}
+
+
+def paused_sites(db: sqlite3.Connection, now: str) -> Pauses[Site]:
+    """Returns the pauses of single sites."""
+    return {site: pause for site, pause in _paused(db, now).items() if site.state or site.county}
+
+
+def _paused(db: sqlite3.Connection, now: str) -> Pauses[Site]:
+    return {Site(*site): (until, reason) for *site, until, reason in db.execute(_PAUSED, (now,))}

@@ -27,7 +27,7 @@ ORDER BY available_at DESC LIMIT :batch
 """
 # Pauses have no maximum length, because an operator may set any. Both of their times are written together.
 _PAUSED = """
-SELECT platform, created_at, paused_until FROM platform_pauses WHERE paused_until > :limit AND created_at > :limit
+SELECT rowid, created_at, paused_until FROM platform_pauses WHERE paused_until > :limit AND created_at > :limit
 """
 
 # Times that retention counts from.
@@ -107,7 +107,7 @@ def _correct(db: sqlite3.Connection, now: datetime) -> tuple[int, int, int]:
     delayed = [(_moved(row, now), iso(now), row[0]) for row in db.execute(_DELAYED, values)]
     db.executemany("UPDATE tasks SET available_at = ?, updated_at = ? WHERE seq = ?", delayed)
     paused = [(_moved(row, now), iso(now), row[0]) for row in db.execute(_PAUSED, values)]
-    db.executemany("UPDATE platform_pauses SET paused_until = ?, created_at = ? WHERE platform = ?", paused)
+    db.executemany("UPDATE platform_pauses SET paused_until = ?, created_at = ? WHERE rowid = ?", paused)
     changed = len(delayed) + len(paused)
     for table, key, column, part in _WRITTEN:
         change = f"""UPDATE {table} SET {column} = :now

@@ -24,6 +24,7 @@ from parcelpost.model import (
     Result,
     Site,
     Source,
+    Target,
     Task,
     TaskInfo,
     TaskStatus,
@@ -215,6 +216,19 @@ class LocalPersistenceManager:
         """Adds tasks that scrape these parcels again, `spacing` seconds apart (`refresh.add`)."""
         return await self._write(refresh.add, prefix, seqs, first, spacing, longest, now)
 
+    async def add_refresh_targets(
+        self,
+        prefix: str,
+        site: Site,
+        targets: Sequence[Target],
+        first: int,
+        spacing: float,
+        longest: float,
+        now: datetime,
+    ) -> int:
+        """Likewise for parcels that need not be known (`refresh.add_targets`)."""
+        return await self._write(refresh.add_targets, prefix, site, targets, first, spacing, longest, now)
+
     async def freshness(self, site: Site, since: datetime, *, delinquent_only: bool) -> StoreFreshness:
         """Returns how many of the site's known parcels were scraped since then."""
         return await self._db.read(partial(refresh.freshness, delinquent_only=delinquent_only), site, since)
@@ -293,11 +307,15 @@ class LocalPersistenceManager:
             recovered += sum(await self._db.write(tasks.recover, hung, self._clock.now(), most))
         return recovered
 
-    async def pause_platform(self, platform: str, until: datetime | None = None, reason: str = "") -> None:
-        """Pauses claims of the platform's tasks, for all processes on the store. `until` None: until it is resumed."""
+    async def pause_platform(
+        self, platform: str, until: datetime | None = None, reason: str = "", sites: Sites = ()
+    ) -> None:
+        """Pauses claims of the platform's tasks, or only those of `sites`, for all processes on the store. `until`
+        None: until it is resumed.
+        """
         validation.text("platform", platform)
         due = iso(until) if until else None
-        await self._write(claims.pause, platform, due, validation.message(reason), self._now())
+        await self._write(claims.pause, platform, due, validation.message(reason), self._now(), sites)
 
     async def resume_platform(self, platform: str) -> bool:
         return await self._db.write(claims.resume, platform)
@@ -305,6 +323,10 @@ class LocalPersistenceManager:
     async def paused_platforms(self) -> dict[str, tuple[str | None, str]]:
         """Returns for each paused platform until when (None: until it is resumed) and why."""
         return await self._db.read(claims.paused, self._now())
+
+    async def paused_sites(self) -> dict[Site, tuple[str | None, str]]:
+        """Returns the same for each paused site of platforms that are not paused as a whole."""
+        return await self._db.read(claims.paused_sites, self._now())
 
     async def supply(self, limit: int) -> dict[str, queries.Supply]:
         """Counts the open tasks of each platform, ready ones up to `limit`. Fast even with a million tasks."""

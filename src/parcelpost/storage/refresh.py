@@ -10,7 +10,8 @@ from typing import NamedTuple
 from msgspec.json import encode
 
 from parcelpost.clock import from_iso, iso
-from parcelpost.model import REFRESH, Priority, Site
+from parcelpost.model import REFRESH, Priority, Site, Target
+from parcelpost.storage.rows import target_fields
 
 MAX_RETRIES = 3
 
@@ -36,6 +37,19 @@ SELECT :prefix || t.seq, 'local_file', '{REFRESH}', t.platform, t.state, t.count
     strftime('%Y-%m-%dT%H:%M:%fZ', :now, '+' || min(:longest, (:first + wanted.key) * :spacing) || ' seconds')
 FROM json_each(:seqs) AS wanted CROSS JOIN tasks AS t ON t.seq = wanted.value
 WHERE true ON CONFLICT (task_id) DO NOTHING
+"""
+_ADD_TARGETS = f"""
+INSERT INTO tasks (task_id, source, type, platform, state, county, parcel_id, target_json, priority, max_retries,
+    created_at, updated_at, available_at)
+SELECT :prefix || (:first + wanted.key), 'local_file', '{REFRESH}', :platform, :state, :county, wanted.value ->> 0,
+    wanted.value ->> 1, {int(Priority.BATCH)}, {MAX_RETRIES}, :now, :now,
+    strftime('%Y-%m-%dT%H:%M:%fZ', :now, '+' || min(:longest, (:first + wanted.key) * :spacing) || ' seconds')
+FROM json_each(:targets) AS wanted WHERE true ON CONFLICT (task_id) DO NOTHING
+"""
+_FRESHNESS_OF_FILE = """
+SELECT count(*), count(CASE WHEN at >= :since THEN 1 END), CASE WHEN count(at) = count(*) THEN min(at) END FROM (
+    SELECT max(CASE WHEN t.status = 'completed' THEN t.completed_at END) AS at FROM tasks AS t
+    WHERE t.task_id >= :prefix AND t.task_id < :end AND t.parent_id IS NULL GROUP BY t.parcel_id, t.target_json)
 """
 _OPEN = """
 SELECT count(*) FROM tasks
@@ -69,6 +83,30 @@ def add(
     """Adds a task for each, the `first` after that many intervals. Returns how many were not known by their ids."""
     values = {"prefix": prefix, "seqs": encode(seqs).decode(), "first": first, "spacing": spacing, "longest": longest}
     return db.execute(_ADD, values | {"now": iso(now)}).rowcount
+
+
+def add_targets(
+    db: sqlite3.Connection,
+    prefix: str,
+    site: Site,
+    targets: Sequence[Target],
+    first: int,
+    spacing: float,
+    longest: float,
+    now: datetime,
+) -> int:
+    """Likewise for parcels that need not be known."""
+    texts = encode([(target.parcel_id, encode(target_fields(target)).decode()) for target in targets]).decode()
+    values = {"prefix": prefix, "targets": texts, "first": first, "spacing": spacing, "longest": longest}
+    values |= {"platform": site.platform, "state": site.state, "county": site.county, "now": iso(now)}
+    return db.execute(_ADD_TARGETS, values).rowcount
+
+
+def freshness_of_file(db: sqlite3.Connection, prefix: str, since: datetime) -> StoreFreshness:
+    """Of the parcels in the tasks whose ids begin with `prefix`."""
+    values = {"prefix": prefix, "end": f"{prefix}~", "since": iso(since)}
+    parcels, fresh, oldest = db.execute(_FRESHNESS_OF_FILE, values).fetchone()
+    return StoreFreshness(parcels, fresh, from_iso(oldest) if oldest else None)
 
 
 def open_tasks(db: sqlite3.Connection, prefix: str, run: str) -> int:

@@ -14,7 +14,7 @@ import msgspec
 
 from parcelpost.clock import from_iso, iso
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Claim, OutboxEntry, Priority, Source, Target, Task, TaskInfo, TaskStatus
+from parcelpost.model import Claim, Json, OutboxEntry, Priority, Source, Target, Task, TaskInfo, TaskStatus
 from parcelpost.storage import validation
 
 
@@ -69,6 +69,12 @@ def reason_text(decided_by: str, reason: str) -> str:
     return f"iif({decided_by} IS NULL, '', 'by the ' || {decided_by} || ': ') || coalesce({reason}, '')"
 
 
+def target_fields(target: Target) -> dict[str, Json]:
+    """As `tasks.target_json` has them."""
+    fields = {**target.extra, "parcel_id": target.parcel_id, "state": target.state, "county": target.county}
+    return fields | {"url": target.url} if target.url else fields
+
+
 def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
     """Returns the row that `tasks.add` stores. Raises InvalidInput that names the bad field."""
     target = task.target
@@ -82,9 +88,8 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
         raise InvalidInput(
             f"target.extra contains {', '.join(sorted(_FIELDS & set(target.extra)))}, which has its own field"
         )
-    fields = {**target.extra, "parcel_id": target.parcel_id, "state": target.state, "county": target.county}
     if target.url:
-        fields["url"] = validation.text("target.url", target.url, max_chars=8_000)
+        validation.text("target.url", target.url, max_chars=8_000)
     if not validation.are_plain(task.task_id, task.type, task.platform, target.state, target.county, target.parcel_id):
         validation.text("task_id", task.task_id)
         validation.text("type", task.type)
@@ -100,7 +105,7 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
         target.state,
         target.county,
         target.parcel_id,
-        validation.json_bytes("target", fields, max_bytes=max_target_bytes).decode(),
+        validation.json_bytes("target", target_fields(target), max_bytes=max_target_bytes).decode(),
         int(task.priority),
         validation.whole("max_retries", task.max_retries, maximum=1_000),
         now,

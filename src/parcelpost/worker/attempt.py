@@ -23,8 +23,10 @@ from parcelpost.model import (
     Result,
     Retry,
     Signal,
+    Site,
     TaskStatus,
 )
+from parcelpost.scrapers.fetch.throttle import SiteAvailability
 from parcelpost.worker.context import Context
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.status import BrowserWaits
@@ -62,21 +64,26 @@ class _Pause(NamedTuple):
 
 
 class CoolDowns:
-    """Pauses of blocked platforms, doubling from `first` to `longest` seconds. Times are monotonic."""
+    """Pauses of hosts that block us, or of platforms whose host is not known, doubling from `first` to `longest`
+    seconds. Times are monotonic.
+    """
 
     def __init__(self, first: float, longest: float) -> None:
         self._first = first
         self._longest = max(first, longest)
         self._last: dict[str, _Pause] = {}
 
-    def blocked(self, platform: str, *, started: float, now: float, requested: float | None = None) -> float:
+    def blocked(self, name: str, *, started: float, now: float, requested: float | None = None) -> float:
         """Returns the seconds to pause: as `requested` by the site (up to a day), or twice the last pause.
 
-        Returns 0 if the attempt started before the current pause, which already covers it.
+        Returns 0 if the attempt started before the current pause, which already covers it, and what is left of the
+        pause if it started during it.
         """
-        last = self._last.get(platform)
+        last = self._last.get(name)
         if last is None:
             seconds = self._first
+        elif last.began < started and now < last.ends:  # it was resumed early, or is another site of the host
+            return max(last.ends - now, min(requested or 0.0, _LONGEST_REQUEST_SECONDS))
         elif started <= last.began:
             seconds = last.seconds
             if requested is None or now + requested <= last.ends:
@@ -84,14 +91,14 @@ class CoolDowns:
         else:
             seconds = min(2 * last.seconds, self._longest)
         pause = seconds if requested is None else min(requested, _LONGEST_REQUEST_SECONDS)
-        self._last[platform] = _Pause(now, now + pause, seconds)
+        self._last[name] = _Pause(now, now + pause, seconds)
         return pause
 
-    def worked(self, platform: str, *, started: float) -> None:
+    def worked(self, name: str, *, started: float) -> None:
         """Ends the doubling after an attempt that was not blocked, unless it started before the pause."""
-        last = self._last.get(platform)
+        last = self._last.get(name)
         if last is not None and started > last.began:
-            del self._last[platform]
+            del self._last[name]
 
 
 class Partials:
@@ -138,8 +145,9 @@ def _completeness(partial: Done) -> tuple[int, int, int, int]:
 class AttemptRecorder:
     """Shared by the slots of an executor. Every write waits while the store is full or locked."""
 
-    def __init__(self, context: Context, learning: Learning) -> None:
+    def __init__(self, context: Context, learning: Learning, availability: SiteAvailability) -> None:
         executor = context.settings.executor
+        self._availability = availability
         self._context = context
         self._lpm = context.lpm
         self._clock = context.clock
@@ -226,13 +234,16 @@ class AttemptRecorder:
         return status is not None
 
     async def _blocked(self, attempt: Attempt, outcome: Blocked) -> bool:
-        platform, now = attempt.claim.task.platform, self._clock.monotonic()
+        """Pauses all sites of the host; the whole platform if its host is not known."""
+        site, now = attempt.claim.task.site, self._clock.monotonic()
         requested = outcome.cool_down_seconds
-        seconds = self._cool_downs.blocked(platform, started=attempt.started, now=now, requested=requested)
+        name = self._blocker(site)
+        seconds = self._cool_downs.blocked(name, started=attempt.started, now=now, requested=requested)
         if seconds:
             until = self._clock.now() + timedelta(seconds=seconds)
-            await self._lpm.pause_platform(platform, until, outcome.reason)
-            self._emit(PlatformPaused(platform=platform, seconds=seconds, reason=outcome.reason))
+            sites = self._availability.host_blocks(site, now + seconds)
+            await self._lpm.pause_platform(site.platform, until, outcome.reason, sites)
+            self._emit(PlatformPaused(platform=site.platform, sites=len(sites), seconds=seconds, reason=outcome.reason))
         return await self._lpm.release(attempt.claim)
 
     def _ended(self, has_ended: bool) -> bool:
@@ -242,7 +253,10 @@ class AttemptRecorder:
         return has_ended
 
     def _got_through(self, attempt: Attempt) -> None:
-        self._cool_downs.worked(attempt.claim.task.platform, started=attempt.started)
+        self._cool_downs.worked(self._blocker(attempt.claim.task.site), started=attempt.started)
+
+    def _blocker(self, site: Site) -> str:
+        return self._availability.host_of(site) or site.platform
 
 
 def signals_of(outcome: Outcome | None) -> Sequence[Signal]:

@@ -254,7 +254,7 @@ class Executor:
         self.sandboxes = Sandboxes(lambda: self._new_sandbox("sandbox"), slots)
         # More parsers than processors would only disturb each other.
         self.parse_threads = Sandboxes(lambda: self._new_sandbox("parser"), os.cpu_count() or 1)
-        self.recorder = AttemptRecorder(context, learning)
+        self.recorder = AttemptRecorder(context, learning, availability)
         self._wake_ups = WakeUps(context.settings.executor.idle_seconds, context.clock)
         self._claiming = 0
         """How many claims are being made."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from parcelpost import __version__
 from parcelpost.errors import (
@@ -18,7 +18,7 @@ from parcelpost.errors import (
     UpstreamError,
 )
 from parcelpost.events import CommandReceived, FleetSelectorsReceived
-from parcelpost.model import Lease, QueueDepth
+from parcelpost.model import Lease, PausedSite, QueueDepth
 from parcelpost.storage.history import Window
 from parcelpost.upstream.base import Heartbeat, queue_counts
 from parcelpost.worker.backoff import HEARTBEAT, SYNC
@@ -79,7 +79,7 @@ class HeartbeatLoop:
         self._learning = learning
         self._depth = QueueDepth()
         self._window = Window(completed=0, failed=0, average_execution_time_ms=None)
-        self._blocked: tuple[str, ...] = ()
+        self._blocked: tuple[PausedSite, ...] = ()
         self._leases: Sequence[Lease] = ()
         self._claimed_by_peers = 0
         self._seen: int | None = None
@@ -132,7 +132,11 @@ class HeartbeatLoop:
             self._depth = await self._lpm.queue_depth()
             self._window = await self._lpm.metrics.window(60.0)
             paused = await self._lpm.paused_platforms()
-            self._blocked = tuple(sorted(platform for platform, (until, _) in paused.items() if until))
+            sites = await self._lpm.paused_sites()
+            self._blocked = (
+                *(PausedSite(platform) for platform, (until, _) in sorted(paused.items()) if until),
+                *(PausedSite(site.platform, site.state, site.county) for site in sorted(sites, key=astuple)),
+            )
             self._leases = await self._lpm.leases.list()
             self._claimed_by_peers = await self._lpm.claimed_by_peers()
         except StoreError:

@@ -108,5 +108,5 @@ class StandaloneRunner(_Runner):
         """Runs until the worker is told to leave, or until nothing is left to do."""
         self._worker.add_slots()
         if self.until_empty is None:
-            self._worker.janitor.schedules = StandaloneSchedules(self._worker.context)
+            self._worker.janitor.schedules = StandaloneSchedules(self._worker.context, self._worker.read_targets)
         await self._worker.run("standalone")

@@ -35,6 +35,7 @@ from parcelpost.worker.heartbeat import HeartbeatLoop
 from parcelpost.worker.janitor import Janitor
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import LONGEST_STEP_SECONDS, Supervisor
+from parcelpost.worker.schedules import ReadTargets
 from parcelpost.worker.status import MemoryPressure, Publisher, WorkerStatus, publish
 from parcelpost.worker.sync import SyncManager
 
@@ -61,6 +62,8 @@ class Tools(Struct, frozen=True, kw_only=True):
     """The address of a Firestore emulator; '' if none is used."""
     observe: Callable[[Figures], None] | None = None
     """Called with the store's figures, for the metrics page."""
+    read_targets: ReadTargets | None = None
+    """Reads the files of schedules."""
 
 
 class Worker:
@@ -70,6 +73,7 @@ class Worker:
         self.delivers = not isinstance(context.upstream, NullUpstream)
         """False for a standalone worker without an upstream."""
         self._emulator = tools.emulator
+        self.read_targets = tools.read_targets
         self._mode = ""
         self._started_at = context.clock.now()
         self.supervisor = Supervisor(context.control, context.clock, context.emit)

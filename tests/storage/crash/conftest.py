@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.crash.loop_disk import LoopDisk, why_not
+from parcelpost.chaos.disks import LoopDisk, why_not
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from parcelpost.chaos.disks import LoopDisk
 from parcelpost.errors import StoreError, StoreFailed, StoreFull, StoreReadOnly
 from parcelpost.storage import LocalPersistenceManager, migrations
 from tests.storage.crash.acknowledged import rows_without_file
 from tests.storage.crash.agreement import assert_whole
-from tests.storage.crash.loop_disk import LoopDisk
 from tests.storage.factories import a_result, a_task, claim_one, look, save_one
 
 pytestmark = pytest.mark.xdist_group("disks")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from parcelpost.chaos.disks import LoopDisk, why_not
 from parcelpost.errors import StoreFull
 from parcelpost.events import Event, ReserveUsed
 from parcelpost.model import TaskStatus
@@ -19,7 +20,6 @@ from parcelpost.storage.admin import Selection
 from parcelpost.storage.health import Level
 from tests.storage.crash.acknowledged import rows_without_file
 from tests.storage.crash.agreement import assert_whole
-from tests.storage.crash.loop_disk import LoopDisk, why_not
 from tests.storage.factories import a_result, a_task, claim_one, deliver, look, save_one
 
 pytestmark = pytest.mark.xdist_group("disks")

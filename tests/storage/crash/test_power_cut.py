@@ -7,13 +7,13 @@ from typing import Literal
 
 import pytest
 
+from parcelpost.chaos.disks import LoopDisk
 from parcelpost.clock import from_iso
 from parcelpost.events import Event, OwnerCrashed
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from tests.lengths import short_and_long
 from tests.storage.crash.acknowledged import Acknowledged, Writer, rows_without_file
 from tests.storage.crash.agreement import assert_whole
-from tests.storage.crash.loop_disk import LoopDisk
 from tests.storage.factories import a_result, a_task, look, save_one
 
 pytestmark = [pytest.mark.power_cut, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("disks")]

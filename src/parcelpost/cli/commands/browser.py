@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 
 import typer
 
-from parcelpost.cli.health.summary import finding_line, finding_lines
 from parcelpost.cli.output import (
     Cell,
     age,
@@ -23,6 +22,8 @@ from parcelpost.cli.output import (
     count,
     examples,
     fields,
+    finding_line,
+    finding_lines,
     moment,
     print_json,
     print_lines,

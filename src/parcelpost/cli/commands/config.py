@@ -50,7 +50,7 @@ def check(config: ConfigOption = None, set_: SetOption = None, as_json: AsJson =
     Exits with 1 if there is an error, but not for warnings. Does not connect to the gateway or open the store.
     """
     from parcelpost.cli.health.settings import settings_findings
-    from parcelpost.cli.health.summary import finding_lines
+    from parcelpost.cli.output import finding_lines
     from parcelpost.health import is_ok
     from parcelpost.settings import sources
 

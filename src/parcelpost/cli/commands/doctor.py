@@ -13,8 +13,8 @@ from parcelpost.cli.settings_options import AsJson, ConfigOption, SetOption, Sto
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from parcelpost.cli.doctor.report import Report
     from parcelpost.cli.health.checks import CheckContext
+    from parcelpost.cli.health.doctor import Report
 
 
 EXAMPLES = examples(
@@ -53,7 +53,7 @@ def doctor(
     """
     import asyncio
 
-    from parcelpost.cli.doctor.report import make_context, run_checks
+    from parcelpost.cli.health.doctor import make_context, run_checks
     from parcelpost.health import Severity
     from parcelpost.settings.sources import diagnose
 
@@ -71,7 +71,7 @@ def doctor(
 
 
 def _show(report: Report, *, as_json: bool) -> None:
-    from parcelpost.cli.doctor.report import print_report
+    from parcelpost.cli.health.doctor import print_report
 
     print_json(report) if as_json else print_report(report)
 
@@ -79,8 +79,8 @@ def _show(report: Report, *, as_json: bool) -> None:
 def _bundle(case: CheckContext, report: Report, file: Path | None, log: Path | None, *, as_json: bool) -> None:
     import asyncio
 
-    from parcelpost.cli.doctor import bundle
-    from parcelpost.cli.doctor.report import verdict
+    from parcelpost.cli.health import bundle
+    from parcelpost.cli.health.doctor import verdict
 
     packed = asyncio.run(bundle.write_bundle(case, report, file, log))
     if as_json:

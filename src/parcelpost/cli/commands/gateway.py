@@ -151,7 +151,7 @@ async def _gather_overview(settings: Settings) -> Overview:
 
 
 def _status_lines(overview: Overview) -> Iterator[str]:
-    from parcelpost.cli.health.summary import finding_lines
+    from parcelpost.cli.output import finding_lines
 
     yield from finding_lines(overview.findings)
     yield ""
@@ -421,9 +421,11 @@ async def _count_requeued(states: list[str], platform: str | None, settings: Set
 
 async def _requeue(states: list[str], platform: str | None, settings: Settings) -> int:
     from parcelpost.cli.context import connect_ledger
+    from parcelpost.gateway.models import TaskFilter, TaskState
 
+    wanted = TaskFilter(states=[TaskState(name) for name in states], platform=platform or "")
     async with connect_ledger(settings.server) as opened:
-        return await opened.requeue(states, platform or "")
+        return await opened.requeue(wanted)
 
 
 REFRESH_EXAMPLES = examples(

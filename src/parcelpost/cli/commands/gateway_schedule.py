@@ -32,14 +32,12 @@ from parcelpost.cli.settings_options import (
     Yes,
     gateway_settings,
 )
-from parcelpost.errors import InvalidInput
+from parcelpost.errors import InvalidInput, LedgerError
 
 if TYPE_CHECKING:
-    from parcelpost.cli.platform_names import KnownPlatforms
     from parcelpost.gateway.ledger.base import Ledger
     from parcelpost.gateway.models import Scope
     from parcelpost.gateway.schedules import ScheduleDetail, ScheduleRun, ScheduleStatus
-    from parcelpost.model import Target
     from parcelpost.settings import Settings
 
 _MAX_TARGETS = 1_000_000
@@ -114,14 +112,14 @@ def add(
     import asyncio
 
     from parcelpost.cli.context import CLOCK, connect_ledger, needed_packages
+    from parcelpost.cli.importer.importer import read_targets
     from parcelpost.cli.platform_names import KnownPlatforms
 
     settings = gateway_settings(database, config, set_)
     known = None if any_platform else KnownPlatforms(settings)
     with needed_packages():
-        from parcelpost.gateway.schedules import NewSchedule, first_run, make_schedule
+        from parcelpost.gateway.schedules import NewSchedule, first_run, is_in_ledger, make_schedule
 
-    targets = _file_targets(file, maps, (platform, state, county), known) if file else []
     now = CLOCK.now()
     new = NewSchedule(
         name=name,
@@ -137,7 +135,18 @@ def add(
         pace_seconds=pace,
         url=url,
     )
-    schedule, scraped = make_schedule(new, now, known, targets)
+
+    async def ledger_has_it() -> bool:
+        try:
+            async with connect_ledger(settings.server) as opened:
+                return await is_in_ledger(opened, new)
+        except LedgerError:
+            return False  # there is none yet, or `store` reports why it cannot be opened
+
+    is_known = asyncio.run(ledger_has_it())
+    place = (platform, state, county)
+    targets = read_targets(file, maps or [], place, None if is_known else known, _MAX_TARGETS) if file else []
+    schedule, scraped = make_schedule(new, now, known, targets, is_known=is_known)
 
     async def store() -> ScheduleStatus:
         async with connect_ledger(settings.server, create=True) as opened:
@@ -168,37 +177,6 @@ def _scope(only: str, file: str, *, is_list: bool) -> Scope:
     if is_list:
         return Scope.LIST
     return Scope.FILE if file else Scope.DELINQUENT if only else Scope.KNOWN
-
-
-def _file_targets(
-    file: str, maps: list[str] | None, place: tuple[str, str, str], known: KnownPlatforms | None
-) -> list[Target]:
-    """Raises InvalidInput if a row is invalid: a county that is half refreshed is not what was meant."""
-    from parcelpost.cli.importer import importer, task_rows
-    from parcelpost.cli.importer.options import format_of
-    from parcelpost.cli.importer.readers import BadRow, open_reader, open_source
-
-    constants = dict(zip(("platform", "state", "county"), place, strict=True))
-    columns = task_rows.Columns(task_rows.parse_map(maps or []), constants, known)
-    targets: list[Target] = []
-    with open_source(file) as source:
-        reader = open_reader(source, format_of(file, None))
-        rows = importer.Importer(source, reader, columns).begin(_MAX_TARGETS + 1)
-        if len(rows) > _MAX_TARGETS:
-            raise InvalidInput(f"{file} has more than {_MAX_TARGETS:,} rows", hint="split it into several schedules")
-        columns.checked_plan(importer.column_names(reader, rows[:_FIRST_ROWS]), source.name)
-        for row in rows:
-            task = task_rows.task_or_bad(row, columns)
-            if isinstance(task, BadRow):
-                raise InvalidInput(
-                    f"{file}, {reader.unit} {task.number:,}: {task.reason}",
-                    hint="correct or remove the row; nothing was added",
-                )
-            targets.append(task.target)
-    return targets
-
-
-_FIRST_ROWS = 5
 
 
 def list_schedules(

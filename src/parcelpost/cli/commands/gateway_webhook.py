@@ -95,7 +95,11 @@ def add(
         since=since,
     )
     guard = Guard(settings.server.allow_private)
-    added = webhook_state(_with_ledger(settings, lambda ledger: add_webhook(ledger, new, guard, CLOCK.now())))
+
+    async def store(ledger: Ledger) -> WebhookState:
+        return await webhook_state(ledger, await add_webhook(ledger, new, guard, CLOCK.now()))
+
+    added = _with_ledger(settings, store)
     if as_json:
         print_json(added)
         return
@@ -116,8 +120,10 @@ def list_(
     """List the webhooks."""
     from parcelpost.gateway.webhooks import webhook_state
 
-    webhooks = _with_ledger(gateway_settings(database, config, set_), lambda ledger: ledger.webhooks())
-    states = [webhook_state(webhook) for webhook in webhooks]
+    async def read(ledger: Ledger) -> list[WebhookState]:
+        return [await webhook_state(ledger, webhook) for webhook in await ledger.webhooks()]
+
+    states = _with_ledger(gateway_settings(database, config, set_), read)
     if as_json:
         print_json({"webhooks": states})
     elif states:
@@ -340,7 +346,10 @@ def _with_ledger(settings: Settings, run: Callable[[Ledger], Awaitable[T]]) -> T
 def _report(name: str, settings: Settings, done: str, *, as_json: bool) -> None:
     from parcelpost.gateway.webhooks import find_webhook, webhook_state
 
-    state = webhook_state(_with_ledger(settings, lambda ledger: find_webhook(ledger, name)))
+    async def read(ledger: Ledger) -> WebhookState:
+        return await webhook_state(ledger, await find_webhook(ledger, name))
+
+    state = _with_ledger(settings, read)
     if as_json:
         print_json(state)
     else:

@@ -16,6 +16,7 @@ from parcelpost.cli.settings_options import AsJson, ConfigOption, SetOption, Sto
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from parcelpost.cli.health.overview import Pause
     from parcelpost.cli.health.platforms import ListedPlatform, SiteSuccess, StorePlatforms
 
 
@@ -88,9 +89,9 @@ async def _resume(store: StoreContext, name: str) -> frozenset[str]:
     from parcelpost.cli.context import open_for_writing
 
     async with open_for_writing(store) as lpm:
-        paused = frozenset(await lpm.paused_platforms())
+        paused = {*await lpm.paused_platforms(), *(site.platform for site in await lpm.paused_sites())}
         await lpm.resume_platform(name)
-        return paused
+        return frozenset(paused)
 
 
 LIST_EXAMPLES = examples(
@@ -145,7 +146,7 @@ def list_platforms(
     platforms = [platform for platform in platforms if only in ("", platform.platform)]
     if as_json:
         print_json(platforms)
-    elif known.sites or known.paused:
+    elif known.sites or known.paused or known.paused_sites:
         print_lines(_with_health(platforms))
     else:
         print_lines(table(("platform", "state", "county", "site"), _rows(platforms)))
@@ -181,11 +182,17 @@ def _with_health(platforms: list[ListedPlatform]) -> Iterator[str]:
     yield from table(headers, [row for platform in platforms for row in _health_rows(platform)])
     for platform in platforms:
         if platform.paused is not None:
-            until = f"until {platform.paused.until}" if platform.paused.until else "until it is resumed"
-            yield printable(f"{platform.platform} is paused {until}: {platform.paused.reason}")
+            yield _pause_line(platform.platform, platform.paused)
         for county in platform.counties:
+            if county.paused is not None:
+                yield _pause_line(f"{platform.platform} {county.state}/{county.county}", county.paused)
             if county.health is not None and county.health.last_error and county.health.word != "fine":
                 yield printable(f"{platform.platform} {county.state}/{county.county}: {county.health.last_error}")
+
+
+def _pause_line(name: str, pause: Pause) -> str:
+    until = f"until {pause.until}" if pause.until else "until it is resumed"
+    return printable(f"{name} is paused {until}: {pause.reason}")
 
 
 def _health_rows(platform: ListedPlatform) -> Iterator[tuple[Cell, ...]]:
@@ -196,11 +203,11 @@ def _health_rows(platform: ListedPlatform) -> Iterator[tuple[Cell, ...]]:
             county.state,
             county.county,
             *numbers,
-            _health_word(platform, word),
+            _health_word(platform, word, county.paused or platform.paused),
             county.site or None,
         )
     if not platform.counties:
-        yield _platform_label(platform), *(None,) * 7, _health_word(platform, None), None
+        yield _platform_label(platform), *(None,) * 7, _health_word(platform, None, platform.paused), None
 
 
 def _health_text(health: SiteSuccess) -> tuple[Cell, ...]:
@@ -213,10 +220,10 @@ def _health_text(health: SiteSuccess) -> tuple[Cell, ...]:
     return health.completed, health.failed, rate, health.trying_again, since, health.word
 
 
-def _health_word(platform: ListedPlatform, word: Cell) -> Cell:
+def _health_word(platform: ListedPlatform, word: Cell, pause: Pause | None) -> Cell:
     if not platform.origin:
         return "not installed"
-    return "paused" if platform.paused is not None and word in (None, "-", "fine") else word
+    return "paused" if pause is not None and word in (None, "-", "fine") else word
 
 
 def _platform_label(platform: ListedPlatform) -> str:

@@ -87,7 +87,7 @@ async def _serve(
 ) -> None:
     import asyncio
 
-    from parcelpost.simulator import workload
+    from parcelpost.simulator import sites
     from parcelpost.simulator.server import CountyServer, serving
 
     stop = asyncio.Event()
@@ -96,12 +96,10 @@ async def _serve(
     try:
         async with serving(CountyServer(worlds=worlds, faults=faults), port) as address:
             if counties_file is not None:
-                counties_file.write_text(workload.counties_toml(address, worlds), "utf-8")
+                counties_file.write_text(sites.counties_toml(address, worlds), "utf-8")
             if tasks_file is not None:
                 _write_tasks(tasks_file, address, worlds)
-            rows = [
-                (name, f"{address}/{name}", workload.sample_parcel_id(name, world)) for name, world in worlds.items()
-            ]
+            rows = [(name, f"{address}/{name}", sites.sample_parcel_id(name, world)) for name, world in worlds.items()]
             print_lines(table(("platform", "address", "sample parcel"), rows))
             if counties_file is not None and tasks_file is not None:
                 print_lines(_how_to_scrape(counties_file, tasks_file))
@@ -126,9 +124,9 @@ def _how_to_scrape(counties_file: Path, tasks_file: Path) -> list[str]:
 
 
 def _write_tasks(file: Path, address: str, worlds: Mapping[str, World]) -> None:
-    from parcelpost.simulator import workload
+    from parcelpost.simulator import sites
 
     with file.open("w", encoding="utf-8", newline="") as opened:
         writer = csv.writer(opened)
-        writer.writerow(workload.TASK_COLUMNS)
-        writer.writerows(workload.task_rows(address, worlds))
+        writer.writerow(sites.TASK_COLUMNS)
+        writer.writerows(sites.task_rows(address, worlds))

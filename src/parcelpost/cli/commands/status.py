@@ -9,22 +9,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
-from parcelpost.cli.health.summary import finding_lines, opener_text, outbox_text, pause_lines, queue_lines, used_text
 from parcelpost.cli.output import (
     Cell,
     age,
     count,
     examples,
     fields,
+    finding_lines,
     fitted,
     moment,
+    opener_text,
+    outbox_text,
+    pause_lines,
     percentage,
     print_json,
     print_lines,
     printable,
+    queue_lines,
     record_noun,
     table,
     terminal_width,
+    used_text,
 )
 from parcelpost.cli.settings_options import AsJson, ConfigOption, SetOption, StoreContext, StoreOption, store_context
 from parcelpost.errors import InvalidInput, StoreError

@@ -9,16 +9,24 @@ import typer
 from msgspec import Struct
 
 from parcelpost.cli.commands import store_backup
-from parcelpost.cli.health.summary import (
+from parcelpost.cli.output import (
+    age,
+    count,
+    examples,
+    fields,
     finding_line,
     finding_lines,
     opener_text,
     outbox_text,
     pause_lines,
+    print_json,
+    print_lines,
+    printable,
     queue_lines,
+    size,
+    table,
     used_text,
 )
-from parcelpost.cli.output import age, count, examples, fields, print_json, print_lines, printable, size, table
 from parcelpost.cli.settings_options import (
     AsJson,
     ConfigOption,

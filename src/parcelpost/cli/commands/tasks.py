@@ -280,7 +280,10 @@ def retry_tasks(
     since: Since = None,
     completed: Annotated[
         bool,
-        typer.Option("--completed", help="Also retry completed and not found tasks whose result was delivered."),
+        typer.Option(
+            "--completed",
+            help="Also retry completed and not found tasks, unless their upstream waits for the result.",
+        ),
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,

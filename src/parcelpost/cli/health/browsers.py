@@ -241,14 +241,14 @@ async def diagnose_browser(store: StoreContext) -> BrowserDiagnosis:
 async def _try_browser(program: ChromiumFound, sandbox: SandboxCheck) -> _Trial:
     """Starts a browser as a worker would, and leaves nothing behind. Raises BrowserCallFailed."""
     began = CLOCK.monotonic()
-    driver = await PlaywrightDriver.start(CLOCK)
+    driver = await PlaywrightDriver.start()
     try:
         marker = f"doctor-{secrets.token_hex(8)}"
         browser = await launch(driver, program.path, marker, sandbox=sandbox.is_on, clock=CLOCK)
         try:
             _, page = await browser.new_page()
-            await bounded_call(page.goto(_PAGE), _PAGE_SECONDS, "loading a page", browser.ended)
-            title = await bounded_call(page.title(), _PAGE_SECONDS, "reading a page", browser.ended)
+            await bounded_call(page.goto(_PAGE), _PAGE_SECONDS, "loading a page")
+            title = await bounded_call(page.title(), _PAGE_SECONDS, "reading a page")
             if title != _TITLE:
                 raise BrowserCallFailed(f"a page has the title {title!a:.80}, not {_TITLE}")
             return _Trial(version=browser.version, seconds=CLOCK.monotonic() - began, memory_bytes=browser.memory())

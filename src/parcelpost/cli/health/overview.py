@@ -26,7 +26,7 @@ from parcelpost.cli.settings_options import (
 )
 from parcelpost.clock import iso
 from parcelpost.health import Finding, is_ok, sort_findings
-from parcelpost.model import Broken, BrowserState, QueueDepth, Source
+from parcelpost.model import Broken, BrowserState, QueueDepth, Site, Source
 from parcelpost.scrapers.fetch.errors import needs_operator
 from parcelpost.settings import Settings
 from parcelpost.storage import backup, claims, clock_changes, health, locks, outbox, queries, raw_files, refresh
@@ -48,7 +48,7 @@ from parcelpost.worker.findings import (
     usage_finding,
     worst_outage,
 )
-from parcelpost.worker.schedules import SCHEDULE_STATE, StoredSchedule, schedule_site
+from parcelpost.worker.schedules import SCHEDULE_STATE, StoredSchedule, run_prefix, schedule_site
 from parcelpost.worker.status import BrowserWait, WorkerStatus, is_current, last_run, read_statuses
 
 _CLI_WORKER = re.compile(r"cli-\d+-[0-9a-f]{8}")
@@ -120,6 +120,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     platforms: dict[str, dict[str, int]]
     """Tasks by platform and status."""
     paused: dict[str, Pause]
+    """By platform, or platform and county: `vgsi CT/hartford`."""
     failures: Failures
     """Failures of the last 24 hours."""
     sync: SyncState
@@ -159,6 +160,8 @@ class CountyFreshness(Struct, frozen=True, kw_only=True):
     oldest_at: datetime | None
     next_run_at: datetime | None
     """None: no worker has seen the schedule yet."""
+    error: str
+    """Why its last run could not be started; else ''."""
     is_stale: bool
     """Fewer than nine in ten parcels are fresh, a whole interval after a worker first saw the schedule."""
 
@@ -167,8 +170,11 @@ async def _freshness(database: LocalDatabase, state: WorkerState, settings: Sett
     now, found = CLOCK.now(), []
     for name, schedule in settings.schedules.items():
         site, since = schedule_site(schedule), schedule.fresh_since(now)
-        count = partial(refresh.freshness, delinquent_only=schedule.delinquent_only)
-        counted = await database.read(count, site, since)
+        if schedule.file:
+            counted = await database.read(refresh.freshness_of_file, run_prefix(name), since)
+        else:
+            count_known = partial(refresh.freshness, delinquent_only=schedule.delinquent_only)
+            counted = await database.read(count_known, site, since)
         kept = await state.get(f"{SCHEDULE_STATE}{name}", StoredSchedule)
         found.append(
             CountyFreshness(
@@ -180,6 +186,7 @@ async def _freshness(database: LocalDatabase, state: WorkerState, settings: Sett
                 max_age_seconds=(now - since).total_seconds(),
                 oldest_at=counted.oldest_at,
                 next_run_at=kept.next_run_at if kept else None,
+                error=kept.error if kept else "",
                 is_stale=kept is not None and kept.anchor < since and counted.fresh < _FRESH_SHARE * counted.parcels,
             )
         )
@@ -188,6 +195,9 @@ async def _freshness(database: LocalDatabase, state: WorkerState, settings: Sett
 
 def _freshness_findings(schedules: Sequence[CountyFreshness]) -> Iterator[Finding]:
     for schedule in schedules:
+        if schedule.error:
+            message = f"schedule {schedule.schedule} cannot run: {schedule.error}"
+            yield Finding.of("schedule.failing", message, "correct its file; the worker tries again every 5 minutes")
         if schedule.is_stale:
             old, parcels = schedule.parcels - schedule.fresh, count(schedule.parcels, "parcel")
             message = (
@@ -211,7 +221,10 @@ async def gather_overview(store: StoreContext) -> Overview:
         queue = await database.read(queries.depth, now)
         platforms = await database.read(queries.counts, iso(now))
         waiting = await database.read(queries.sources)
-        paused = await paused_platforms(database, now)
+        sites = await paused_sites(database, now)
+        paused = await paused_platforms(database, now) | {
+            f"{site.platform} {site.state}/{site.county}": pause for site, pause in sites.items()
+        }
         failures = await database.read(queries.failures_since, now - _RECENT)
         state_of_store = await health.health(
             database, locks.live_folder(store.path), store_options(store.settings), now
@@ -282,6 +295,11 @@ def is_worker(opener: Opener) -> bool:
 async def paused_platforms(database: LocalDatabase, now: datetime) -> dict[str, Pause]:
     paused = await database.read(claims.paused, iso(now))
     return {name: Pause(until, reason) for name, (until, reason) in paused.items()}
+
+
+async def paused_sites(database: LocalDatabase, now: datetime) -> dict[Site, Pause]:
+    paused = await database.read(claims.paused_sites, iso(now))
+    return {site: Pause(until, reason) for site, (until, reason) in paused.items()}
 
 
 async def broken_fields(database: LocalDatabase, statuses: list[WorkerStatus], now: datetime) -> list[BrokenField]:
@@ -443,8 +461,9 @@ def _pause_findings(platforms: Mapping[str, Mapping[str, int]], paused: Mapping[
     pauses = {name: pause for name, pause in paused.items() if name in busy}
     timed = {name: pause for name, pause in pauses.items() if pause.until}
     resume = f"parcelpost platforms resume {shlex.quote(min(pauses, default=''))}"
-    if blocked := {name: pause for name, pause in timed.items() if needs_operator(pause.reason)}:
-        name = next(iter(blocked))
+    waiting = {name: pause for name, pause in paused.items() if name.partition(" ")[0] in busy and pause.until}
+    if blocked := {name: pause for name, pause in waiting.items() if needs_operator(pause.reason)}:
+        name = next(iter(blocked)).partition(" ")[0]
         fix = (
             "open the site once with 'parcelpost browser open --profile NAME URL', set the profile in the county's "
             f"entry, restart the worker and run 'parcelpost platforms resume {name}'"

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
 from parcelpost.cli.components import known_sites, scraper_factory
 from parcelpost.cli.context import CLOCK, open_for_reading
-from parcelpost.cli.health.overview import Pause, broken_fields, paused_platforms
+from parcelpost.cli.health.overview import Pause, broken_fields, paused_platforms, paused_sites
 from parcelpost.cli.settings_options import StoreContext
 from parcelpost.health import is_failing
 from parcelpost.model import Broken
@@ -60,6 +60,7 @@ class ListedCounty(Struct, frozen=True, kw_only=True):
     """URL of the site; '' if no entry has one."""
     example: str = ""
     field_map: str = ""
+    paused: Pause | None = None
     health: SiteSuccess | None = None
     """None: the store knows nothing of it, or there is no store."""
 
@@ -78,6 +79,7 @@ class StorePlatforms(Struct, frozen=True, kw_only=True):
 
     sites: list[SiteHealth] = []
     paused: Mapping[str, Pause] = {}
+    paused_sites: Mapping[_SiteKey, Pause] = {}
     broken: list[Broken] = []
 
 
@@ -89,6 +91,9 @@ async def platforms_of_store(store: StoreContext) -> StorePlatforms:
         return StorePlatforms(
             sites=await database.read(queries.sites),
             paused=await paused_platforms(database, now),
+            paused_sites={
+                _site_key(*astuple(site)): pause for site, pause in (await paused_sites(database, now)).items()
+            },
             broken=[broken.field for broken in await broken_fields(database, statuses, now)],
         )
 
@@ -108,7 +113,7 @@ def listed_platforms(settings: Settings, known: StorePlatforms) -> list[ListedPl
             experimental=name in EXPERIMENTAL,
             paused=known.paused.get(name),
             counties=[
-                _listed_county(entries.get(place), seen.get(place), known.broken)
+                _listed_county(entries.get(place), seen.get(place), known.paused_sites.get(place), known.broken)
                 for place in sorted(places)
                 if place[0] == name
             ],
@@ -147,12 +152,15 @@ def _combine(site: SiteHealth, other: SiteHealth) -> SiteHealth:
     )
 
 
-def _listed_county(entry: County | None, seen: SiteHealth | None, broken: Iterable[Broken]) -> ListedCounty:
+def _listed_county(
+    entry: County | None, seen: SiteHealth | None, paused: Pause | None, broken: Iterable[Broken]
+) -> ListedCounty:
     health = None if seen is None else _site_success(seen, broken)
     if entry is None:
-        return ListedCounty(state=seen.state if seen else "", county=seen.county if seen else "", health=health)
+        state, county = (seen.state, seen.county) if seen else ("", "")
+        return ListedCounty(state=state, county=county, paused=paused, health=health)
     own = {name: value for name, value in asdict(entry).items() if name in ListedCounty.__struct_fields__}
-    return ListedCounty(**{**own, "site": entry.site or entry.url}, health=health)
+    return ListedCounty(**{**own, "site": entry.site or entry.url}, paused=paused, health=health)
 
 
 def _site_success(seen: SiteHealth, broken: Iterable[Broken]) -> SiteSuccess:

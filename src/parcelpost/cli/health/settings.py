@@ -16,7 +16,7 @@ from parcelpost.errors import InvalidSettings, StoreError, TooFewFiles, extra_hi
 from parcelpost.files_and_sockets import raise_file_limit
 from parcelpost.health import Finding
 from parcelpost.private_addresses import is_local_url, proxy_url
-from parcelpost.scrapers.fetch.guard import Guard
+from parcelpost.scrapers.fetch.exchange import Guard
 from parcelpost.settings import Settings
 from parcelpost.settings.secrets import TOKEN_VARIABLE, is_open_to_all, read_token
 from parcelpost.settings.sources import Diagnosis

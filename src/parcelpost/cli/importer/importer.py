@@ -18,19 +18,21 @@ from msgspec.json import encode
 from parcelpost.cli.importer import task_rows
 from parcelpost.cli.importer.options import ImportOptions, format_of
 from parcelpost.cli.importer.readers import BadRow, Reader, Row, Source, open_reader, open_source, read_errors
-from parcelpost.cli.importer.task_rows import EXPECTED, ColumnPlan, Columns, parse_map
+from parcelpost.cli.importer.task_rows import EXPECTED, ColumnPlan, Columns, parse_map, task_or_bad
 from parcelpost.cli.output import count, fields, print_json, print_lines, printable, size, table
+from parcelpost.cli.platform_names import KnownPlatforms
 from parcelpost.cli.progress import Meter
 from parcelpost.clock import Clock, iso
 from parcelpost.errors import InvalidInput, StoreFull
 from parcelpost.gateway.ledger.base import Ledger
-from parcelpost.model import Task
+from parcelpost.model import Target, Task
 from parcelpost.protocol.server import check_deliverable
 from parcelpost.storage import rows
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.options import StoreOptions
 
+_FIRST_ROWS = 5
 _CHUNK_ROWS = 2_000
 _CHUNK_BYTES = 4 * 1024 * 1024
 _SHOWN_BAD = 20
@@ -129,6 +131,33 @@ class Importer:
                 if len(chunk.tasks) + len(chunk.bad) >= _CHUNK_ROWS or self._reader.bytes > enough:
                     break
         return chunk
+
+
+def read_targets(
+    file: str, maps: Sequence[str], place: tuple[str, str, str], platforms: KnownPlatforms | None, most: int
+) -> list[Target]:
+    """Returns the parcels in a file, all of one platform, state and county.
+
+    Raises InvalidInput if a row is invalid: a county that is half refreshed is not what was meant.
+    """
+    constants = dict(zip(("platform", "state", "county"), place, strict=True))
+    columns = Columns(parse_map(maps), constants, platforms)
+    targets: list[Target] = []
+    with open_source(file) as source:
+        reader = open_reader(source, format_of(file, None))
+        rows = Importer(source, reader, columns).begin(most + 1)
+        if len(rows) > most:
+            raise InvalidInput(f"{file} has more than {most:,} rows", hint="split it into several schedules")
+        columns.checked_plan(column_names(reader, rows[:_FIRST_ROWS]), source.name)
+        for row in rows:
+            task = task_or_bad(row, columns)
+            if isinstance(task, BadRow):
+                raise InvalidInput(
+                    f"{file}, {reader.unit} {task.number:,}: {task.reason}",
+                    hint="correct or remove the row; nothing was added",
+                )
+            targets.append(task.target)
+    return targets
 
 
 async def _store_chunk(sink: Sink, chunk: _Chunk, counts: ImportCounts) -> None:
@@ -350,8 +379,6 @@ def _bad_lines(bad: Sequence[BadRow], reader: Reader) -> Iterator[str]:
 def _bad_document(bad: Sequence[BadRow], reader: Reader) -> list[dict[str, Any]]:
     return [{reader.unit: row.number, "reason": row.reason} for row in bad]
 
-
-_FIRST_ROWS = 5
 
 OpenSink = Callable[[], AbstractAsyncContextManager[Sink]]
 """Opens the destination of the tasks."""

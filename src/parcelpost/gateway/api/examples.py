@@ -9,14 +9,27 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from parcelpost.gateway import overview
-from parcelpost.gateway.api import responses
-from parcelpost.gateway.api.fleet import CommandRequest, RefreshRequest, ReleaseRequest, RequeueRequest
-from parcelpost.gateway.api.health import Health
+from parcelpost.gateway.api import responses, search
+from parcelpost.gateway.api.fleet import CommandRequest, ReleaseRequest
+from parcelpost.gateway.api.health import AllowedRole, Health
 from parcelpost.gateway.api.schedules import ActionReply, ActionRequest, ScheduleList
+from parcelpost.gateway.api.tasks import DeleteRequest, RefreshRequest, RequeueRequest
 from parcelpost.gateway.api.webhooks import ReplayRequest, WebhookList
 from parcelpost.gateway.api.worker import RawFileForm
+from parcelpost.gateway.counties import County, FailingField
 from parcelpost.gateway.history import Change, ParcelChange, Scrape
-from parcelpost.gateway.models import Lease, LeaseEnd, LienSource, RunOutcome, Scope, WebhookRetry, WorkerState
+from parcelpost.gateway.map_layers import MapOutline
+from parcelpost.gateway.models import (
+    FailureGroup,
+    Lease,
+    LeaseEnd,
+    LienSource,
+    RunOutcome,
+    Scope,
+    TaskState,
+    WebhookRetry,
+    WorkerState,
+)
 from parcelpost.gateway.schedules import Action, NewSchedule, ScheduleDetail, ScheduleRun, ScheduleState, ScheduleStatus
 from parcelpost.gateway.webhooks import NewWebhook, WebhookDetail, WebhookState
 from parcelpost.health import Finding
@@ -41,6 +54,7 @@ _SOURCE: dict[str, Any] = {
     "task_id": "t-1",
     "raw_sha256": _SHA256,
     "raw": f"{_PATH}/raw?sha256={_SHA256}",
+    "page": f"{_PATH}/page?sha256={_SHA256}",
 }
 _PARCEL = responses.Parcel(
     **_TARGET,
@@ -143,6 +157,7 @@ _RUN = ScheduleRun(
     due_at=_AT, started_at=_AT, ended_at=None, outcome=RunOutcome.RUNNING, total=4_200, queued=1_260, done=0, failed=0
 )
 _SCHEDULE = ScheduleStatus(
+    failing_since=None,
     name="harlow-weekly",
     platform="grizzly_gis",
     state="FL",
@@ -164,7 +179,111 @@ _SCHEDULE = ScheduleStatus(
     run=_RUN,
     last_run=None,
 )
+_CHANGE = ParcelChange(
+    number=42,
+    found_at=_AT,
+    kind="lien.redeemed",
+    **_KEY,
+    task_id="t-1",
+    scraped_at=_AT,
+    subject="2024-00172",
+    before=Raw(b'{"number": "2024-00172", "status": "open", "amount": 1187.42}'),
+    after=Raw(b'{"number": "2024-00172", "status": "redeemed", "amount": 1187.42}'),
+    address=_PATH,
+)
+_SHOWN: dict[str, Any] = {
+    "parcel_id": "01-01-01-00000",
+    "owner": "ABERNATHY JUNE",
+    "situs": "12 Elm St, Harlow, 34470",
+    "county": "harlow",
+    "state": "FL",
+    "delinquent": True,
+    "tax_due": Decimal("1234.50"),
+    "liens": 1,
+    "address": _PATH,
+    "key": 17,
+}
+_COUNTY = County(
+    platform="grizzly_gis",
+    state="FL",
+    county="harlow",
+    parcels=31_250,
+    newest_at=_AT,
+    oldest_at=_AT - timedelta(days=6),
+    changed_at=_AT,
+    queued=210,
+    succeeded=4_310,
+    failed=17,
+    success_rate=0.996,
+    ended_last_hour=180,
+    blocked_workers=[],
+    failing_fields=[
+        FailingField(
+            field="owner_names",
+            selectors=["css #lblOwner"],
+            success_rate=0.1,
+            used_to=1.0,
+            since=_AT,
+            example="t-1",
+            found_otherwise=False,
+            same_value="",
+        )
+    ],
+    schedules=["harlow-weekly"],
+    fresh_share=0.97,
+    max_age_seconds=691_200.0,
+)
+_FAILURES = FailureGroup(
+    outcome=TaskState.FAILED,
+    reason="HTTP 404",
+    platform="grizzly_gis",
+    state="FL",
+    county="harlow",
+    tasks=17,
+    last_ended_at=_AT,
+    example="t-1",
+    example_error="HTTP 404",
+)
 _EXAMPLES: list[Struct] = [
+    search.SearchRows(
+        rows=[_SHOWN],
+        total=1,
+        offset=0,
+        columns=[
+            search.ShownColumn("parcel_id", "Parcel", search.ColumnKind.LINK),
+            search.ShownColumn("tax_due", "Tax due", search.ColumnKind.MONEY),
+        ],
+    ),
+    search.Facets(
+        {
+            "county": [search.FacetValue("harlow", 1240), search.FacetValue("union", 87)],
+            "delinquent": [search.FacetValue(value=False, count=1211), search.FacetValue(value=True, count=116)],
+        },
+        total=1327,
+    ),
+    search.MapReply(
+        clusters=[
+            search.MapCluster(
+                lon=-82.64,
+                lat=30.18,
+                count=87,
+                delinquent=12,
+                lien_amount=Decimal("18420.77"),
+                bbox=(-82.7, 30.1, -82.6, 30.2),
+            ),
+            search.MapCluster(
+                lon=-82.5,
+                lat=30.1,
+                count=1,
+                delinquent=1,
+                lien_amount=Decimal("1187.42"),
+                bbox=(-82.5, 30.1, -82.5, 30.1),
+                parcel=_SHOWN,
+            ),
+        ],
+        total=90,
+        without_coordinates=2,
+    ),
     payloads.WorkReply(
         [
             payloads.GrantedTask(
@@ -269,38 +388,29 @@ _EXAMPLES: list[Struct] = [
     ),
     ActionRequest(Action.RUN_NOW),
     ActionReply(_SCHEDULE),
-    responses.Changes(
-        [
-            ParcelChange(
-                number=42,
-                found_at=_AT,
-                kind="lien.redeemed",
-                **_KEY,
-                task_id="t-1",
-                scraped_at=_AT,
-                subject="2024-00172",
-                before=Raw(b'{"number": "2024-00172", "status": "open", "amount": 1187.42}'),
-                after=Raw(b'{"number": "2024-00172", "status": "redeemed", "amount": 1187.42}'),
-                address=_PATH,
-            )
-        ],
-        42,
-        more=False,
-    ),
+    responses.MapLayersReply(tiles="https://tiles.example.org/{z}/{x}/{y}.png", outline="/v1/map/outline"),
+    MapOutline([[(-81.97, 28.07), (-81.62, 28.07), (-81.62, 28.31)]]),
+    responses.Changes([_CHANGE], 42, more=False),
+    responses.LatestChanges([_CHANGE], None),
     responses.Workers([_WORKER]),
     responses.Queue([_QUEUE]),
-    responses.Tasks([responses.ListedTask(**_TASK)], None),
+    responses.Tasks([responses.ListedTask(**_TASK)], None, 1),
     responses.TaskDetail(
         **_TASK,
         leases=[Lease(worker_id="harlow-01", granted_at=_AT, expires_at=_UNTIL, ended_at=_UNTIL, end=LeaseEnd.FAILED)],
+        parcel=_PATH,
     ),
+    responses.Failures([_FAILURES], 17),
+    responses.Counties([_COUNTY]),
     CommandRequest("pause", worker_id="harlow-01"),
     responses.CommandReply(1),
     ReleaseRequest("harlow-01"),
     responses.ReleaseReply("harlow-01", "county-team"),
     server.NewTask(task_id="t-1", platform="grizzly_gis", target=_TARGET),
     responses.AddedTasks(new=1, known=0, bad=[]),
-    RequeueRequest(["failed", "dead"], platform="grizzly_gis"),
+    RequeueRequest(states=["failed", "dead"], platform="grizzly_gis"),
+    DeleteRequest(task_ids=["t-1", "t-2"]),
+    responses.DeleteReply(2),
     responses.RequeueReply(17),
     RefreshRequest(platform="grizzly_gis", state="FL", county="harlow", older_than_hours=168),
     responses.RefreshReply(250),
@@ -315,6 +425,7 @@ _EXAMPLES: list[Struct] = [
     ),
     _WEBHOOK,
     Health("ok", "0.1.0"),
+    AllowedRole("admin"),
 ]
 EXAMPLES: dict[type[Struct], Struct] = {type(example): example for example in _EXAMPLES}
 """Examples by type."""

@@ -1,40 +1,27 @@
-"""Routes for workers, tasks and the overview, and the admin actions on them."""
+"""Routes for workers, the queue, counties and the overview, and commands for workers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
-from datetime import timedelta
-from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from parcelpost.errors import InvalidInput
 from parcelpost.gateway.api.params import (
-    AddTasksParams,
-    BeforeRow,
     OverviewParams,
-    TaskListParams,
-    first_page,
-    read_cursor,
 )
 from parcelpost.gateway.api.responses import (
-    AddedTasks,
     CommandReply,
+    Counties,
     Queue,
-    RefreshReply,
     ReleaseReply,
-    RequeueReply,
-    TaskDetail,
-    Tasks,
     Workers,
-    listed_task,
-    task_detail,
 )
-from parcelpost.gateway.context import Context, Platforms
+from parcelpost.gateway.context import Context
+from parcelpost.gateway.counties import CountyCache, county_list
 from parcelpost.gateway.errors import ApiError
-from parcelpost.gateway.models import OFFLINE_AFTER, ParcelFilter, RefreshFilter
+from parcelpost.gateway.models import OFFLINE_AFTER
 from parcelpost.gateway.overview import (
+    AUTO,
     Outcomes,
     Overview,
     gather_overview,
@@ -42,11 +29,8 @@ from parcelpost.gateway.overview import (
     queue_entry,
     worker_response,
 )
-from parcelpost.gateway.routes import JSON, Role, Route
-from parcelpost.gateway.uploads import parse_body, run_in_thread
-from parcelpost.model import Priority
-from parcelpost.places import county_slug, parcel_norm, state_or_text
-from parcelpost.protocol.server import BadNewTask, NewTask, NewTasks, read_new_tasks
+from parcelpost.gateway.routes import Role, Route
+from parcelpost.gateway.schedules import schedule_statuses
 
 _FRESH_SECONDS = 1.0
 _DAY_FRESH_SECONDS = 60.0
@@ -79,9 +63,7 @@ class OverviewCache:
         return await gather_overview(ledger, now, hours, self._outcomes, self._context.version, self._context.freshness)
 
 
-_MAX_TASKS = 10_000
 _MAX_WORKERS = 1_000
-_MAX_PROBLEMS_SHOWN = 5
 _COMMANDS = ("pause", "resume", "drain", "stop", "sync-now")
 
 
@@ -97,48 +79,26 @@ class ReleaseRequest(Struct, frozen=True, forbid_unknown_fields=True):
     worker_id: str
 
 
-class RequeueRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    states: list[Literal["failed", "dead", "not_found"]]
-    platform: str = ""
-
-
-class RefreshRequest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All conditions must match; at least one is required."""
-
-    platform: str = ""
-    state: str = ""
-    county: str = ""
-    parcel_id: str = ""
-    delinquent: bool | None = None
-    older_than_hours: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
-    """Only parcels last scraped longer ago than this."""
-
-
 class FleetApi:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._ledger = context.ledger
         self._overview = OverviewCache(context)
+        self._counties = CountyCache(context.ledger, context.clock)
 
     def routes(self) -> list[Route]:
-        tasks: dict[str, Any] = {"body_type": list[NewTask], "body_media_types": (JSON, "application/x-ndjson")}
-        large = self._context.settings.max_body_bytes
         return [
             Route("GET", "/v1/overview", self.overview, Role.READER),
             Route("GET", "/v1/workers", self.workers, Role.READER),
             Route("GET", "/v1/queue", self.queue, Role.READER),
-            Route("GET", "/v1/tasks", self.tasks, Role.READER),
-            Route("GET", "/v1/tasks/{task_id:path}", self.task, Role.READER, errors=(404,)),
+            Route("GET", "/v1/counties", self.counties, Role.READER),
             Route("POST", "/v1/commands", self.send_command, Role.ADMIN, errors=(404,)),
             Route("POST", "/v1/workers/release", self.release_worker_id, Role.ADMIN, errors=(404,)),
-            Route("POST", "/v1/tasks", self.add_tasks, Role.ADMIN, max_body_bytes=large, **tasks),
-            Route("POST", "/v1/tasks/requeue", self.requeue, Role.ADMIN),
-            Route("POST", "/v1/refresh", self.refresh, Role.ADMIN),
         ]
 
     async def overview(self, query: OverviewParams) -> Overview:
         """Return everything the dashboard's first page shows."""
-        return await self._overview.overview(int(query.hours))
+        return await self._overview.overview(AUTO if query.hours == "auto" else int(query.hours))
 
     async def workers(self) -> Workers:
         """List the 1,000 workers that reported last, by ID."""
@@ -150,19 +110,12 @@ class FleetApi:
         now = self._context.clock.now()
         return Queue([queue_entry(row, now) for row in await self._ledger.queue()])
 
-    async def tasks(self, query: TaskListParams) -> Tasks:
-        """List tasks that ended without a record, most recent first."""
-        before = read_cursor(query.cursor, BeforeRow)
-        rows = await self._ledger.ended_tasks(query.state, query.platform, query.limit + 1, before)
-        page, more = first_page(rows, query.limit, lambda row: (row.ended_at, row.seq))
-        return Tasks([listed_task(row) for row in page], more)
-
-    async def task(self, task_id: str) -> TaskDetail:
-        """Return a task with all its leases."""
-        row = await self._ledger.task(task_id) if "\0" not in task_id else None
-        if row is None:
-            raise ApiError(404, "no such task")
-        return task_detail(row)
+    async def counties(self) -> Counties:
+        """List the counties of each platform: parcels, freshness, success, pace, blocks and failing selectors."""
+        context, now = self._context, self._context.clock.now()
+        workers = await self._ledger.workers(_MAX_WORKERS)
+        schedules = await schedule_statuses(self._ledger, workers, now, context.freshness)
+        return Counties(county_list(await self._counties.counts(), schedules, workers, now))
 
     async def send_command(self, body: CommandRequest) -> CommandReply:
         """Send a command to a worker, or to all live workers. Each receives it with its next heartbeat."""
@@ -178,74 +131,6 @@ class FleetApi:
         if token is None:
             raise ApiError(404, "this worker ID does not belong to any token")
         return ReleaseReply(body.worker_id, token)
-
-    async def add_tasks(self, body: bytes, query: AddTasksParams) -> AddedTasks:
-        """Queue up to 10,000 tasks, sent as a JSON array or as JSON lines.
-
-        Invalid tasks are listed in the reply and the others are queued; 422 if all of them are invalid. Tasks for
-        unknown platforms or counties are invalid unless `any_platform` is set.
-        """
-        new = await parse_body(read_new_tasks, body, _MAX_TASKS)
-        platforms = self._context.platforms
-        if platforms is not None and not query.any_platform:
-            reported = await self._reported_platforms(new, platforms)
-            new = await run_in_thread(_check_platforms, new, platforms, reported)
-        if new.bad and not new.tasks:
-            raise ApiError(422, _all_rejected(new.bad))
-        added = await self._ledger.add_tasks([task for _, task in new.tasks], self._context.clock.now())
-        return AddedTasks(new=added.new, known=added.known, bad=new.bad)
-
-    async def _reported_platforms(self, new: NewTasks, platforms: Platforms) -> set[str]:
-        """The platforms that workers have reported, if a new task is for a platform that is not known here."""
-        if all(task.platform in platforms.names for _, task in new.tasks):
-            return set()
-        return {name for row in await self._ledger.workers(_MAX_WORKERS) for name in row.heartbeat.platforms}
-
-    async def refresh(self, body: RefreshRequest) -> RefreshReply:
-        """Queue tasks that scrape known parcels again, oldest scrape first, at most 10,000 at a time.
-
-        Pages are requested from the site, never taken from a page cache. Parcels that are already being refreshed, and
-        parcels known only from a list, are skipped.
-        """
-        if body == RefreshRequest():
-            raise ApiError(
-                422, "specify what to refresh: platform, state, county, parcel_id, delinquent or older_than_hours"
-            )
-        now = self._context.clock.now()
-        hours = body.older_than_hours
-        wanted = RefreshFilter(
-            parcels=ParcelFilter(
-                platform=_checked_text("platform", body.platform),
-                state=state_or_text(_checked_text("state", body.state)),
-                county=county_slug(body.county) or _checked_text("county", body.county),
-                delinquent=body.delinquent,
-            ),
-            norm=parcel_norm(_checked_text("parcel_id", body.parcel_id)),
-            scraped_before=None if hours is None else now - timedelta(hours=hours),
-        )
-        return RefreshReply(await self._ledger.refresh(wanted, Priority.NORMAL, now, _MAX_TASKS))
-
-    async def requeue(self, body: RequeueRequest) -> RequeueReply:
-        """Requeue ended tasks, with their attempts reset."""
-        platform = _checked_text("platform", body.platform)
-        return RequeueReply(await self._ledger.requeue(body.states, platform))
-
-
-def _check_platforms(new: NewTasks, platforms: Platforms, reported: Collection[str]) -> NewTasks:
-    """Moves tasks for unknown platforms and counties to the bad ones."""
-    tasks, bad = [], list(new.bad)
-    for position, task in new.tasks:
-        try:
-            tasks.append((position, platforms.checked(task, reported)))
-        except InvalidInput as error:
-            bad.append(BadNewTask(position=position, task_id=task.task_id, problem=f"{error}; {error.hint}"))
-    return NewTasks(tasks=tasks, bad=sorted(bad, key=lambda task: task.position))
-
-
-def _all_rejected(bad: Sequence[BadNewTask]) -> str:
-    shown = [f"task {task.position} {task.task_id!r}: {task.problem}" for task in bad[:_MAX_PROBLEMS_SHOWN]]
-    more = [f"and {len(bad) - _MAX_PROBLEMS_SHOWN:,} more"] if len(bad) > _MAX_PROBLEMS_SHOWN else []
-    return "no task was queued. " + ". ".join([*shown, *more])
 
 
 def _command(request: CommandRequest) -> str:

@@ -1,4 +1,4 @@
-"""The monitoring routes /health and /metrics."""
+"""The monitoring routes /health and /metrics, and what the caller's token allows."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from starlette.requests import Request
 from starlette.responses import Response
 
 from parcelpost.clock import Clock
 from parcelpost.errors import LedgerError, RawStoreUnavailable
+from parcelpost.gateway.auth import Access
 from parcelpost.gateway.context import Context
-from parcelpost.gateway.models import QueueRow, Webhook, WorkerRow
+from parcelpost.gateway.errors import ApiError
+from parcelpost.gateway.models import QueueRow, WorkerRow
 from parcelpost.gateway.routes import JSON, Role, Route, encode
 from parcelpost.gateway.schedules import ScheduleState, ScheduleStatus, schedule_statuses
+from parcelpost.gateway.webhooks import WebhookState, webhook_state
 
 _LEDGER_SECONDS = 1.0
 _RAW_STORE_SECONDS = 30.0  # it is written to, and S3 charges for that
@@ -116,9 +120,10 @@ METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("schedule", "platform", "state", "county"),
     ),
     "parcelpost_gateway_schedule_status": (
-        "1 for the current status of a schedule: waiting, running, resting, paused.",
+        "1 for the current status of a schedule: waiting, running, resting, failing, paused.",
         ("schedule", "status"),
     ),
+    "parcelpost_gateway_parcels_to_index": ("Changed parcels that the search does not show yet.", ()),
     "parcelpost_gateway_results_to_compare": ("Stored results in which changes have not been looked for yet.", ()),
     "parcelpost_gateway_rows": ("Approximate number of rows in the ledger: parcels, liens, results.", ("what",)),
 }
@@ -130,9 +135,14 @@ class Health(Struct, frozen=True):
     version: str
 
 
+class AllowedRole(Struct, frozen=True):
+    role: Literal["reader", "admin"]
+
+
 class HealthApi:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, access: Access) -> None:
         self._context = context
+        self._access = access
         self._check = HealthCheck(context)
 
     def routes(self) -> list[Route]:
@@ -140,6 +150,7 @@ class HealthApi:
         return [
             Route("GET", "/health", self.health, Role.PUBLIC, **health_types),
             Route("GET", "/metrics", self.metrics, Role.READER, media_type="text/plain"),
+            Route("GET", "/v1/access", self.access, Role.READER),
         ]
 
     async def health(self) -> Response:
@@ -151,6 +162,14 @@ class HealthApi:
     async def metrics(self) -> Response:
         """Return metrics in Prometheus' text format."""
         return Response(await metrics_page(self._context), media_type=_CONTENT_TYPE)
+
+    async def access(self, request: Request) -> AllowedRole:
+        """Return whether the caller may only read, or also act."""
+        try:
+            self._access.admin(request)
+        except ApiError:
+            return AllowedRole("reader")
+        return AllowedRole("admin")
 
 
 class _FixedCollector(Collector):
@@ -180,10 +199,11 @@ async def _metric_families(context: Context) -> list[Metric]:
             "answers_total",
             {(status,): number for status, number in sorted(counters.responses.items())},
         ),
-        *_webhook_metrics(webhooks, now),
+        *_webhook_metrics([await webhook_state(context.ledger, webhook) for webhook in webhooks], now),
         _family(CounterMetricFamily, "webhook_attempts_total", dict(sorted(counters.webhooks.items()))),
         *_schedule_metrics(await schedule_statuses(context.ledger, workers, now, context.freshness), now),
         _gauge("results_to_compare", {(): await context.ledger.left_to_compare()}),
+        _gauge("parcels_to_index", {(): await context.ledger.left_to_index()}),
         _gauge("rows", {(name,): number for name, number in counts.items()}),
     ]
 
@@ -236,10 +256,10 @@ def _queue_metrics(queue: Sequence[QueueRow], now: datetime) -> list[Metric]:
     return [_gauge("tasks", dict(sorted(totals.items()))), _gauge("oldest_queued_seconds", dict(sorted(ages.items())))]
 
 
-def _webhook_metrics(webhooks: Sequence[Webhook], now: datetime) -> list[Metric]:
+def _webhook_metrics(webhooks: Sequence[WebhookState], now: datetime) -> list[Metric]:
     failing: dict[tuple[str, ...], float] = {
         (webhook.name,): (now - webhook.failing_since).total_seconds()
-        if webhook.failing_since and not webhook.is_paused
+        if webhook.status == "failing" and webhook.failing_since
         else 0.0
         for webhook in webhooks
     }
@@ -247,9 +267,9 @@ def _webhook_metrics(webhooks: Sequence[Webhook], now: datetime) -> list[Metric]
         (webhook.name, state): number
         for webhook in webhooks
         for state, number in (
-            ("behind", webhook.last - webhook.cursor),
-            ("waiting", webhook.retries),
-            ("gave_up", webhook.dead),
+            ("behind", webhook.behind),
+            ("waiting", webhook.waiting),
+            ("gave_up", webhook.gave_up),
         )
     }
     return [_gauge("webhook_failing_seconds", failing), _gauge("webhook_changes", changes)]

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from parcelpost.changes import checked_kinds
 from parcelpost.gateway.errors import ApiError
-from parcelpost.gateway.models import ChangeFilter, ParcelFilter, ParcelKey, Text
+from parcelpost.gateway.models import ChangeFilter, ParcelFilter, ParcelKey, TaskFilter, TaskState, Text
 from parcelpost.places import county_slug, state_or_text
 
 T = TypeVar("T")
@@ -61,9 +61,9 @@ class FilterParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             search=self.q,
             delinquent=self.delinquent,
             lien_status=self.lien_status,
-            min_lien_cents=_cents("min_amount", self.min_amount),
-            max_lien_cents=_cents("max_amount", self.max_amount),
-            changed_since=_utc_time("changed_since", self.changed_since) if self.changed_since else None,
+            min_lien_cents=dollars_to_cents("min_amount", self.min_amount),
+            max_lien_cents=dollars_to_cents("max_amount", self.max_amount),
+            changed_since=utc_time("changed_since", self.changed_since) if self.changed_since else None,
         )
 
 
@@ -76,8 +76,7 @@ class ListParams(LatestParams, frozen=True, kw_only=True, forbid_unknown_fields=
     records: Annotated[bool, Meta(description="Include the full record of each matching source or lien")] = False
 
 
-class ChangesParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    since: Annotated[_Number, Meta(description="`next` from the previous response; 0 starts at the first change")] = 0
+class ChangeFilterParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: Annotated[Text, Meta(description="Comma-separated kinds, such as `lien.new`; `lien` selects them all")] = ""
     platform: Text = ""
     state: Text = ""
@@ -95,15 +94,59 @@ class ChangesParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         )
 
 
+class ChangesParams(ChangeFilterParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    since: Annotated[_Number, Meta(description="`next` from the previous response; 0 starts at the first change")] = 0
+
+
+class LatestChangesParams(ChangeFilterParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    before: Annotated[_Number, Meta(description="`next` from the previous response; 0 starts at the last change")] = 0
+
+
+SiteName = Annotated[Text, Meta(description="State and county, such as FL/columbia")]
+Reason = Annotated[Text | None, Meta(description="Reason of a failure, as in /v1/failures")]
+
+
 class TaskListParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    state: Literal["not_found", "failed", "dead"]
+    state: Literal["queued", "leased", "done", "not_found", "failed", "dead"]
     platform: Text = ""
+    site: SiteName = ""
+    reason: Reason = None
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     cursor: Cursor = ""
 
+    def filter(self) -> TaskFilter:
+        return TaskFilter(
+            states=[TaskState(self.state)], platform=self.platform, site=read_site(self.site), reason=self.reason
+        )
+
+
+_WithoutRecord = Literal["not_found", "failed", "dead"]
+
+
+class FailuresParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    outcome: Annotated[
+        list[Literal["not_found", "failed", "dead"]], Meta(description="By default, failed and dead")
+    ] = msgspec.field(default_factory=list)
+    platform: Text = ""
+    site: SiteName = ""
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 500
+
+    def filter(self) -> TaskFilter:
+        states = [TaskState(name) for name in self.outcome or ("failed", "dead")]
+        return TaskFilter(states=states, platform=self.platform, site=read_site(self.site))
+
+
+def read_site(text: str) -> str:
+    """Returns it as sites are stored: the state's code and the county's slug."""
+    state, slash, county = text.partition("/")
+    return f"{state_or_text(state)}/{county_slug(county) or county}" if slash else text
+
 
 class OverviewParams(Struct, frozen=True, forbid_unknown_fields=True):
-    hours: Annotated[Literal["1", "3", "6", "24"], Meta(description="Hours of activity to include")] = "3"
+    hours: Annotated[
+        Literal["auto", "1", "3", "6", "24"],
+        Meta(description="Hours of activity to include; `auto`: since the first activity of the last 24 hours"),
+    ] = "3"
 
 
 class AddTasksParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,9 +168,16 @@ class AfterLien(NamedTuple):
 
 
 class BeforeRow(NamedTuple):
-    """Where a list of parcels or tasks ordered by time continues."""
+    """Where a list of parcels ordered by time continues."""
 
     at: _Moment
+    number: _Number
+
+
+class BeforeTask(NamedTuple):
+    """Where a list of tasks continues. Without `at`: of tasks that have not ended."""
+
+    at: _Moment | None
     number: _Number
 
 
@@ -162,7 +212,7 @@ def read_cursor(cursor: str, kind: type[T]) -> T | None:
         raise ApiError(422, "cursor: not valid; omit it to start from the beginning") from None
 
 
-def _cents(name: str, amount: Decimal | None) -> int | None:
+def dollars_to_cents(name: str, amount: Decimal | None) -> int | None:
     if amount is None:
         return None
     if not amount.is_finite() or not 0 <= amount <= _MAX_DOLLARS or amount * 100 % 1:
@@ -170,7 +220,7 @@ def _cents(name: str, amount: Decimal | None) -> int | None:
     return int(amount * 100)
 
 
-def _utc_time(name: str, text: str) -> datetime:
+def utc_time(name: str, text: str) -> datetime:
     try:
         return msgspec.convert(text, _Moment).astimezone(UTC)
     except (ValueError, OverflowError):

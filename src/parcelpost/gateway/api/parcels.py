@@ -15,6 +15,7 @@ from parcelpost.gateway.api.params import (
     BeforeRow,
     ChangesParams,
     FilterParams,
+    LatestChangesParams,
     LatestParams,
     ListParams,
     RawParams,
@@ -24,7 +25,9 @@ from parcelpost.gateway.api.params import (
 )
 from parcelpost.gateway.api.responses import (
     Changes,
+    LatestChanges,
     Liens,
+    MapLayersReply,
     ParcelDetail,
     Parcels,
     SourceDetail,
@@ -37,6 +40,7 @@ from parcelpost.gateway.context import Context
 from parcelpost.gateway.downloads import Download, lien_download, parcel_download
 from parcelpost.gateway.errors import ApiError
 from parcelpost.gateway.history import History, change_response
+from parcelpost.gateway.map_layers import MapOutline
 from parcelpost.gateway.models import ParcelKey, ParcelRow, SourceKey
 from parcelpost.gateway.parcel_paths import parse_parcel_path
 from parcelpost.gateway.routes import JSON, Role, Route, encode
@@ -45,8 +49,10 @@ _MAX_SCRAPES = 100
 _HISTORIES_AT_A_TIME = 2  # records that are compared at the same time are in memory at the same time
 _NO_PARCEL = "no such parcel"
 _NEVER_RENDERED = "sandbox; default-src 'none'; frame-ancestors 'none'"
+_RENDERED_ALONE = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 _NOT_IN_A_FILE_NAME = re.compile(r"[^A-Za-z0-9]+")
 _CSV, _JSONL = "text/csv", "application/x-ndjson"
+_OUTLINE = "/v1/map/outline"
 _PARCEL = "/v1/parcels/{state}/{county}/{parcel_id:path}"
 
 
@@ -63,8 +69,12 @@ class ParcelsApi:
             Route("GET", "/v1/liens", self.liens, Role.READER),
             Route("GET", "/v1/liens/latest", self.latest_liens, Role.READER),
             Route("GET", "/v1/changes", self.changes, Role.READER),
+            Route("GET", "/v1/changes/latest", self.latest_changes, Role.READER),
             Route("GET", f"{_PARCEL}/raw", self.raw, Role.READER, errors=(404,), media_type="application/octet-stream"),
+            Route("GET", f"{_PARCEL}/page", self.page, Role.READER, errors=(404,), media_type="text/html"),
             Route("GET", _PARCEL, self.parcel, Role.READER, errors=(404,), reply_type=ParcelDetail),
+            Route("GET", "/v1/map", self.map_layers, Role.READER),
+            Route("GET", _OUTLINE, self.map_outline, Role.READER, errors=(404,), reply_type=MapOutline),
             Route("GET", "/v1/export/parcels.csv", self.parcels_csv, Role.READER, media_type=_CSV),
             Route("GET", "/v1/export/parcels.jsonl", self.parcels_jsonl, Role.READER, media_type=_JSONL),
             Route("GET", "/v1/export/liens.csv", self.liens_csv, Role.READER, media_type=_CSV),
@@ -114,32 +124,41 @@ class ParcelsApi:
             raise ApiError(422, f"since: the last change is {page.last}; was the ledger restored from a backup?")
         return Changes([change_response(row) for row in page.rows], page.next, page.next < page.last)
 
+    async def latest_changes(self, query: LatestChangesParams) -> LatestChanges:
+        """List changes, the last found first."""
+        page = await self._ledger.latest_changes(query.filter(), query.before, query.limit)
+        return LatestChanges([change_response(row) for row in page.rows], page.next or None)
+
     async def _with_records(self, query: ListParams) -> Parcels:
         records = await self._ledger.records(query.filter(), read_cursor(query.cursor, SourceKey), query.limit)
         last = records[-1].source.source if records else None
         has_more = last is not None and await self._ledger.records(query.filter(), last, 1)
         return Parcels(record_responses(records), make_cursor(last) if has_more else None)
 
-    # Only the path as it was sent shows whether a detail or a raw file is meant: a parcel number may end in /raw.
+    # Only the path as it was sent shows whether a detail or a file is meant: a parcel number may end in /raw or /page.
 
     async def raw(self, request: Request, query: RawParams) -> Response:
         """Download a parcel's newest raw page, that of one platform, or that of an earlier scrape, gzip-compressed."""
-        return await self._detail_or_raw(request, query)
+        return await self._detail_or_file(request, query)
+
+    async def page(self, request: Request, query: RawParams) -> Response:
+        """Show such a raw page in a browser, without its scripts, and without anything that it loads from elsewhere."""
+        return await self._detail_or_file(request, query)
 
     async def parcel(self, request: Request) -> Response:
         """Return a parcel, with the record and the history of each source.
 
         Write an empty part of the path as `-`. Punctuation in the number is ignored.
         """
-        return await self._detail_or_raw(request, RawParams())
+        return await self._detail_or_file(request, RawParams())
 
-    async def _detail_or_raw(self, request: Request, query: RawParams) -> Response:
+    async def _detail_or_file(self, request: Request, query: RawParams) -> Response:
         parsed = parse_parcel_path(request.scope.get("raw_path") or request.url.path.encode())
         if parsed is None:
             raise ApiError(404, _NO_PARCEL)
-        key, wants_raw = parsed
-        if wants_raw:
-            return await self._raw(request, key, query)
+        key, wanted = parsed
+        if wanted:
+            return await self._file(request, key, query, is_download=wanted == "raw")
         async with self._histories:
             return await self._detail(await self._row(key))
 
@@ -166,7 +185,7 @@ class ParcelsApi:
         history.end()
         return history
 
-    async def _raw(self, request: Request, key: ParcelKey, query: RawParams) -> Response:
+    async def _file(self, request: Request, key: ParcelKey, query: RawParams, *, is_download: bool) -> Response:
         row = await self._row(key)
         newest = (source.raw_sha256 for source in row.sources if query.platform in (source.source.platform, ""))
         wanted = query.sha256 or next(filter(None, newest), None)
@@ -175,14 +194,29 @@ class ParcelsApi:
         page = await self._context.raw_store.open(wanted) if wanted else None
         if page is None:
             raise ApiError(404, "no such raw page is stored for this parcel")
+        path = f"GET {request.url.path}"
+        if not is_download:
+            headers = {"Content-Encoding": "gzip", "Content-Security-Policy": _RENDERED_ALONE}
+            headers["Content-Type"] = "text/html"  # without a charset: the browser finds it in the page
+            return Download(page.chunks, self._context, path, headers=headers)
         name = _NOT_IN_A_FILE_NAME.sub("_", row.parcel_id)[:100]
         headers = {
             "Content-Disposition": f'attachment; filename="{name}.gz"',
             "Content-Length": str(page.size),
             "Content-Security-Policy": _NEVER_RENDERED,
         }
-        path = f"GET {request.url.path}"
         return Download(page.chunks, self._context, path, headers=headers, media_type="application/octet-stream")
+
+    async def map_layers(self) -> MapLayersReply:
+        """Return what a map shows besides parcels: nothing, unless the operator names it in the settings."""
+        layers = self._context.map_layers
+        return MapLayersReply(tiles=layers.tiles, outline=_OUTLINE if layers.outline else None)
+
+    async def map_outline(self) -> Response:
+        """Return the lines of the file that `server.map_outline` names."""
+        if not self._context.map_layers.outline:
+            raise ApiError(404, "server.map_outline names no file")
+        return Response(self._context.map_layers.outline, media_type=JSON)
 
     async def parcels_csv(self, query: FilterParams) -> Response:
         """Download parcels as CSV, with the columns of `parcelpost export`: one row for each source that matches."""

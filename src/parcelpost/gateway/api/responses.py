@@ -10,10 +10,20 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from parcelpost.gateway.counties import County
 from parcelpost.gateway.history import History, ParcelChange, Scrape
-from parcelpost.gateway.models import Lease, LienRow, LienSource, ParcelRecord, ParcelRow, SourceRow, TaskRow
+from parcelpost.gateway.models import (
+    FailureGroup,
+    Lease,
+    LienRow,
+    LienSource,
+    ParcelRecord,
+    ParcelRow,
+    SourceRow,
+    TaskRow,
+)
 from parcelpost.gateway.overview import QueueEntry, Worker
-from parcelpost.gateway.parcel_paths import parcel_path, raw_path
+from parcelpost.gateway.parcel_paths import page_path, parcel_path, raw_path
 from parcelpost.model import Json
 from parcelpost.protocol.server import BadNewTask
 
@@ -33,6 +43,8 @@ class Source(Struct, frozen=True, kw_only=True):
     raw_sha256: str | None
     raw: str | None
     """Path of the newest raw file; null if there is none."""
+    page: str | None
+    """Path of the same, to be shown in a browser without its scripts."""
     record: Raw | UnsetType = UNSET
 
 
@@ -99,6 +111,13 @@ class Liens(Struct, frozen=True):
     next: str | None
 
 
+class MapLayersReply(Struct, frozen=True, kw_only=True):
+    tiles: str | None
+    """Address of the operator's tile server, with {z}, {x} and {y}; null if there is none."""
+    outline: str | None
+    """Path of the outline that the operator named; null if there is none."""
+
+
 class Changes(Struct, frozen=True):
     changes: Sequence[ParcelChange]
     next: int
@@ -107,8 +126,19 @@ class Changes(Struct, frozen=True):
     """Whether there may be more changes already."""
 
 
+class LatestChanges(Struct, frozen=True):
+    changes: Sequence[ParcelChange]
+    next: int | None
+    """Value of `before` for the next page; null on the last page. A page may have fewer changes than asked for."""
+
+
 class Workers(Struct, frozen=True):
     workers: Sequence[Worker]
+
+
+class Counties(Struct, frozen=True):
+    counties: Sequence[County]
+    """By platform, state and county."""
 
 
 class Queue(Struct, frozen=True):
@@ -131,11 +161,21 @@ class ListedTask(Struct, frozen=True, kw_only=True):
 
 class TaskDetail(ListedTask, frozen=True, kw_only=True):
     leases: Sequence[Lease]
+    """Its attempts, oldest first."""
+    parcel: str | None
+    """Path of its parcel; null if the parcel is not known."""
 
 
 class Tasks(Struct, frozen=True):
     tasks: Sequence[ListedTask]
     next: str | None
+    total: int
+
+
+class Failures(Struct, frozen=True):
+    groups: Sequence[FailureGroup]
+    total: int
+    """Number of tasks, including those of groups beyond the limit."""
 
 
 class CommandReply(Struct, frozen=True):
@@ -161,6 +201,10 @@ class RefreshReply(Struct, frozen=True):
 
 class RequeueReply(Struct, frozen=True):
     requeued: int
+
+
+class DeleteReply(Struct, frozen=True):
+    deleted: int
 
 
 def parcel_response(row: ParcelRow) -> Parcel:
@@ -206,7 +250,7 @@ def _parcel_response(row: ParcelRow, sources: Sequence[Source]) -> Parcel:
 
 
 def _source_fields(row: ParcelRow, source: SourceRow) -> dict[str, Any]:
-    sha256 = source.raw_sha256
+    sha256, path = source.raw_sha256, parcel_path(row.parcel, row.parcel_id)
     return {
         "platform": source.source.platform,
         "parcel_id": source.parcel_id,
@@ -216,7 +260,8 @@ def _source_fields(row: ParcelRow, source: SourceRow) -> dict[str, Any]:
         "received_at": source.received_at,
         "task_id": source.task_id,
         "raw_sha256": sha256,
-        "raw": raw_path(parcel_path(row.parcel, row.parcel_id), sha256) if sha256 else None,
+        "raw": raw_path(path, sha256) if sha256 else None,
+        "page": page_path(path, sha256) if sha256 else None,
     }
 
 
@@ -245,8 +290,9 @@ def listed_task(row: TaskRow) -> ListedTask:
     return ListedTask(**_task_fields(row))
 
 
-def task_detail(row: TaskRow) -> TaskDetail:
-    return TaskDetail(**_task_fields(row), leases=row.leases)
+def task_detail(row: TaskRow, parcel: ParcelRow | None) -> TaskDetail:
+    path = parcel_path(parcel.parcel, parcel.parcel_id) if parcel else None
+    return TaskDetail(**_task_fields(row), leases=row.leases, parcel=path)
 
 
 def _dollars(cents: int | None) -> Decimal | None:

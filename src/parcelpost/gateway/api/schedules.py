@@ -16,6 +16,7 @@ from parcelpost.gateway.schedules import (
     ScheduleStatus,
     act,
     first_run,
+    is_in_ledger,
     make_schedule,
     schedule_detail,
     schedule_statuses,
@@ -68,7 +69,8 @@ class SchedulesApi:
         """Add a schedule. Its first run starts at once, unless it has a time of day or a cron expression."""
         now = self._context.clock.now()
         reported = {name for row in await self._ledger.workers() for name in row.heartbeat.platforms}
-        schedule, targets = make_schedule(body, now, self._context.platforms, reported=reported)
+        is_known = await is_in_ledger(self._ledger, body)
+        schedule, targets = make_schedule(body, now, self._context.platforms, reported=reported, is_known=is_known)
         if not await self._ledger.add_schedule(schedule, targets, first_run(schedule, now)):
             raise ApiError(409, f"a schedule named {schedule.name} already exists")
         (status,) = await self._statuses(schedule.name)

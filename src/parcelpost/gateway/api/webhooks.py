@@ -51,12 +51,13 @@ class WebhooksApi:
 
     async def list_webhooks(self) -> WebhookList:
         """List the receivers of changes."""
-        return WebhookList([webhook_state(webhook) for webhook in await self._ledger.webhooks()])
+        return WebhookList([await webhook_state(self._ledger, webhook) for webhook in await self._ledger.webhooks()])
 
     async def new_webhook(self, body: NewWebhook) -> WebhookState:
         """Send changes to a URL, signed according to Standard Webhooks."""
         guard = Guard(self._context.settings.allow_private)
-        return webhook_state(await add_webhook(self._ledger, body, guard, self._context.clock.now()))
+        webhook = await add_webhook(self._ledger, body, guard, self._context.clock.now())
+        return await webhook_state(self._ledger, webhook)
 
     async def webhook(self, name: str) -> WebhookDetail:
         """Return a receiver and the changes that are waiting for it."""
@@ -66,22 +67,22 @@ class WebhooksApi:
         """Delete a receiver and the changes that are waiting for it."""
         webhook = await self._find(name)
         await self._ledger.delete_webhook(webhook.webhook_no)
-        return webhook_state(webhook)
+        return await webhook_state(self._ledger, webhook)
 
     async def pause_webhook(self, name: str) -> WebhookState:
         """Stop sending until the webhook is resumed. Changes are kept meanwhile."""
         await self._ledger.pause_webhook((await self._find(name)).webhook_no, "")
-        return webhook_state(await self._find(name))
+        return await webhook_state(self._ledger, await self._find(name))
 
     async def resume_webhook(self, name: str) -> WebhookState:
         """Resume sending immediately, even to a receiver that is failing."""
         await self._ledger.resume_webhook((await self._find(name)).webhook_no, self._context.clock.now())
-        return webhook_state(await self._find(name))
+        return await webhook_state(self._ledger, await self._find(name))
 
     async def replay_webhook(self, name: str, body: ReplayRequest) -> WebhookState:
         """Resend all changes after a number, including those that were given up."""
         await replay_webhook(self._ledger, await self._find(name), body.since, self._context.clock.now())
-        return webhook_state(await self._find(name))
+        return await webhook_state(self._ledger, await self._find(name))
 
     async def _find(self, name: str) -> Webhook:
         webhook = await self._ledger.webhook(name)

@@ -13,23 +13,29 @@ from parcelpost.gateway.errors import ApiError
 
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
+_RAW_PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src data:; "
+    "connect-src 'self'; frame-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Of the page that shows a county's raw page in a sandboxed frame, which inherits it."""
 
 
 class _File:
-    def __init__(self, name: str, body: bytes) -> None:
+    def __init__(self, name: str, body: bytes, policy: str) -> None:
         self.body = body
         self.headers = {
             "Content-Type": f"{_TYPES[name[name.rindex('.') :]]}; charset=utf-8",
-            "Content-Security-Policy": _POLICY,
+            "Content-Security-Policy": _RAW_PAGE_POLICY if name == "page.html" else policy,
             "Cache-Control": "no-cache",
             "ETag": f'"{hashlib.sha256(body).hexdigest()[:32]}"',
         }
 
 
-def routes() -> list[Route]:
-    """`/`, and the files that the page loads from /dashboard."""
+def routes(tile_origin: str) -> list[Route]:
+    """`/` and `/docs`, which are one page, and its files. Only the map's tiles may come from elsewhere."""
+    policy = f"{_POLICY}; img-src 'self' {tile_origin}" if tile_origin else _POLICY
     known = {
-        file.name: _File(file.name, file.read_bytes())
+        file.name: _File(file.name, file.read_bytes(), policy)
         for file in files(__package__).iterdir()
         if file.name.endswith(tuple(_TYPES))
     }
@@ -43,7 +49,18 @@ def routes() -> list[Route]:
             raise ApiError(404, "the dashboard has no such file")
         return _response(known[name], request)
 
-    return [Route("/", page), Route("/dashboard/{name}", file)]
+    return [Route("/", page), Route("/docs", page), Route("/dashboard/{name}", file)]
+
+
+def wants_page(request: Request) -> bool:
+    """Whether somebody opened this address in a browser."""
+    return request.method == "GET" and "text/html" in request.headers.get("accept", "")
+
+
+def missing_page() -> Response:
+    """The page that says that there is none at this address."""
+    file = _File("index.html", (files(__package__) / "index.html").read_bytes(), _POLICY)
+    return Response(file.body, 404, headers=file.headers)
 
 
 def _response(file: _File, request: Request) -> Response:

@@ -30,10 +30,14 @@ export async function ask(path, { signal, body } = {}) {
   }
 }
 
-// Saves a file. With a token the browser cannot follow a plain link, so it is fetched first.
-export async function save(path, name) {
+// Returns a file. With a token the browser cannot follow a plain link.
+export async function fetchFile(path) {
   const answer = await send(path, { timeout: 3_600_000 });
-  const url = URL.createObjectURL(await answer.blob());
+  return answer.blob();
+}
+
+export async function save(path, name) {
+  const url = URL.createObjectURL(await fetchFile(path));
   const link = document.createElement("a");
   link.href = url;
   link.download = name;

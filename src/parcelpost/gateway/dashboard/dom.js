@@ -70,3 +70,13 @@ function update(old, fresh) {
   }
   patch(old, [...fresh.childNodes]);
 }
+
+// What a reader has chosen or typed stays when attributes change: this sets fields to what their attributes say.
+export function syncFields(root) {
+  for (const input of root.querySelectorAll("input")) {
+    if (input.type === "checkbox") input.checked = input.hasAttribute("checked");
+    else if (document.activeElement !== input) input.value = input.getAttribute("value") ?? "";
+  }
+  for (const select of root.querySelectorAll("select"))
+    select.selectedIndex = [...select.options].findIndex((option) => option.hasAttribute("selected"));
+}

@@ -4,25 +4,22 @@ import { ask, Unreachable, Forbidden, NeedsToken, token } from "./api.js";
 import { chooseCommand, confirm } from "./commands.js";
 import { h, patch } from "./dom.js";
 import { duration, plural } from "./format.js";
-import { OverviewPage } from "./overview.js";
-import { ParcelPage } from "./parcel.js";
-import { SchedulesPage } from "./schedules.js";
-import { SearchPage } from "./search.js";
+import { viewOf } from "./routes.js";
 import { TokenPage } from "./token.js";
 
 const EVERY_MS = 3_000;
 const LONGEST_MS = 15_000;
 const STALE_MS = 12_000;
-const KINDS = ["parcels", "liens", "tasks"];
 
 const at = (id) => document.getElementById(id);
 
 class Page {
-  hours = "3";
+  hours = "auto";
   view = null;
   overview = null;
   updatedAt = null;
   problem = null;
+  isAdmin = null;
   failures = 0;
   timer = 0;
   asking = null;
@@ -35,6 +32,8 @@ class Page {
       event.preventDefault();
       at("main").focus();
     });
+    at("menu").addEventListener("click", () => this.showMenu(at("menu").getAttribute("aria-expanded") !== "true"));
+    at("sign-in").addEventListener("click", () => this.askForToken());
     at("sign-out").addEventListener("click", () => {
       token.clear();
       location.reload();
@@ -45,19 +44,27 @@ class Page {
   }
 
   route() {
-    const [path, query = ""] = (location.hash.slice(1) || "/").split("?");
-    const asked = new URLSearchParams(query);
-    if (path.startsWith("/parcel/")) this.show(new ParcelPage(this, path.replace("/parcel", "/v1/parcels")));
-    else if (KINDS.includes(path.slice(1))) this.show(new SearchPage(this, path.slice(1), asked));
-    else if (path === "/schedules") this.show(new SchedulesPage(this));
-    else this.show(new OverviewPage(this));
-    for (const link of document.querySelectorAll("nav a")) {
-      const here =
-        link.getAttribute("href") === `#${path}` ||
-        (path.startsWith("/parcel/") && link.getAttribute("href") === "#/parcels");
-      if (here) link.setAttribute("aria-current", "page");
-      else link.removeAttribute("aria-current");
+    const [path, query] = (location.hash.slice(1) || "/").split("?");
+    this.showMenu(false);
+    const followed = this.view?.follow?.(path, new URLSearchParams(query));
+    if (followed) {
+      this.markLink(followed === true ? path : followed);
+      return;
     }
+    const [view, link] = viewOf(this, location);
+    this.show(view);
+    this.markLink(link);
+  }
+
+  markLink(link) {
+    for (const anchor of document.querySelectorAll("#pages a")) {
+      if (link && anchor.getAttribute("href").replace(/^\/#/, "") === link) anchor.setAttribute("aria-current", "page");
+      else anchor.removeAttribute("aria-current");
+    }
+  }
+
+  showMenu(open) {
+    at("menu").setAttribute("aria-expanded", String(open));
   }
 
   show(view) {
@@ -84,10 +91,11 @@ class Page {
 
   async poll() {
     this.rest();
-    if (document.hidden || this.view instanceof TokenPage) return;
+    if (document.hidden || this.view.isPublic || this.view instanceof TokenPage) return;
     this.asking = new AbortController();
     const { signal } = this.asking;
     try {
+      if (this.isAdmin === null) await this.learnRole(signal);
       this.overview = await ask(`/v1/overview?hours=${this.hours}`, { signal });
       await this.view.update?.(this.overview, signal);
       this.updated();
@@ -100,6 +108,14 @@ class Page {
         () => this.poll(),
         Math.min(LONGEST_MS, EVERY_MS * 2 ** Math.min(this.failures, 3)),
       );
+  }
+
+  // Whoever may only read sees no button with data-admin.
+  async learnRole(signal) {
+    const { role } = await ask("/v1/access", { signal });
+    this.isAdmin = role === "admin";
+    document.body.classList.toggle("admin", this.isAdmin);
+    at("sign-in").hidden = this.isAdmin || Boolean(token.get());
   }
 
   updated() {
@@ -134,6 +150,7 @@ class Page {
       new TokenPage(wrong, (given) => {
         token.set(given);
         this.problem = null;
+        this.isAdmin = null;
         this.route();
         this.poll();
       }),
@@ -151,7 +168,7 @@ class Page {
     const state = at("state");
     if (state.textContent !== word) state.textContent = word;
     state.className = `badge ${tone}`;
-    at("age").textContent = age === null || word === "Live" ? "" : `${duration(age / 1_000)} old`;
+    at("age").textContent = age === null || !word || word === "Live" ? "" : `${duration(age / 1_000)} old`;
     at("sign-out").hidden = !token.get();
     document.body.classList.toggle("stale", age !== null && word !== "Live");
     const shown = this.problem && !(this.problem instanceof NeedsToken);
@@ -170,6 +187,7 @@ class Page {
   }
 
   stateNow(age) {
+    if (this.view.isPublic) return ["", ""];
     if (this.problem instanceof NeedsToken) return ["warn", "Sign in"];
     if (this.problem instanceof Forbidden) return ["bad", "Not allowed"];
     if (this.problem)
@@ -190,15 +208,6 @@ class Page {
       );
   }
 
-  async requeue() {
-    const sure = await confirm(
-      "Retry failed tasks?",
-      "All failed and dead tasks are queued again with their attempts reset.",
-      "Retry",
-    );
-    if (sure) await this.post("/v1/tasks/requeue", { states: ["failed", "dead"] });
-  }
-
   async refresh({ state, county, parcel_id }) {
     const reply = await this.post("/v1/refresh", { state, county, parcel_id });
     if (!reply) return;
@@ -211,10 +220,10 @@ class Page {
     );
   }
 
-  async post(path, body) {
+  async post(path, body, pollAfter = true) {
     try {
       const reply = await ask(path, { body });
-      this.poll();
+      if (pollAfter) this.poll();
       return reply;
     } catch (error) {
       if (error instanceof NeedsToken || (error instanceof Forbidden && token.get())) {

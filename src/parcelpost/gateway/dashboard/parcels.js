@@ -85,7 +85,7 @@ export const platforms = ({ sources }) => [...new Set(sources.map(({ platform })
 const parcelLink = ({ address, parcel_id }) =>
   h("a", { class: `name ${whole(parcel_id)}`, href: linkTo(address) }, parcel_id);
 
-const titled = (slug) =>
+export const titled = (slug) =>
   slug.replaceAll("_", " ").replace(/(^|[\s-])\p{Ll}/gu, (letter) => letter.toUpperCase());
 
 export const place = ({ county, state }) => [titled(county), state].filter(Boolean).join(", ") || NOTHING;

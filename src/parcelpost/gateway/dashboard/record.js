@@ -3,10 +3,9 @@
 import { h } from "./dom.js";
 import { money, NOTHING, number, words } from "./format.js";
 import { status } from "./parcels.js";
-import { table, whole } from "./table.js";
+import { badge, table, whole } from "./table.js";
 
 const SECTIONS = [
-  ["Completeness", "completeness unreadable"],
   ["Owner", "owner_names ownership_type owner_lines mailing_lines mailing_city mailing_state mailing_zip mailing_country"],
   [
     "Property",
@@ -27,11 +26,11 @@ const SECTIONS = [
   ],
 ].map(([title, names]) => [title, names.split(" ")]);
 const LISTS = [
-  ["liens", "Liens"],
   ["tax_bills", "Tax bills"],
   ["valuations", "Valuations"],
-  ["sales", "Sales"],
   ["buildings", "Buildings"],
+  ["liens", "Liens"],
+  ["sales", "Sales"],
 ];
 const KNOWN_ELSEWHERE = new Set(["parcel_id", "state", "county", "platform", "scraped_at", "source_url"]);
 const MONEY = /(_value|_amount|_price|_bid|^surplus|^price|^value|^premium|tax_due|taxable_value_school)$/;
@@ -44,6 +43,9 @@ const OF_THE_SCRAPE = new Set([
   "parser_version",
   "record_kind",
   "county_fips",
+  "data_date",
+  "completeness",
+  "unreadable",
 ]);
 
 // The fields for which two of the records have values that do not read the same.
@@ -54,38 +56,116 @@ export function differences(records) {
     [...names].filter((name) => {
       if (OF_THE_SCRAPE.has(name) || isList(name)) return false;
       const given = records.map((record) => record[name]).filter((value) => !isNothing(value));
-      return new Set(given.map((value) => shown(name, value).toLowerCase())).size > 1;
+      return new Set(given.map((value) => essence(shown(name, value)))).size > 1;
     }),
   );
 }
 
-const differs = () => h("span", { class: "badge warn", title: "Another source shows another value." }, "differs");
+// Without case, spaces and punctuation: sources write the same in many ways.
+const essence = (text) => text.toLowerCase().replaceAll(/(?![.-]\d)[^\p{L}\p{N}]/gu, "");
 
-// Fields in `differing` are marked.
-export function sections(record, differing) {
-  const used = new Set([
-    ...SECTIONS.flatMap(([, names]) => names),
-    ...LISTS.map(([name]) => name),
-    ...KNOWN_ELSEWHERE,
-  ]);
-  const others = Object.keys(record).filter((name) => !used.has(name));
-  const blocks = [...SECTIONS, ["Other", others]]
-    .map(([title, names]) => fieldList(title, names, record, differing))
+// The fields of one source.
+export function sections(record) {
+  const blocks = groups([record])
+    .map(([title, names]) => fieldList(title, names, record))
     .filter(Boolean);
   return h("div", { class: "fields" }, blocks);
 }
 
-export const lists = (record) =>
-  LISTS.filter(([name]) => Array.isArray(record[name]) && record[name].length).map(([name, title]) =>
+// The fields of several sources side by side; those in `differing` are marked.
+export function comparison(sources, differing) {
+  const records = sources.map(({ record }) => record);
+  const bodies = groups(records).map(([title, names]) => {
+    const given = names.filter((name) => records.some((record) => !isNothing(record[name])));
+    if (!given.length) return null;
+    const isSame = !given.some((name) => differing.has(name));
+    return h(
+      "tbody",
+      { class: isSame ? "same" : "" },
+      h("tr", { class: "group" }, h("th", { scope: "rowgroup", colspan: sources.length + 1 }, title)),
+      given.map((name) => comparedRow(name, sources, differing.has(name))),
+    );
+  });
+  const only = h(
+    "label",
+    { class: "check" },
+    h("input", { type: "checkbox", name: "only-differing" }),
+    ` Only what differs (${differing.size})`,
+  );
+  return h(
+    "section",
+    { class: "card comparison" },
+    h("div", { class: "card-head" }, h("h2", null, "What the sources say"), differing.size ? only : null),
+    differing.size ? null : h("p", { class: "note padded" }, "Where several sources show a field, they agree."),
     h(
-      "section",
-      { class: "card" },
-      h("div", { class: "card-head" }, h("h2", null, title)),
-      h("div", { class: "scroll list" }, list(title, record[name])),
+      "div",
+      { class: "scroll" },
+      h(
+        "table",
+        { class: "compared" },
+        h("caption", { class: "unseen" }, "What the sources say"),
+        h(
+          "thead",
+          null,
+          h(
+            "tr",
+            null,
+            h("th", { scope: "col" }, "Field"),
+            sources.map(({ platform }) => h("th", { scope: "col" }, platform)),
+          ),
+        ),
+        bodies,
+      ),
     ),
   );
+}
 
-function fieldList(title, names, record, differing) {
+// On a narrow screen, a value that another source has shown in the row is not repeated.
+function comparedRow(name, sources, isDiffering) {
+  let isShown = false;
+  return h(
+    "tr",
+    { class: isDiffering ? "differing" : "same" },
+    h("th", { scope: "row" }, words(name), isDiffering ? [" ", badge("warn", "differs")] : null),
+    sources.map(({ platform, record }) => {
+      const isMissing = isNothing(record[name]);
+      const isRepeated = isShown && !isDiffering && !isMissing;
+      isShown ||= !isMissing;
+      const attributes = { "data-label": platform, class: isRepeated ? "repeated" : null };
+      return h("td", attributes, isMissing ? null : shown(name, record[name]));
+    }),
+  );
+}
+
+// [title, names of fields]; fields that no section names are at the end.
+function groups(records) {
+  const ofLiens = records.filter((record) => record.record_kind === "lien").flatMap(({ liens }) => liens ?? []);
+  const used = new Set([
+    ...SECTIONS.flatMap(([, names]) => names),
+    ...LISTS.map(([name]) => name),
+    ...ofLiens.flatMap((lien) => Object.keys(lien ?? {})),
+    ...OF_THE_SCRAPE,
+  ]);
+  const others = [...new Set(records.flatMap(Object.keys))].filter((name) => !used.has(name));
+  const ofTheScrape = [...OF_THE_SCRAPE].filter((name) => !KNOWN_ELSEWHERE.has(name));
+  return [...SECTIONS, ["Other", others], ["The scrape", ofTheScrape]];
+}
+
+// The lists that are not shown merged, as each source has them.
+export const lists = (sources) =>
+  LISTS.flatMap(([name, title]) => {
+    const given = sources.filter(({ record }) => Array.isArray(record[name]) && record[name].length);
+    return given.map(({ platform, record }) =>
+      h(
+        "details",
+        { class: "listed", "data-key": `${name} ${platform}` },
+        h("summary", null, h("b", null, title), ` of ${platform} (${record[name].length})`),
+        h("div", { class: "scroll list" }, list(`${title} of ${platform}`, record[name])),
+      ),
+    );
+  });
+
+function fieldList(title, names, record) {
   const given = names.filter((name) => !isNothing(record[name]));
   if (!given.length) return null;
   const rows = given.map((name) =>
@@ -93,7 +173,7 @@ function fieldList(title, names, record, differing) {
       "div",
       null,
       h("dt", null, words(name)),
-      h("dd", null, shown(name, record[name]), differing.has(name) ? [" ", differs()] : null),
+      h("dd", null, shown(name, record[name])),
     ),
   );
   return h(
@@ -130,7 +210,7 @@ function cell(name, value) {
   return h("span", { class: whole(text) }, text);
 }
 
-const isNothing = (value) =>
+export const isNothing = (value) =>
   value === null || value === undefined || value === "" || (Array.isArray(value) && !value.length);
 
 export function shown(name, value) {

@@ -15,6 +15,8 @@ from parcelpost.gateway.models import (
     ChangePage,
     ChangeRow,
     ExpiredLeases,
+    FacetCounts,
+    FailureGroup,
     Freshness,
     Grant,
     IngestedResult,
@@ -31,8 +33,15 @@ from parcelpost.gateway.models import (
     RunRow,
     Schedule,
     ScheduleRow,
+    SearchFilter,
+    SearchMap,
+    SearchOrder,
+    SearchPage,
+    SiteParcels,
+    SiteTasks,
     SourceKey,
     StoreOutcome,
+    TaskFilter,
     TaskOutcome,
     TaskRow,
     TaskState,
@@ -42,7 +51,7 @@ from parcelpost.gateway.models import (
     WorkerHeartbeat,
     WorkerRow,
 )
-from parcelpost.model import Signal, Target, Task
+from parcelpost.model import Signal, Site, Target, Task
 from parcelpost.protocol.payloads import MetricsSample, RankedSelector
 from parcelpost.search_fields import Lien
 
@@ -78,15 +87,31 @@ class Ledger(Protocol):
 
     async def task(self, task_id: str) -> TaskRow | None: ...
 
-    async def ended_tasks(
-        self, state: str, platform: str, most: int, before: tuple[datetime, int] | None = None
+    async def tasks(
+        self, wanted: TaskFilter, most: int, before: tuple[datetime | None, int] | None = None
     ) -> Sequence[TaskRow]:
-        """Returns tasks that ended as 'not_found', 'failed' or 'dead', the most recent first; '' means all platforms.
-        With `before`, those that ended before that time and sequence number. Without their leases.
+        """Returns tasks of one state without their leases: those that ended, the most recent first; others, those that
+        were added last. With `before`, those after that end and sequence number.
         """
 
-    async def requeue(self, states: Sequence[str], platform: str) -> int:
-        """Queues ended tasks in these states again, with a fresh number of attempts. Returns how many."""
+    async def count_tasks(self, wanted: TaskFilter) -> int: ...
+
+    async def failures(self, wanted: TaskFilter, most: int) -> Sequence[FailureGroup]:
+        """Returns tasks that ended without a record, grouped by state, reason and county, the largest groups first."""
+
+    async def requeue(self, wanted: TaskFilter) -> int:
+        """Queues tasks that ended without a record again, with a fresh number of attempts. Returns how many."""
+
+    async def site_parcels(self) -> Sequence[SiteParcels]:
+        """Counts the parcels of each county on each platform. Reads all sources."""
+
+    async def ended_by_site(self, since: datetime, hour: datetime) -> Sequence[SiteTasks]:
+        """Counts the tasks that ended since then by site, and how many of them since `hour`."""
+
+    async def queued_by_site(self) -> Mapping[str, int]: ...
+
+    async def delete_tasks(self, wanted: TaskFilter) -> int:
+        """Deletes tasks that no worker holds, with their leases, and returns how many. Results stay."""
 
     async def refresh(self, wanted: RefreshFilter, priority: int, now: datetime, most: int) -> int:
         """Queues a task of type `refresh` for each source that matches, the oldest scrape first. Returns how many.
@@ -109,7 +134,13 @@ class Ledger(Protocol):
     async def schedule_runs(self, schedule_no: int, most: int) -> Sequence[RunRow]:
         """Returns the newest runs first."""
 
+    async def has_parcels(self, site: Site) -> bool:
+        """Whether the platform has delivered a parcel of the county."""
+
     async def set_paused(self, schedule_no: int, paused_at: datetime | None) -> None: ...
+
+    async def set_error(self, schedule_no: int, error: str, now: datetime) -> None:
+        """Sets why it fails; '' if it does not."""
 
     async def set_next_run(self, schedule_no: int, expected: datetime, next_run_at: datetime) -> bool:
         """Sets when it is due, unless that is not as expected any more. Returns whether it did."""
@@ -221,6 +252,9 @@ class Ledger(Protocol):
 
     async def activity(self, since: datetime) -> Sequence[ActivityRow]: ...
 
+    async def first_activity(self, since: datetime) -> datetime | None:
+        """Returns the first minute with activity since then."""
+
     async def parcels(self, wanted: ParcelFilter, after: ParcelKey | None, most: int) -> Sequence[ParcelRow]:
         """Returns parcels ordered by key, after the given one."""
 
@@ -277,8 +311,39 @@ class Ledger(Protocol):
     async def changes(self, wanted: ChangeFilter, after: int, most: int) -> ChangePage:
         """Returns changes after that number, in order. Looks at some thousands at most, however few of them match."""
 
+    async def latest_changes(self, wanted: ChangeFilter, before: int, most: int) -> ChangePage:
+        """Returns changes before that number (0: all), the last first. Looks at some thousands at most. `next` of the
+        page is the number that the next page is before; 0 on the last page.
+        """
+
+    async def count_changes(self, wanted: ChangeFilter, after: int) -> int:
+        """Returns how many changes after that number match. Of those beyond the next 20,000, all count."""
+
     async def last_change(self) -> int:
         """Returns the number of the last change, 0 if there is none."""
+
+    # Search
+
+    async def update_search(self, now: datetime, most: int) -> int:
+        """Brings the search index up to date with the parcels that changed first. Returns how many changes it took; 0
+        when none is left.
+
+        Whoever calls it, and whenever a gateway is killed, the index ends as the ledger is.
+        """
+
+    async def left_to_index(self) -> int:
+        """Returns roughly how many changes the search index has not taken yet."""
+
+    async def search(self, table: str, wanted: SearchFilter, order: SearchOrder, offset: int, most: int) -> SearchPage:
+        """Returns rows of `parcels` or `liens`. Those without a value in the column that orders them come last."""
+
+    async def search_facets(self, table: str, wanted: SearchFilter) -> FacetCounts:
+        """Returns the values of each facet with their counts, as if nothing of that facet were selected."""
+
+    async def search_map(self, wanted: SearchFilter, zoom: int) -> SearchMap:
+        """Returns the parcels that match, clustered by cells, of which there are `2 ** (zoom + 3)` around the world; or
+        by larger ones, if there were too many clusters.
+        """
 
     # Webhooks
 

@@ -19,7 +19,7 @@ from msgspec.structs import astuple
 from parcelpost.changes import compare
 from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput, InvalidSettings, LedgerError, LedgerUnavailable, ParcelpostError
-from parcelpost.gateway.ledger import rows, sql
+from parcelpost.gateway.ledger import rows, search_index, search_schema, sql
 from parcelpost.gateway.ledger.base import EXPIRED_ERROR, BatchEntry, DedupedBatch, dedupe, lease_ending
 from parcelpost.gateway.ledger.queries import (
     ADD_CHANGE,
@@ -32,21 +32,22 @@ from parcelpost.gateway.ledger.queries import (
     TO_COMPARE,
     numbered,
     search_text,
+    too_slow,
 )
 from parcelpost.gateway.ledger.rows import TASK_COLUMNS, Row
 from parcelpost.gateway.ledger.schedules import ADD_SCHEDULE, ADD_TARGET
+from parcelpost.gateway.ledger.search import SEARCH_SECONDS, KeptCounts
+from parcelpost.gateway.ledger.search_groups import Groups
 from parcelpost.gateway.ledger.sql import (
     CLAIM_WORKER_ID,
     COUNT_WORKER_IDS,
     DELETE_WORKER,
-    HEAD_TURN,
     IDLE_WORKER_ID,
     RELEASE_WORKER_ID,
-    SITE_TURN,
-    TURN_AGAIN,
     WORKER_ID_OWNER,
     SqlLedger,
 )
+from parcelpost.gateway.ledger.tasks import HEAD_TURN, SITE_TURN, TURN_AGAIN
 from parcelpost.gateway.models import (
     OFFLINE_AFTER,
     AddCounts,
@@ -57,6 +58,7 @@ from parcelpost.gateway.models import (
     TaskOutcome,
     TaskState,
     WorkerHeartbeat,
+    failure_reason,
 )
 from parcelpost.model import Task
 
@@ -133,6 +135,17 @@ async def _bring_up_to_date(pool: asyncpg.Pool[asyncpg.Record], now: datetime) -
         for step in sql.migrations_after(version, _SCHEMA):
             await connection.execute(step.sql, timeout=_STEP_SECONDS)
             await connection.execute(numbered(sql.RECORD_VERSION), step.version, iso(now))
+        if not await _has_search_index(connection):
+            for statement in search_schema.create_statements(search_schema.POSTGRES):
+                await connection.execute(statement, timeout=_STEP_SECONDS)
+
+
+async def _has_search_index(connection: Any) -> bool:
+    """Whether there is one of this version, however much of the ledger it holds yet."""
+    for table in search_schema.TABLES:
+        if await connection.fetchval("SELECT to_regclass($1)", table) is None:
+            return False
+    return bool(await connection.fetchval(search_schema.STATE_VERSION) == search_schema.INDEX_VERSION)
 
 
 @contextmanager
@@ -203,7 +216,7 @@ WITH over AS MATERIALIZED (
 UPDATE tasks t
 SET state = CASE WHEN t.attempts < t.max_attempts THEN 'queued' ELSE 'dead' END, turn = {TURN_AGAIN.format("t")},
     ended_at = CASE WHEN t.attempts < t.max_attempts THEN NULL ELSE $1 END,
-    error = CASE WHEN t.attempts < t.max_attempts THEN NULL ELSE $3 END
+    error = CASE WHEN t.attempts < t.max_attempts THEN NULL ELSE $3 END, reason = $3
 FROM ended WHERE t.task_id = ended.task_id RETURNING t.platform, t.state
 """
 
@@ -213,14 +226,14 @@ WITH held AS MATERIALIZED (
     SELECT l.lease_id FROM leases l JOIN tasks t ON t.task_id = l.task_id
     WHERE t.task_id = $1 AND t.state = 'leased' AND l.worker_id = $2 AND l.ended_at IS NULL FOR UPDATE OF t
 ), ended AS (
-    UPDATE leases l SET ended_at = $7, ended_as = $3 FROM held
+    UPDATE leases l SET ended_at = $7, ended_as = $3, error = $6 FROM held
     WHERE l.lease_id = held.lease_id AND l.ended_at IS NULL RETURNING l.task_id
 ), decided AS (
     SELECT t.seq, CASE WHEN t.attempts < t.max_attempts THEN $4 ELSE $5 END AS state
     FROM ended JOIN tasks t ON t.task_id = ended.task_id
 )
 UPDATE tasks t
-SET state = decided.state, error = $6, ended_at = CASE WHEN decided.state = 'queued' THEN NULL ELSE $7 END,
+SET state = decided.state, error = $6, reason = $8, ended_at = CASE WHEN decided.state = 'queued' THEN NULL ELSE $7 END,
     turn = {TURN_AGAIN.format("t")}
 FROM decided WHERE t.seq = decided.seq RETURNING t.platform, t.state
 """
@@ -312,6 +325,13 @@ def _entry_values(entry: BatchEntry, batch: DedupedBatch) -> tuple[Any, ...]:
 T = TypeVar("T")
 
 _TRIES = 5
+_SEARCHES = 4
+"""At a time: the other connections are for everything else."""
+_SEARCH_SETTINGS = f"""
+SET LOCAL statement_timeout = {int(SEARCH_SECONDS * 1000)}; SET LOCAL plan_cache_mode = force_custom_plan;
+SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL enable_seqscan = off
+"""
+_WALK_SETTINGS = f"{_SEARCH_SETTINGS}; SET LOCAL enable_sort = off"
 _CHANGES_LOCK = 0x6368_616E_6765  # "change": one at a time finds changes, so that their numbers have no gaps
 _WORKER_IDS_LOCK = 0x776F_726B_6572  # "worker": one at a time takes an id
 
@@ -319,9 +339,14 @@ _WORKER_IDS_LOCK = 0x776F_726B_6572  # "worker": one at a time takes an id
 class PostgresLedger(SqlLedger):
     """Each call is one statement, or a few in one transaction."""
 
+    _dialect = search_schema.POSTGRES
+
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], max_attempts: int) -> None:
         self._pool = pool
         self._max_attempts = max_attempts
+        self._searches = asyncio.Semaphore(_SEARCHES)
+        self._groups = {table: Groups() for table in (search_schema.PARCELS, search_schema.LIENS)}
+        self._kept_counts = KeptCounts()
 
     async def add_tasks(self, added: Sequence[Task], now: datetime) -> AddCounts:
         with translate_errors():
@@ -355,7 +380,7 @@ class PostgresLedger(SqlLedger):
         self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime, not_found: bool = False
     ) -> TaskOutcome | None:
         ending = lease_ending(error, again, not_found)
-        ended = await self._fetch(_END_TASK, task_id, worker_id, *ending, error, now)
+        ended = await self._fetch(_END_TASK, task_id, worker_id, *ending, error, now, failure_reason(error))
         return TaskOutcome(ended[0][0], TaskState(ended[0][1])) if ended else None
 
     async def store(self, results: Sequence[IngestedResult], worker_id: str, now: datetime) -> Sequence[StoreOutcome]:
@@ -433,6 +458,34 @@ class PostgresLedger(SqlLedger):
 
     async def _rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
         return await self._fetch(numbered(sql), *args)
+
+    async def _change_index(self, changes: int, statements: Sequence[search_index.Statement]) -> bool:
+        async def change() -> bool:
+            async with self._pool.acquire() as connection, connection.transaction():
+                if await connection.execute(numbered(search_index.COUNT_CHANGE), changes) != "UPDATE 1":
+                    return False
+                for statement, values in statements:
+                    await connection.executemany(numbered(statement), values)
+                return True
+
+        return await _with_retries(change)
+
+    async def _search_rows(self, sql: str, args: Sequence[Any], *, is_walk: bool = False) -> Sequence[Row]:
+        async def search() -> list[Any]:
+            async with self._searches, self._pool.acquire() as connection, connection.transaction(readonly=True):
+                await connection.execute(_WALK_SETTINGS if is_walk else _SEARCH_SETTINGS)
+                return await connection.fetch(numbered(sql), *args)
+
+        try:
+            with translate_errors():
+                return await search()
+        except LedgerUnavailable as error:
+            if isinstance(error.__cause__, asyncpg.QueryCanceledError):
+                raise too_slow(SEARCH_SECONDS) from None
+            raise
+
+    def _numbers(self, numbers: Sequence[int]) -> Any:
+        return numbers
 
     async def _run_all(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
         await _with_retries(lambda: self._pool.executemany(numbered(sql), values))

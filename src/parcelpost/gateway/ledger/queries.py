@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 from msgspec.structs import astuple
 
+from parcelpost.errors import InvalidInput
 from parcelpost.gateway.ledger import rows
-from parcelpost.gateway.ledger.rows import TASK_COLUMNS, Row
+from parcelpost.gateway.ledger.rows import Row
 from parcelpost.gateway.models import (
     MAX_SOURCES,
     ChangeFilter,
@@ -31,7 +32,6 @@ from parcelpost.gateway.models import (
     RecordVersion,
     RefreshFilter,
     SourceKey,
-    TaskRow,
     ToCompare,
 )
 
@@ -63,6 +63,10 @@ def is_matchable(value: Any) -> bool:
     if not isinstance(value, str):
         return True
     return "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def too_slow(seconds: float) -> InvalidInput:
+    return InvalidInput(f"this takes longer than {seconds:g} seconds", hint="search for less, or for rarer words")
 
 
 KEY = "p.state, p.county, p.parcel_norm"
@@ -233,19 +237,8 @@ WHERE coalesce(c.chars_before, 0) < ? ORDER BY {order}
 """
 
 
-_TASK = f"SELECT {TASK_COLUMNS}, state, max_attempts, ended_at, error, seq FROM tasks WHERE task_id = ?"
-
-_WITHOUT_RECORD = f"""
-SELECT {TASK_COLUMNS}, state, max_attempts, ended_at, error, seq FROM tasks
-WHERE state IN ('not_found', 'failed', 'dead') AND state = ?"""  # the first part is the condition of the index
-
-_LEASES = """
-SELECT worker_id, granted_at, expires_at, ended_at, ended_as
-FROM leases WHERE task_id = ? ORDER BY lease_id
-"""
-
 _KNOWN_TASKS = """
-SELECT t.task_id, t.platform, t.target,
+SELECT t.task_id, t.site, t.platform, t.target,
        EXISTS (SELECT 1 FROM leases l WHERE l.task_id = t.task_id AND (l.worker_id = ? OR EXISTS (
            SELECT 1 FROM worker_ids holder JOIN worker_ids asker ON asker.token = holder.token
            WHERE holder.worker_id = l.worker_id AND asker.worker_id = ?)))
@@ -391,19 +384,6 @@ def latest_liens_query(
     return f"{_LIENS}{conditions} ORDER BY {_LATEST}, l.lien_key LIMIT ?", [*conditions.args, most]
 
 
-def ended_tasks_query(
-    state: str, platform: str, most: int, before: tuple[datetime, int] | None = None
-) -> tuple[str, list[Any]]:
-    """The statement and its arguments."""
-    conditions = Conditions()
-    if platform:
-        conditions.add("platform = ?", platform)
-    if before is not None:
-        conditions.add("(ended_at, seq) < (?, ?)", *before)
-    sql = f"{_WITHOUT_RECORD} AND {conditions} ORDER BY ended_at DESC, seq DESC LIMIT ?"
-    return sql, [state, *conditions.args, most]
-
-
 class Database(Protocol):
     async def _rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
         """Returns the rows of a query. Raises LedgerUnavailable."""
@@ -416,21 +396,10 @@ class Database(Protocol):
 
 
 class Queries(Database, Protocol):
-    """Queries for parcels, liens and tasks."""
+    """Queries for parcels and liens."""
 
     async def _find(self, sql: str, *args: Any) -> Sequence[Row]:
         return await self._rows(sql, args) if all(map(is_matchable, args)) else ()
-
-    async def task(self, task_id: str) -> TaskRow | None:
-        tasks = await self._find(_TASK, task_id)
-        leases = await self._find(_LEASES, task_id)
-        return rows.task_row(tasks[0], [rows.lease(row) for row in leases]) if tasks else None
-
-    async def ended_tasks(
-        self, state: str, platform: str, most: int, before: tuple[datetime, int] | None = None
-    ) -> Sequence[TaskRow]:
-        sql, args = ended_tasks_query(state, platform, most, before)
-        return [rows.task_row(row) for row in await self._find(sql, *args)]
 
     async def known_tasks(self, task_ids: Sequence[str], worker_id: str) -> Mapping[str, KnownTask]:
         sql = _KNOWN_TASKS.format(", ".join("?" * len(task_ids)))
@@ -506,6 +475,21 @@ class Queries(Database, Protocol):
         sql = f"{CHANGES}{conditions} ORDER BY c.change_no LIMIT ?"
         page = [rows.change(row) for row in await self._find(sql, *conditions.args, most)] if after < until else []
         return ChangePage(page, page[-1].change_no if len(page) == most else max(after, until), last)
+
+    async def latest_changes(self, wanted: ChangeFilter, before: int, most: int) -> ChangePage:
+        last = await self.last_change()
+        until = min(last, before - 1) if before else last
+        after = max(0, until - _MAX_SCANNED)
+        conditions = change_conditions(wanted, after, until)
+        sql = f"{CHANGES}{conditions} ORDER BY c.change_no DESC LIMIT ?"
+        page = [rows.change(row) for row in await self._find(sql, *conditions.args, most)] if after < until else []
+        return ChangePage(page, page[-1].change_no if len(page) == most else after + 1 if after else 0, last)
+
+    async def count_changes(self, wanted: ChangeFilter, after: int) -> int:
+        until = after + _MAX_SCANNED
+        conditions = change_conditions(wanted, after, until)
+        ((matching,),) = await self._find(f"SELECT count(*) FROM ({CHANGES}{conditions}) matching", *conditions.args)
+        return int(matching) + max(0, await self.last_change() - until)
 
     async def left_to_compare(self) -> int:
         ((number,),) = await self._find(_LEFT_TO_COMPARE)

@@ -15,6 +15,7 @@ from parcelpost.errors import InvalidInput
 from parcelpost.gateway.models import (
     ActivityRow,
     ChangeRow,
+    FailureGroup,
     Grant,
     KnownTask,
     Lease,
@@ -114,9 +115,13 @@ def task(row: Row, lease_expires_at: datetime | None) -> Task:
     )
 
 
+def encode_target(target: Target) -> str:
+    return encode(target).decode()
+
+
 def known_task(row: Row) -> KnownTask:
-    """From task_id, platform, target, and whether it was granted to the worker."""
-    return KnownTask(row[1], read_target(row[2]), bool(row[3]))
+    """From task_id, site, platform, target, and whether it was granted to the worker."""
+    return KnownTask(row[1], row[2], row[3], bool(row[4]))
 
 
 def task_row(row: Row, leases: Sequence[Lease] = ()) -> TaskRow:
@@ -135,14 +140,32 @@ def task_row(row: Row, leases: Sequence[Lease] = ()) -> TaskRow:
     )
 
 
+def failure_group(row: Row) -> FailureGroup:
+    """From state, reason, count and last end, and the last added task's platform, target, id and error."""
+    outcome, reason, tasks, ended_at, platform, target, task_id, error = row
+    place = read_target(target)
+    return FailureGroup(
+        outcome=TaskState(outcome),
+        reason=reason or "",
+        platform=platform,
+        state=place.state,
+        county=place.county,
+        tasks=tasks,
+        last_ended_at=timestamp(ended_at),
+        example=task_id,
+        example_error=error or "",
+    )
+
+
 def lease(row: Row) -> Lease:
-    worker_id, granted_at, expires_at, ended_at, ended_as = row
+    worker_id, granted_at, expires_at, ended_at, ended_as, error = row
     return Lease(
         worker_id=worker_id,
         granted_at=timestamp(granted_at),
         expires_at=timestamp(expires_at),
         ended_at=timestamp_or_none(ended_at),
         end=None if ended_as is None else LeaseEnd(ended_as),
+        error=error,
     )
 
 
@@ -184,9 +207,11 @@ def schedule_values(schedule: Schedule) -> tuple[Any, ...]:
 
 
 def schedule(row: Row, running: RunRow | None, last: RunRow | None) -> ScheduleRow:
-    """From SCHEDULE_COLUMNS, schedule_no, paused_at, next_run_at, number of targets, number of open tasks."""
+    """From SCHEDULE_COLUMNS, schedule_no, paused_at, next_run_at, error, failing_since, number of targets, number of
+    open tasks.
+    """
     name, platform, state, county, scope, every, at, zone, cron, window, pace, created_at, *rest = row
-    schedule_no, paused_at, next_run_at, targets, open_tasks = rest
+    schedule_no, paused_at, next_run_at, error, failing_since, targets, open_tasks = rest
     return ScheduleRow(
         schedule_no=schedule_no,
         schedule=Schedule(
@@ -203,6 +228,8 @@ def schedule(row: Row, running: RunRow | None, last: RunRow | None) -> ScheduleR
         targets=targets,
         paused_at=timestamp_or_none(paused_at),
         next_run_at=timestamp(next_run_at),
+        error=error,
+        failing_since=timestamp_or_none(failing_since),
         run=running,
         open_tasks=open_tasks,
         last_run=last,

@@ -23,7 +23,7 @@ from parcelpost.gateway.models import (
     ScheduleRow,
     Scope,
 )
-from parcelpost.model import REFRESH, Priority, Target, Task
+from parcelpost.model import REFRESH, Priority, Site, Target, Task
 from parcelpost.places import parcel_norm
 
 MAX_RETRIES = 3
@@ -39,7 +39,7 @@ VALUES ({", ".join("?" * 14)}) ON CONFLICT (name) DO NOTHING RETURNING schedule_
 """
 ADD_TARGET = "INSERT INTO schedule_targets (schedule_no, position, parcel_norm, target) VALUES (?, ?, ?, ?)"
 _SCHEDULES = f"""
-SELECT {rows.SCHEDULE_COLUMNS}, s.schedule_no, paused_at, next_run_at, targets,
+SELECT {rows.SCHEDULE_COLUMNS}, s.schedule_no, paused_at, next_run_at, error, failing_since, targets,
        (SELECT count(*) FROM tasks t WHERE t.run_no = open.run_no AND t.state IN ('queued', 'leased')),
        open.run_no,
        (SELECT max(last.run_no) FROM schedule_runs last
@@ -52,6 +52,10 @@ WHERE ? IN (s.name, '') ORDER BY s.name
 _RUNS_BY_NUMBER = f"SELECT run_no, {rows.RUN_COLUMNS} FROM schedule_runs WHERE run_no IN ({{}})"
 _RUNS = f"SELECT {rows.RUN_COLUMNS} FROM schedule_runs WHERE schedule_no = ? ORDER BY run_no DESC LIMIT ?"
 _SET_PAUSED = "UPDATE schedules SET paused_at = ? WHERE schedule_no = ?"
+_SET_ERROR = """
+UPDATE schedules SET error = ?, failing_since = CASE WHEN ? = '' THEN NULL ELSE coalesce(failing_since, ?) END
+WHERE schedule_no = ?
+"""
 _SET_NEXT_RUN = "UPDATE schedules SET next_run_at = ? WHERE schedule_no = ? AND next_run_at = ?"
 _RUN_NUMBERS = "SELECT run_no FROM schedule_runs WHERE schedule_no = ?"
 _DELETE_TASKS = """
@@ -101,6 +105,10 @@ LEFT JOIN parcels p ON p.parcel_norm = t.parcel_norm AND p.state = ? AND p.count
 LEFT JOIN sources s ON s.parcel_no = p.parcel_no AND s.platform = ?
 WHERE t.schedule_no = ?
 """
+_HAS_PARCELS = """
+SELECT 1 FROM parcels p JOIN sources s ON s.parcel_no = p.parcel_no
+WHERE p.state = ? AND p.county = ? AND s.platform = ? LIMIT 1
+"""
 _LISTED = "SELECT count(*) FROM parcels p JOIN sources s ON s.parcel_no = p.parcel_no WHERE {}"
 _LAST_LISTED = """
 SELECT max(ended_at) FROM schedule_runs WHERE schedule_no = ? AND outcome = 'ended' AND done > 0 AND failed = 0
@@ -129,8 +137,14 @@ class ScheduleQueries(Queries, Protocol):
     async def schedule_runs(self, schedule_no: int, most: int) -> Sequence[RunRow]:
         return [rows.run(row) for row in await self._find(_RUNS, schedule_no, most)]
 
+    async def has_parcels(self, site: Site) -> bool:
+        return bool(await self._find(_HAS_PARCELS, site.state, site.county, site.platform))
+
     async def set_paused(self, schedule_no: int, paused_at: datetime | None) -> None:
         await self._change(_SET_PAUSED, paused_at, schedule_no)
+
+    async def set_error(self, schedule_no: int, error: str, now: datetime) -> None:
+        await self._change(_SET_ERROR, error, error, now, schedule_no)
 
     async def set_next_run(self, schedule_no: int, expected: datetime, next_run_at: datetime) -> bool:
         return bool(await self._change(_SET_NEXT_RUN, next_run_at, schedule_no, expected))

@@ -17,6 +17,8 @@ from parcelpost.errors import LedgerError
 from parcelpost.gateway.ledger import rows
 from parcelpost.gateway.ledger.queries import is_matchable, refresh_conditions
 from parcelpost.gateway.ledger.schedules import MAX_RETRIES, ScheduleQueries
+from parcelpost.gateway.ledger.search import SearchQueries
+from parcelpost.gateway.ledger.tasks import HEAD_TURN, SITE_TURN, TaskQueries
 from parcelpost.gateway.ledger.webhooks import PRUNE_RETRIES, WebhookQueries
 from parcelpost.gateway.models import ActivityRow, AddCounts, RefreshFilter, WorkerRow
 from parcelpost.model import REFRESH, Signal, Task
@@ -124,30 +126,6 @@ ON CONFLICT (worker_id) DO UPDATE SET token = excluded.token, used_at = excluded
 
 RELEASE_WORKER_ID = "DELETE FROM worker_ids WHERE worker_id = ? RETURNING token"
 
-HEAD_TURN = """
-WITH RECURSIVE p (platform) AS (
-    SELECT min(platform) FROM tasks WHERE state = 'queued'
-    UNION ALL
-    SELECT (SELECT min(platform) FROM tasks WHERE state = 'queued' AND platform > p.platform)
-    FROM p WHERE p.platform IS NOT NULL
-)
-SELECT coalesce(min((SELECT min(q.turn) FROM tasks q
-                     WHERE q.state = 'queued' AND q.platform = p.platform AND q.priority = {})), 0)
-FROM p WHERE p.platform IS NOT NULL
-"""
-"""Of a priority. A site that has nothing queued starts there, beside the others, and does not wait behind them."""
-SITE_TURN = """(SELECT coalesce(max(q.turn) + 1, 0) FROM tasks q
-    WHERE q.state = 'queued' AND q.priority = {} AND q.site = {})"""
-
-_HEAD_OF_PLATFORM = """(SELECT min(q.turn) FROM tasks q
-    WHERE q.state = 'queued' AND q.platform = {0}.platform AND q.priority = {0}.priority)"""
-TURN_AGAIN = f"CASE WHEN {{0}}.turn < {_HEAD_OF_PLATFORM} THEN {_HEAD_OF_PLATFORM} ELSE {{0}}.turn END"
-"""Of a task that returns to the queue: it goes first, and counts as waiting only from now on."""
-
-_REQUEUE = f"""
-UPDATE tasks SET state = 'queued', attempts = 0, ended_at = NULL, error = NULL, turn = {TURN_AGAIN.format("tasks")}
-WHERE ended_at IS NOT NULL AND state IN ({{}})"""
-
 _REFRESHABLE = "FROM parcels p JOIN sources s ON s.parcel_no = p.parcel_no WHERE "
 _SITE = "lower(s.platform || '/' || p.state || '/' || p.county)"
 _REFRESH = f"""
@@ -218,7 +196,7 @@ _MAX_SELECTOR_BYTES = 1_500
 _MAX_FIELD_BYTES = 300
 
 
-class SqlLedger(ScheduleQueries, WebhookQueries, Protocol):
+class SqlLedger(SearchQueries, ScheduleQueries, TaskQueries, WebhookQueries, Protocol):
     """Refreshing, workers, commands, selectors, metrics, activity and pruning."""
 
     _max_attempts: int
@@ -233,12 +211,6 @@ class SqlLedger(ScheduleQueries, WebhookQueries, Protocol):
 
     async def release_leases(self, worker_id: str, granted_before: datetime, now: datetime) -> None:
         await self._change(_RELEASE_LEASES, now, worker_id, granted_before, now)
-
-    async def requeue(self, states: Sequence[str], platform: str) -> int:
-        if not states:
-            return 0
-        sql = _REQUEUE.format(", ".join("?" * len(states)))
-        return await self._change(f"{sql} AND platform = ?" if platform else sql, *states, *filter(None, [platform]))
 
     async def refresh(self, wanted: RefreshFilter, priority: int, now: datetime, most: int) -> int:
         conditions = refresh_conditions(wanted)
@@ -308,6 +280,10 @@ class SqlLedger(ScheduleQueries, WebhookQueries, Protocol):
 
     async def activity(self, since: datetime) -> Sequence[ActivityRow]:
         return [rows.activity(row) for row in await self._find(_ACTIVITY, since)]
+
+    async def first_activity(self, since: datetime) -> datetime | None:
+        ((minute,),) = await self._find("SELECT min(minute) FROM activity WHERE minute >= ?", since)
+        return rows.timestamp_or_none(minute)
 
 
 def _is_countable(signal: Signal) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from parcelpost.changes import compare
 from parcelpost.clock import iso
-from parcelpost.gateway.ledger import rows, sqlite_results
+from parcelpost.gateway.ledger import rows, search_index, sqlite_results
 from parcelpost.gateway.ledger.base import EXPIRED_ERROR, LeaseEnding, lease_ending
 from parcelpost.gateway.ledger.queries import (
     ADD_CHANGE,
@@ -26,20 +26,21 @@ from parcelpost.gateway.ledger.queries import (
 )
 from parcelpost.gateway.ledger.rows import TASK_COLUMNS, Row
 from parcelpost.gateway.ledger.schedules import ADD_SCHEDULE, ADD_TARGET
+from parcelpost.gateway.ledger.search import SEARCH_SECONDS, KeptCounts
+from parcelpost.gateway.ledger.search_groups import Groups
+from parcelpost.gateway.ledger.search_schema import LIENS, PARCELS, SQLITE
 from parcelpost.gateway.ledger.sql import (
     CLAIM_WORKER_ID,
     COUNT_WORKER_IDS,
     DELETE_WORKER,
-    HEAD_TURN,
     IDLE_WORKER_ID,
     RELEASE_WORKER_ID,
-    SITE_TURN,
-    TURN_AGAIN,
     UPSERT_WORKER,
     WORKER_ID_OWNER,
     SqlLedger,
 )
 from parcelpost.gateway.ledger.sqlite_connections import BUSY_SECONDS, Readers, Writer, bind_values, translate_errors
+from parcelpost.gateway.ledger.tasks import HEAD_TURN, SITE_TURN, TURN_AGAIN
 from parcelpost.gateway.models import (
     OFFLINE_AFTER,
     ExpiredLeases,
@@ -50,6 +51,7 @@ from parcelpost.gateway.models import (
     TaskOutcome,
     TaskState,
     WorkerHeartbeat,
+    failure_reason,
 )
 
 _ADD_TASK = """
@@ -77,9 +79,9 @@ _OPEN_LEASE_OF = """
 SELECT l.lease_id, t.platform, t.attempts < t.max_attempts FROM leases l JOIN tasks t ON t.task_id = l.task_id
 WHERE l.ended_at IS NULL AND l.task_id = ? AND l.worker_id = ?
 """
-_END_LEASE = "UPDATE leases SET ended_at = ?, ended_as = ? WHERE lease_id = ?"
+_END_LEASE = "UPDATE leases SET ended_at = ?, ended_as = ?, error = ? WHERE lease_id = ?"
 _QUEUE_AGAIN = f"UPDATE tasks SET state = 'queued', error = ?, turn = {TURN_AGAIN.format('tasks')} WHERE task_id = ?"
-_END_TASK = "UPDATE tasks SET state = ?, ended_at = ?, error = ? WHERE task_id = ?"
+_END_TASK = "UPDATE tasks SET state = ?, ended_at = ?, error = ?, reason = ? WHERE task_id = ?"
 
 
 def queue_tasks(db: sqlite3.Connection, tasks: Sequence[rows.QueuedTask], max_attempts: int, now: datetime) -> int:
@@ -111,9 +113,9 @@ def expire_leases(db: sqlite3.Connection, now: datetime, most: int) -> ExpiredLe
     expired = db.execute(_EXPIRED, (at, most)).fetchall()
     again = [(task_id, platform) for _, task_id, platform, may_try in expired if may_try]
     dead = [(task_id, platform) for _, task_id, platform, may_try in expired if not may_try]
-    db.executemany(_END_LEASE, [(at, LeaseEnd.EXPIRED, lease_id) for lease_id, *_ in expired])
+    db.executemany(_END_LEASE, [(at, LeaseEnd.EXPIRED, None, lease_id) for lease_id, *_ in expired])
     db.executemany(_QUEUE_AGAIN, [(None, task_id) for task_id, _ in again])
-    db.executemany(_END_TASK, [(TaskState.DEAD, at, EXPIRED_ERROR, task_id) for task_id, _ in dead])
+    db.executemany(_END_TASK, [(TaskState.DEAD, at, EXPIRED_ERROR, EXPIRED_ERROR, task_id) for task_id, _ in dead])
     return ExpiredLeases([platform for _, platform in again], [platform for _, platform in dead])
 
 
@@ -126,11 +128,11 @@ def end_task(
     at = iso(now)
     lease_id, platform, may_try = held
     state = ending.task if may_try else ending.last_task
-    db.execute(_END_LEASE, (at, ending.lease, lease_id))
+    db.execute(_END_LEASE, (at, ending.lease, error, lease_id))
     if state is TaskState.QUEUED:
         db.execute(_QUEUE_AGAIN, (error, task_id))
     else:
-        db.execute(_END_TASK, (state, at, error, task_id))
+        db.execute(_END_TASK, (state, at, error, failure_reason(error), task_id))
     return TaskOutcome(platform, state)
 
 
@@ -210,18 +212,28 @@ def find_changes(db: sqlite3.Connection, now: datetime, most: int) -> int:
     return len(waiting)
 
 
+_SEARCHERS = 2
+"""Threads that search, so that searches do not hold up other queries."""
+
+
 class SqliteLedger(SqlLedger):
     """Writes go through one thread, reads through a few others. Several processes may use one file."""
+
+    _dialect = SQLITE
 
     def __init__(self, path: Path, max_attempts: int, busy_seconds: float = BUSY_SECONDS) -> None:
         self._path = path
         self._max_attempts = max_attempts
         self._readers = Readers(path)
+        self._searchers = Readers(path, _SEARCHERS, SEARCH_SECONDS)
+        self._groups = {table: Groups() for table in (PARCELS, LIENS)}
+        self._kept_counts = KeptCounts()
         self._writer = Writer(path, busy_seconds)
 
     async def close(self) -> None:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._readers.close)
+            stack.push_async_callback(self._searchers.close)
             stack.push_async_callback(self._writer.close)
 
     async def _queue(self, added: Sequence[rows.QueuedTask], now: datetime) -> int:
@@ -274,6 +286,15 @@ class SqliteLedger(SqlLedger):
     async def _rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
         return await self._readers.run(lambda db: db.execute(sql, bind_values(args)).fetchall())
 
+    async def _change_index(self, changes: int, statements: Sequence[search_index.Statement]) -> bool:
+        return await self._writer.run(_change_index, changes, statements)
+
+    async def _search_rows(self, sql: str, args: Sequence[Any], *, is_walk: bool = False) -> Sequence[Row]:
+        return await self._searchers.run(lambda db: db.execute(sql, args).fetchall())
+
+    def _numbers(self, numbers: Sequence[int]) -> Any:
+        return rows.encode(numbers).decode()
+
     async def _run_all(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
         await self._writer.run(_execute_many, sql, values)
 
@@ -289,6 +310,14 @@ def _check_writable(db: sqlite3.Connection) -> None:
 
 def _execute_many(db: sqlite3.Connection, sql: str, values: Sequence[Sequence[Any]]) -> None:
     db.executemany(sql, map(bind_values, values))
+
+
+def _change_index(db: sqlite3.Connection, changes: int, statements: Sequence[search_index.Statement]) -> bool:
+    if db.execute(search_index.COUNT_CHANGE, (changes,)).rowcount != 1:
+        return False
+    for sql, values in statements:
+        db.executemany(sql, values)
+    return True
 
 
 def _execute(db: sqlite3.Connection, sql: str, args: Sequence[Any]) -> int:

@@ -16,14 +16,16 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from msgspec import Struct
 
-from parcelpost.clock import iso
+from parcelpost.clock import SystemClock, iso
 from parcelpost.errors import InvalidInput, LedgerError, LedgerUnavailable
 from parcelpost.files_and_sockets import make_private
-from parcelpost.gateway.ledger import sql
+from parcelpost.gateway.ledger import search_schema, sql
+from parcelpost.gateway.ledger.queries import too_slow
 
 BUSY_SECONDS = 10.0
 """How long to wait for another process's lock."""
 
+_CLOCK = SystemClock()
 _CACHED_STATEMENTS = 512  # kept prepared: bulk writes have one for each number of rows
 _APPLICATION_ID = 0x50504C47  # "PPLG": marks our files
 _IDENTITY = "SELECT (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)"
@@ -102,6 +104,9 @@ def _bring_up_to_date(db: sqlite3.Connection, now: datetime) -> None:
             for statement in _split_statements(step.sql):
                 db.execute(statement)
             db.execute(sql.RECORD_VERSION, (step.version, iso(now)))
+        if not _has_search_index(db):
+            for statement in search_schema.create_statements(search_schema.SQLITE):
+                db.execute(statement)
         db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         db.execute("COMMIT")
     except BaseException:
@@ -116,7 +121,15 @@ def _is_up_to_date(db: sqlite3.Connection) -> bool:
     if application_id != _APPLICATION_ID:
         return False
     (version,) = db.execute(sql.SCHEMA_VERSION).fetchone()
-    return not sql.migrations_after(version, _SCHEMA)
+    return not sql.migrations_after(version, _SCHEMA) and _has_search_index(db)
+
+
+def _has_search_index(db: sqlite3.Connection) -> bool:
+    """Whether there is one of this version, however much of the ledger it holds yet."""
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema")}
+    return tables >= search_schema.TABLES and db.execute(search_schema.STATE_VERSION).fetchone() == (
+        search_schema.INDEX_VERSION,
+    )
 
 
 def _split_statements(sql: str) -> Iterator[str]:
@@ -163,10 +176,15 @@ T = TypeVar("T")
 _READERS = 3
 
 
+_STEPS_BETWEEN_LOOKS = 10_000
+
+
 class Readers:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, threads: int = _READERS, most_seconds: float = 0.0) -> None:
+        """`most_seconds`: a query that takes longer is interrupted. 0: none is."""
         self._path = path
-        self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="ledger reader")
+        self._most_seconds = most_seconds
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="ledger reader")
         self._idle: LifoQueue[sqlite3.Connection] = LifoQueue()
 
     async def run(self, query: Callable[[sqlite3.Connection], T]) -> T:
@@ -181,7 +199,14 @@ class Readers:
         with translate_errors(self._path):
             db = self._connection()
             try:
+                if self._most_seconds:
+                    until = _CLOCK.monotonic() + self._most_seconds
+                    db.set_progress_handler(lambda: _CLOCK.monotonic() > until, _STEPS_BETWEEN_LOOKS)
                 return query(db)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                    raise too_slow(self._most_seconds) from None
+                raise
             finally:
                 self._idle.put(db)
 

@@ -25,7 +25,6 @@ _START_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
 _PAGE_SECONDS = 60.0
 _CLOSE_SECONDS = 5.0
-_POLL_SECONDS = 0.2
 _MAX_REASON_CHARS = 300
 _PAGE_CRASHED = re.compile(r"(Target|Page) crashed")
 _LOST = re.compile(r"has been closed|Connection closed")
@@ -40,31 +39,15 @@ class BrowserCallFailed(Exception):
         """What the operator can do, if known."""
 
 
-async def bounded_call(work: Awaitable[T], seconds: float, action: str, ended: asyncio.Future[str] | None = None) -> T:
-    """Raises BrowserCallFailed when the call fails, after `seconds`, or as soon as `ended` has a reason."""
-    ends = [] if ended is None else [ended]
-    task = await _first_of(work, ends, seconds)
-    if task is None:
-        reasons = [end.result() for end in ends if end.done()]
-        raise BrowserCallFailed(*reasons or [f"{action} took longer than {seconds:g} s"])
-    if error := task.exception():
-        raise BrowserCallFailed(f"{action} failed: {first_line(error)}") from error
-    return task.result()
-
-
-async def _first_of(
-    work: Awaitable[T], ends: list[asyncio.Future[str]], seconds: float | None = None
-) -> asyncio.Future[T] | None:
-    """Returns the finished call, or None after `seconds` or once one of `ends` is done. The call is then cancelled,
-    because some calls to a dead driver never end."""
-    task = asyncio.ensure_future(work)
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be there to see its error
+async def bounded_call(work: Awaitable[T], seconds: float, action: str) -> T:
+    """Raises BrowserCallFailed when the call fails or takes longer than `seconds`."""
     try:
-        futures: set[asyncio.Future[Any]] = {task, *ends}
-        await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        return task if task.done() and not task.cancelled() else None
-    finally:
-        task.cancel()
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError:
+        raise BrowserCallFailed(f"{action} took longer than {seconds:g} s") from None
+    except Exception as error:  # Playwright raises plain ones too
+        raise BrowserCallFailed(f"{action} failed: {first_line(error)}") from error
 
 
 def first_line(error: BaseException) -> str:
@@ -80,18 +63,14 @@ def playwright_error() -> type[Error]:
 
 
 class PlaywrightDriver:
-    """The Node.js process that controls browsers. If it dies, its browsers may keep running and look connected."""
+    """The Node.js process that controls browsers. If it dies, all calls to its browsers fail."""
 
-    def __init__(self, playwright: Playwright, pid: int, clock: Clock) -> None:
+    def __init__(self, playwright: Playwright, pid: int) -> None:
         self.playwright = playwright
         self.pid = pid
-        self.died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Has the reason once it has died."""
-        self._clock = clock
-        self._watch = asyncio.get_running_loop().create_task(self._watch_process())
 
     @classmethod
-    async def start(cls, clock: Clock) -> PlaywrightDriver:
+    async def start(cls) -> PlaywrightDriver:
         """Raises BrowserCallFailed."""
         from playwright.async_api import async_playwright
 
@@ -109,27 +88,19 @@ class PlaywrightDriver:
         started = _driver_pids() - before
         if not started:
             raise BrowserCallFailed("Playwright's driver exited immediately after it started")
-        return cls(playwright, started.pop(), clock)
+        return cls(playwright, started.pop())
 
     @property
     def is_running(self) -> bool:
-        """Also reports a crash to all of its browsers."""
-        if not self.died.done() and not processes.is_running(self.pid):
-            self.died.set_result("Playwright's driver crashed")
-        return not self.died.done()
+        return processes.is_running(self.pid)
 
     async def stop(self) -> None:
         """Leaves no process behind."""
-        self._watch.cancel()
         try:
             with suppress(BrowserCallFailed):
                 await bounded_call(self.playwright.stop(), _CLOSE_SECONDS, "stopping Playwright's driver")
         finally:
             _kill(self.pid)
-
-    async def _watch_process(self) -> None:
-        while self.is_running:
-            await self._clock.sleep(_POLL_SECONDS)
 
 
 def _driver_pids() -> set[int]:
@@ -153,9 +124,7 @@ def silence_driver_errors(manager: Any) -> None:
 class Chromium:
     """Started with `launch`. `ended` has the reason as soon as it has died or must not be used any more."""
 
-    def __init__(
-        self, handle: Browser, session: CDPSession, user_agent: str, pid: int, driver: PlaywrightDriver, clock: Clock
-    ) -> None:
+    def __init__(self, handle: Browser, session: CDPSession, user_agent: str, pid: int, clock: Clock) -> None:
         self.pid = pid
         self.version = handle.version
         self.user_agent = user_agent
@@ -164,10 +133,8 @@ class Chromium:
         self._folders = processes.profile_folders(self.profile)
         self._handle = handle
         self._session = session
-        self._driver = driver
         self._clock = clock
         handle.on("disconnected", lambda _: self.end("the browser crashed"))
-        driver.died.add_done_callback(self._lose_driver)
 
     def end(self, reason: str) -> None:
         """Marks the browser as unusable. Only the first reason is kept."""
@@ -179,17 +146,17 @@ class Chromium:
         if agent:
             context_options["user_agent"] = f"{self.user_agent} {agent}"
         opening = self._handle.new_context(**context_options)
-        context = await bounded_call(opening, _PAGE_SECONDS, "opening a context", self.ended)
-        return context, await bounded_call(context.new_page(), _PAGE_SECONDS, "opening a page", self.ended)
+        context = await bounded_call(opening, _PAGE_SECONDS, "opening a context")
+        return context, await bounded_call(context.new_page(), _PAGE_SECONDS, "opening a page")
 
     async def close_pages(self) -> None:
         """Closes all contexts, including any whose opener was cancelled. Raises BrowserCallFailed."""
         for context in self._handle.contexts:
-            await bounded_call(context.close(), _ANSWER_SECONDS, "closing a page", self.ended)
+            await bounded_call(context.close(), _ANSWER_SECONDS, "closing a page")
 
     async def check(self) -> None:
         """Raises BrowserCallFailed if the browser does not respond."""
-        await bounded_call(self._session.send("Browser.getVersion"), _ANSWER_SECONDS, "a health check", self.ended)
+        await bounded_call(self._session.send("Browser.getVersion"), _ANSWER_SECONDS, "a health check")
 
     def memory(self) -> int:
         return processes.memory(processes.members(self.pid))
@@ -200,13 +167,8 @@ class Chromium:
     async def close(self) -> None:
         """Kills the browser, which has nothing to save, and removes its folders."""
         self.end("the browser was closed")
-        self._driver.died.remove_done_callback(self._lose_driver)
         await processes.kill_and_wait(self.pid, self._clock)
         await asyncio.to_thread(processes.remove_folders, self._folders)
-
-    def _lose_driver(self, died: asyncio.Future[str]) -> None:
-        self.end(died.result())
-        self.kill()
 
 
 async def launch(driver: PlaywrightDriver, executable: str, marker: str, *, sandbox: bool, clock: Clock) -> Chromium:
@@ -221,11 +183,11 @@ async def launch(driver: PlaywrightDriver, executable: str, marker: str, *, sand
             handle_sighup=False,
             timeout=_START_SECONDS * 1000,
         )
-        handle = await bounded_call(starting, _START_SECONDS + 5, "starting Chromium", driver.died)
+        handle = await bounded_call(starting, _START_SECONDS + 5, "starting Chromium")
         opening = handle.new_browser_cdp_session()
-        session = await bounded_call(opening, _START_SECONDS, "connecting to Chromium", driver.died)
+        session = await bounded_call(opening, _START_SECONDS, "connecting to Chromium")
         asking = session.send("Browser.getVersion")
-        about = await bounded_call(asking, _START_SECONDS, "getting Chromium's version", driver.died)
+        about = await bounded_call(asking, _START_SECONDS, "getting Chromium's version")
         pids = processes.find_browsers(marker)
         if not pids:
             raise BrowserCallFailed("Chromium exited immediately after it started")
@@ -235,7 +197,7 @@ async def launch(driver: PlaywrightDriver, executable: str, marker: str, *, sand
         if isinstance(error, BrowserCallFailed):
             raise _explained(error) from error
         raise
-    return Chromium(handle, session, about["userAgent"], pids[0], driver, clock)
+    return Chromium(handle, session, about["userAgent"], pids[0], clock)
 
 
 def _explained(error: BrowserCallFailed) -> BrowserCallFailed:
@@ -256,34 +218,27 @@ class LeasedPage:
         self.context = context
         self.page = page
         self._chromium = chromium
-        self._crashed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        page.on("crash", lambda _: self._crash())
+        self._has_crashed = False
 
     @property
     def has_crashed(self) -> bool:
-        return self._crashed.done() or self._chromium.ended.done()
+        return self._has_crashed or self._chromium.ended.done()
 
     async def call(self, work: Awaitable[T]) -> T:
-        """Awaits `work`. Raises BrowserCrashed as soon as the browser, the page or the driver is gone."""
-        ends = [self._chromium.ended, self._crashed]
-        task = await _first_of(work, ends)
-        error = task.exception() if task is not None else None
-        if error is not None and _PAGE_CRASHED.search(str(error)):
-            self._crash()
-        for end in ends:
-            if end.done():
-                raise BrowserCrashed(end.result())
-        if error is not None and _LOST.search(str(error)):
-            raise BrowserCrashed(f"the browser was lost: {first_line(error)}") from error
-        if task is None:
-            raise asyncio.CancelledError
-        return task.result()
+        """Awaits `work`. Raises BrowserCrashed if the browser, the page or the driver is gone."""
+        try:
+            return await work
+        except playwright_error() as error:
+            if _PAGE_CRASHED.search(error.message):
+                self._has_crashed = True
+                raise BrowserCrashed("the page crashed") from None
+            if _LOST.search(error.message):
+                self._chromium.end(f"the browser was lost: {first_line(error)}")
+            if self._chromium.ended.done():
+                raise BrowserCrashed(self._chromium.ended.result()) from None
+            raise
 
     def stop(self, reason: str) -> None:
         """Kills the browser because of the page's behavior: closing the page could take as long as that lasts."""
         self._chromium.end(reason)
         self._chromium.kill()
-
-    def _crash(self) -> None:
-        if not self._crashed.done():
-            self._crashed.set_result("the page crashed")

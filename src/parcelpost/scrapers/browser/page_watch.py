@@ -26,15 +26,13 @@ from parcelpost.scrapers.fetch.errors import (
     SiteBlocked,
     find_challenge,
 )
-from parcelpost.scrapers.fetch.exchange import REDIRECTS, redirect_problem
-from parcelpost.scrapers.fetch.guard import Guard
+from parcelpost.scrapers.fetch.exchange import REDIRECTS, Guard, redirect_problem
 
 if TYPE_CHECKING:
     from playwright.async_api import (
         CDPSession,
         ConsoleMessage,
         Dialog,
-        Download,
         Frame,
         Page,
         Request,
@@ -279,7 +277,6 @@ class PageWatch:
         context.on("weberror", self._on_script_error)
         context.on("dialog", self._on_dialog)
         context.on("page", self._on_window)
-        page.on("download", self._on_download)
         page.on("frameattached", self._on_frame)
         page.on("framenavigated", self._on_frame)
         await context.route("**/*", self._on_route)
@@ -355,11 +352,6 @@ class PageWatch:
         self._log.add("window, closed", page.url)
         with suppress(self._error):
             await page.close()
-
-    async def _on_download(self, download: Download) -> None:
-        self._log.add("download, refused", download.url)
-        with suppress(self._error):
-            await download.cancel()
 
     async def _on_route(self, route: Route, request: Request) -> None:
         with suppress(self._error):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import secrets
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Coroutine
@@ -34,7 +33,7 @@ from parcelpost.settings.schema import BrowserSettings
 _MAX_CRASHES = 5
 _POLL_SECONDS = 0.5
 _NOT_ALLOWED_SECONDS = 5.0
-_MIN_BACKOFF_SECONDS = 0.5
+_MIN_BACKOFF_SECONDS = 0.25
 _MAX_BACKOFF_SECONDS = 60.0
 _HEALTH_SECONDS = 2.0
 _CHECK_SECONDS = 10.0
@@ -59,8 +58,7 @@ class BrowserSlot:
         """Whether no other browser will be started in this slot."""
         self.idle_since = self.started_at = self.checked_at = 0.0
         self.tasks = 0
-        """Number of tasks that the current browser has done."""
-        self.has_opened_page = False
+        """Number of tasks that the current browser was given."""
         self.memory = 0
         """Bytes of the current browser, as last measured; 0: not yet."""
 
@@ -93,7 +91,7 @@ class BrowserSlot:
 
     async def begin(self, started: Chromium) -> None:
         self.chromium = started
-        self.is_leased = self.is_retiring = self.has_opened_page = False
+        self.is_leased = self.is_retiring = False
         self.tasks = self.memory = 0
         self.started_at = self.idle_since = self.checked_at = self._clock.monotonic()
         await self.record(status="idle", pid=started.pid, profile=started.profile, last_health_check=self._clock.now())
@@ -163,9 +161,8 @@ class Launcher:
     def failed(self, reason: str, hint: str = "") -> None:
         """A hint means that the operator must act: the next attempt is then a minute away."""
         self._failures += 1
-        longest = min(_MAX_BACKOFF_SECONDS, _MIN_BACKOFF_SECONDS * 2 ** min(self._failures, 30))
-        seconds = _MAX_BACKOFF_SECONDS if hint else random.uniform(longest / 2, longest)  # noqa: S311 - jitter
-        self._retry_at = self._clock.monotonic() + seconds
+        backoff = min(_MAX_BACKOFF_SECONDS, _MIN_BACKOFF_SECONDS * 2.0 ** min(self._failures, 30))
+        self._retry_at = self._clock.monotonic() + (_MAX_BACKOFF_SECONDS if hint else backoff)
         problem = f"{reason} ({hint})" if hint else reason
         if problem != self.problem:
             self._emit(BrowsersUnavailable(reason=reason, hint=hint, retry_in_seconds=self.retry_in))
@@ -189,7 +186,7 @@ class Launcher:
                 await self._driver.stop()
                 self._driver = None
             if self._driver is None:
-                self._driver = await PlaywrightDriver.start(self._clock)
+                self._driver = await PlaywrightDriver.start()
             return self._driver
 
 
@@ -312,9 +309,9 @@ class BrowserPool:
             context, page = await leased.new_page(agent, **context_options)
         except BrowserCallFailed as error:
             leased.end(str(error))
-            raise BrowserCrashed(str(error)) from error
+            raise BrowserCrashed(leased.ended.result()) from error
         self._launcher.worked()
-        slot.has_opened_page = True
+        slot.tasks += 1
         return LeasedPage(leased, context, page)
 
     async def _take_back(self, slot: BrowserSlot, leased: Chromium, task_id: str, page: LeasedPage | None) -> None:
@@ -330,7 +327,6 @@ class BrowserPool:
             del self._crash_counts[task_id]
         if leased.ended.done():
             return  # `_run` sees to it
-        slot.tasks += 1
         completed = slot.state.tasks_completed + (page is not None and not has_crashed)
         await slot.record(status="idle", current_task_id=None, tasks_completed=completed)
         slot.idle_since = self._clock.monotonic()
@@ -450,7 +446,7 @@ class BrowserPool:
         await slot.record(status="restarting" if is_retired else "crashed", current_task_id=None)
         await ended.close()
         slot.chromium = None
-        if not (is_retired or slot.is_closing or slot.has_opened_page):
+        if not (is_retired or slot.is_closing or slot.tasks):
             self._fail(reason)  # or it would be started again and again
 
     def _fail(self, reason: str, hint: str = "") -> None:
@@ -469,8 +465,9 @@ class BrowserPool:
             try:
                 self._stop_idle_browsers()
                 self._serve()
-                await self._measure()
                 await asyncio.gather(*(self._check(slot) for slot in self._slots))
+                if sizes := [slot.memory for slot in self._running if slot.memory]:
+                    self._memory_per_browser = sum(sizes) // len(sizes)
                 if self._clock.monotonic() - orphans_at >= _ORPHAN_SECONDS:
                     orphans_at = self._clock.monotonic()
                     await processes.remove_orphans(self._store, self._clock, self._emit)
@@ -480,27 +477,23 @@ class BrowserPool:
                 message = f"{type(error).__name__}: {error}"
                 self._emit(LoopFailed(loop="browsers", error=message, in_a_row=failures, next_in_seconds=seconds))
 
-    async def _measure(self) -> None:
-        for slot in self._running:
-            measured = slot.chromium
-            size = await asyncio.to_thread(measured.memory) if measured is not None else 0
-            if slot.chromium is measured and size:
-                slot.memory = size
-                await slot.record(memory_mb=size // 1024**2)
-        if sizes := [slot.memory for slot in self._running if slot.memory]:
-            self._memory_per_browser = sum(sizes) // len(sizes)
-
     async def _check(self, slot: BrowserSlot) -> None:
-        now, checked = self._clock.monotonic(), slot.chromium
-        if checked is None or not slot.is_idle or now - slot.checked_at <= _CHECK_SECONDS:
+        """Measures the slot's browser and, if it is idle, tests now and then whether it responds."""
+        checked, now = slot.chromium, self._clock.monotonic()
+        if checked is None:
             return
-        slot.checked_at = now
-        try:
-            await checked.check()
-        except BrowserCallFailed as error:
-            checked.end(str(error))
-            return
-        await slot.record(last_health_check=self._clock.now())
+        size = await asyncio.to_thread(checked.memory)
+        if slot.is_idle and now - slot.checked_at > _CHECK_SECONDS:
+            slot.checked_at = now
+            try:
+                await checked.check()
+            except BrowserCallFailed as error:
+                checked.end(str(error))
+            else:
+                await slot.record(last_health_check=self._clock.now())
+        if slot.chromium is checked and size:
+            slot.memory = size
+            await slot.record(memory_mb=size // 1024**2)
 
 
 def why_retire(slot: BrowserSlot, settings: BrowserSettings, clock: Clock) -> str:

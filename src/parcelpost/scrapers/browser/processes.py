@@ -43,12 +43,12 @@ def is_running(pid: int) -> bool:
 
 def find_browsers(marker: str) -> list[int]:
     """Returns the main processes of the browsers whose marker starts with `marker`."""
-    return [pid for pid in psutil.pids() if pid in _groups(pid) and f"{MARKER_SWITCH}{marker}" in command_line(pid)]
+    return [pid for pid in psutil.pids() if _session(pid) == pid and f"{MARKER_SWITCH}{marker}" in command_line(pid)]
 
 
 def members(pid: int) -> list[int]:
-    """Returns the running processes of a browser: of the group and the session that its main process leads or led."""
-    return [other for other in psutil.pids() if pid in (other, *_groups(other)) and is_running(other)]
+    """Returns the running processes of a browser: those of the session that its main process leads or led."""
+    return [other for other in psutil.pids() if _session(other) == pid and is_running(other)]
 
 
 def memory(pids: Iterable[int]) -> int:
@@ -94,12 +94,12 @@ def remove_folders(folders: Iterable[Path]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _groups(pid: int) -> tuple[int, ...]:
-    """Its process group and its session."""
+def _session(pid: int) -> int:
+    """0 if the process is gone."""
     try:
-        return os.getpgid(pid), os.getsid(pid)
+        return os.getsid(pid)
     except OSError:
-        return ()
+        return 0
 
 
 def _memory(pid: int) -> int:

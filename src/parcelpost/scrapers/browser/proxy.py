@@ -16,7 +16,7 @@ import httpx2
 from parcelpost.files_and_sockets import tcp_server
 from parcelpost.private_addresses import origin_of, port_of, proxy_url
 from parcelpost.scrapers.fetch.errors import CannotFetch, FetchFailed, RetryLater
-from parcelpost.scrapers.fetch.guard import Guard
+from parcelpost.scrapers.fetch.exchange import Guard
 
 _CHUNK_BYTES = 64 * 1024
 _USUAL_PORTS = {b"http": 80, b"https": 443, b"socks5": 1080, b"socks5h": 1080}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 import httpx2
 import msgspec
@@ -16,12 +16,11 @@ from msgspec import Struct
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
 from parcelpost.model import Page, Task
-from parcelpost.scrapers.browser.browser import LeasedPage, playwright_error
+from parcelpost.scrapers.browser.browser import LeasedPage, first_line, playwright_error
 from parcelpost.scrapers.browser.page_watch import Navigation, PageLog, PageWatch
 from parcelpost.scrapers.browser.pool import BrowserPool
-from parcelpost.scrapers.browser.profiles import CookieJars, StorageState, load_profile, unusable_profile
+from parcelpost.scrapers.browser.profiles import CookieJars, load_profile, unusable_profile
 from parcelpost.scrapers.browser.proxy import GuardProxy, ProxyLease
-from parcelpost.scrapers.browser.steps import Choose, Click, Fill, Step, WaitFor
 from parcelpost.scrapers.fetch.errors import (
     FAILURES,
     BrowserCrashed,
@@ -30,8 +29,8 @@ from parcelpost.scrapers.fetch.errors import (
     SiteBlocked,
     find_challenge,
 )
-from parcelpost.scrapers.fetch.exchange import FetchOptions, Response
-from parcelpost.scrapers.fetch.guard import Guard
+from parcelpost.scrapers.fetch.exchange import FetchOptions, Guard, Response
+from parcelpost.scrapers.platform import Choose, Click, Fill, Step, WaitFor
 from parcelpost.settings.schema import BrowserSettings
 
 if TYPE_CHECKING:
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
 HTML = "text/html; charset=utf-8"
 _POLL_SECONDS = 0.05
 _SETTLE_SECONDS = 0.5
-_READ_SECONDS = 10.0
-_MIN_READ_SECONDS = 1.0
+_READ_SECONDS = 5.0
 _STEP_SECONDS = 15.0
 _ARTIFACT_SECONDS = 5.0
 _MAX_FRAMES = 20
@@ -69,8 +67,6 @@ class RenderContext(Struct, frozen=True, kw_only=True):
     """How long an attempt waits for a page before its task is deferred."""
     quiet_seconds: float = 5.0
     """A page that loads nothing for this long is complete."""
-    idle_seconds: float = 30.0
-    """How long an attempt may leave its page unused before it is taken back."""
 
 
 class RenderRequest(Struct, frozen=True, kw_only=True):
@@ -99,107 +95,43 @@ class RenderedPage(Struct, frozen=True, kw_only=True):
 
 
 class PageLease:
-    """An attempt's page, from its lease to its return. Held by a separate asyncio task, because the attempt may be
-    cancelled or hang."""
+    """An attempt's page, from its lease to its return."""
 
-    def __init__(self, task_id: str, profile: str, state: StorageState, context: RenderContext, clock: Clock) -> None:
+    def __init__(
+        self, task_id: str, leased: LeasedPage, proxy: ProxyLease, log: PageLog, context: RenderContext, clock: Clock
+    ) -> None:
         self._task_id = task_id
-        self._profile = profile
-        self._state = state
-        self._context = context
-        self._clock = clock
-        self._ended = asyncio.Event()
-        self._failed = True
-        self._users = 0
-        self._used_at = clock.monotonic()
-        self.log = PageLog()
-        self.log.secrets += [str(cookie.get("value", "")) for cookie in state.get("cookies", ())]
-        self.leased: LeasedPage
-        self.proxy: ProxyLease
-        self.watch: PageWatch
+        self._artifacts = context.artifacts
+        self._ending: asyncio.Future[None] | None = None
+        self.leased = leased
+        self.proxy = proxy
+        self.log = log
+        self.watch = PageWatch(leased, context.settings.block, log, clock)
+        self.resources = AsyncExitStack()
+        """Returns the page to the pool."""
 
-    @property
-    def is_over(self) -> bool:
-        return self._ended.is_set()
-
-    async def open(self, proxy: GuardProxy, agent: str, holders: set[asyncio.Task[None]]) -> None:
-        """Adds the holding task to `holders`. Raises BrowserUnavailable, BrowserCrashed and HostBusy."""
-        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._holder = asyncio.create_task(self._hold(proxy, agent, opened))
-        holders.add(self._holder)
-        self._holder.add_done_callback(holders.discard)
-        self._holder.add_done_callback(lambda task: task.cancelled() or task.exception())
-        try:
-            await asyncio.wait({self._holder, opened}, return_when=asyncio.FIRST_COMPLETED)
-        except BaseException:
-            self._holder.cancel()
-            raise
-        if not opened.done():
-            self._holder.result()
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        self._users += 1
-        try:
-            yield
-        finally:
-            self._users -= 1
-            self._used_at = self._clock.monotonic()
-
-    async def end(self, *, failed: bool) -> None:
-        """Returns the page to the pool. If the attempt failed, its artifacts are stored first."""
-        self._failed = failed
-        self._ended.set()
-        if failed:
-            await asyncio.wait([self._holder])
-
-    async def _hold(self, proxy: GuardProxy, agent: str, opened: asyncio.Future[None]) -> None:
-        context = self._context
-        try:
-            with proxy.lease(context.settings.max_page_bytes) as self.proxy:
-                leasing = context.pool.lease(
-                    self._task_id,
-                    timeout=context.lease_seconds,
-                    agent=agent,
-                    proxy=self.proxy.login,
-                    storage_state={"origins": self._state.get("origins", ())},
-                    accept_downloads=False,
-                    service_workers="block",
-                )
-                async with leasing as self.leased:
-                    self.watch = PageWatch(self.leased, context.settings.block, self.log, self._clock)
-                    await self._prepare()
-                    opened.set_result(None)
-                    await self._wait_for_end()
-                    if self._failed and self._task_id and context.artifacts is not None:
-                        await self._store_artifacts(context.artifacts)
-        except FAILURES:
-            if not opened.done():
-                raise
-        finally:
-            self._ended.set()
-
-    async def _prepare(self) -> None:
+    async def prepare(self, cookies: Sequence[Any], profile: str) -> None:
+        """Raises BrowserCrashed, or BrowserUnavailable if the browser rejects the profile's cookies."""
         try:
             await self.leased.call(self.watch.begin())
         except playwright_error() as error:
             raise BrowserCrashed(f"the page cannot be prepared: {error}"[:300]) from None
-        if not (cookies := self._state.get("cookies")):
-            return
         try:
             await self.leased.call(self.leased.context.add_cookies(cookies))
         except playwright_error() as error:
-            reason = f"the browser rejected its cookies: {error.message.partition(chr(10))[0]}"[:200]
-            raise unusable_profile(self._profile, reason) if self._profile else BrowserCrashed(reason) from None
+            reason = f"the browser rejected its cookies: {first_line(error)}"[:200]
+            raise unusable_profile(profile, reason) if profile else BrowserCrashed(reason) from None
 
-    async def _wait_for_end(self) -> None:
-        """Takes back an unused page, because platform code may hang while others need one."""
-        limit = self._context.idle_seconds
-        while not await self._clock.wait(self._ended, limit):
-            if not self._users and self._clock.monotonic() - self._used_at >= limit:
-                self._ended.set()
-                self.log.add("taken back", f"the page was idle for {limit:g} s")
-                return
+    async def end(self, *, failed: bool) -> None:
+        """Returns the page to the pool. If the attempt failed, its artifacts are stored first."""
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end(failed))
+        await asyncio.shield(self._ending)
+
+    async def _end(self, failed: bool) -> None:
+        async with self.resources:
+            if failed and self._task_id and self._artifacts is not None:
+                await self._store_artifacts(self._artifacts)
 
     async def _store_artifacts(self, artifacts: ArtifactSink) -> None:
         """Best effort: missing artifacts are not a failure."""
@@ -232,7 +164,6 @@ class PageLoad:
         self._seconds = context.settings.page_seconds
         self._quiet_seconds = context.quiet_seconds if request.until else _SETTLE_SECONDS
         self._clock = clock
-        self._began = clock.monotonic()
         self._error = playwright_error()
         self._frame: Frame = lease.leased.page.main_frame
         """The frame to read."""
@@ -329,9 +260,8 @@ class PageLoad:
 
     async def _read(self, max_bytes: int) -> bytes:
         host = self._navigation.last.host
-        left = self._began + self._seconds - self._clock.monotonic()
         try:
-            async with asyncio.timeout(max(_MIN_READ_SECONDS, min(_READ_SECONDS, left))):
+            async with asyncio.timeout(_READ_SECONDS):
                 length: int = await self._leased.call(self._frame.evaluate(_LENGTH))
                 text = await self._leased.call(self._frame.content()) if length <= max_bytes else ""
         except TimeoutError:
@@ -395,7 +325,7 @@ class Renderer:
         self._guard = guard
         self._options = options
         self._clock = clock
-        self._holders: set[asyncio.Task[None]] = set()
+        self._leases: set[PageLease] = set()
         self.cookies = CookieJars()
         self.opens_in = context.pool.opens_in
 
@@ -409,18 +339,33 @@ class Renderer:
         try:
             yield renderer
         finally:
-            for task in renderer._holders:
-                task.cancel()
-            if renderer._holders:
-                await asyncio.wait(renderer._holders)
+            await asyncio.gather(*(lease.end(failed=False) for lease in renderer._leases))
 
     async def lease(self, task: Task | None, profile: str) -> PageLease:
         """Leases a page for an attempt. Raises BrowserUnavailable, BrowserCrashed and HostBusy."""
-        state = await asyncio.to_thread(load_profile, self._context.profiles, profile) if profile else {}
+        context, task_id, log = self._context, task.task_id if task is not None else "", PageLog()
+        state = await asyncio.to_thread(load_profile, context.profiles, profile) if profile else {}
         if task is not None:
             state = self.cookies.added_to(state, task.site)
-        lease = PageLease(task.task_id if task is not None else "", profile, state, self._context, self._clock)
-        await lease.open(self._proxy, self._options.user_agent, self._holders)
+        cookies = state.get("cookies", ())
+        log.secrets += [str(cookie.get("value", "")) for cookie in cookies]
+        async with AsyncExitStack() as stack:
+            proxy = stack.enter_context(self._proxy.lease(context.settings.max_page_bytes))
+            leasing = context.pool.lease(
+                task_id,
+                timeout=context.lease_seconds,
+                agent=self._options.user_agent,
+                proxy=proxy.login,
+                storage_state={"origins": state.get("origins", ())},
+                accept_downloads=False,
+                service_workers="block",
+            )
+            leased = await stack.enter_async_context(leasing)
+            lease = PageLease(task_id, leased, proxy, log, context, self._clock)
+            await lease.prepare(cookies, profile)
+            self._leases.add(lease)
+            stack.callback(self._leases.discard, lease)
+            lease.resources = stack.pop_all()
         return lease
 
     async def render(
@@ -429,20 +374,18 @@ class Renderer:
         """Raises a FetchFailed."""
         lease.log.secrets += [step.text for step in request.steps if isinstance(step, Fill)]
         navigation = Navigation(request.url, self._guard, is_allowed, self._context.settings.max_navigations)
-        with lease.in_use():
-            load = PageLoad(lease, request, navigation, self._context, self._clock)
-            try:
-                rendered = await load.run(self._options.max_page_bytes)
-            except BrowserCrashed as crash:
-                raise navigation.failure or crash from None  # the page was stopped for what it did
-            except FAILURES as failure:
-                lease.log.add("ended", str(failure))
-                raise
+        load = PageLoad(lease, request, navigation, self._context, self._clock)
+        try:
+            rendered = await load.run(self._options.max_page_bytes)
+        except BrowserCrashed as crash:
+            raise navigation.failure or crash from None  # the page was stopped for what it did
+        except FAILURES as failure:
+            lease.log.add("ended", str(failure))
+            raise
         if rendered.remark:
             lease.log.add("incomplete", rendered.remark)
         return rendered
 
     async def keep_cookies(self, lease: PageLease, task: Task) -> None:
         """Keeps the page's cookies for the next task of its site."""
-        with lease.in_use():
-            self.cookies.keep(task.site, await lease.leased.call(lease.leased.context.cookies()))
+        self.cookies.keep(task.site, await lease.leased.call(lease.leased.context.cookies()))

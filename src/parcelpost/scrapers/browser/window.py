@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
-from parcelpost.scrapers.browser.browser import BrowserCallFailed, first_line, silence_driver_errors
+from parcelpost.scrapers.browser.browser import BrowserCallFailed, bounded_call, first_line, silence_driver_errors
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page, ProxySettings
@@ -136,9 +135,6 @@ def _proxy(options: WindowOptions) -> ProxySettings | None:
 
 async def _result(call: Awaitable[T]) -> T | None:
     """Returns None if the call fails or takes too long, as it does while a dialog is shown or after the page closed."""
-    from playwright.async_api import Error
-
-    try:
-        return await asyncio.wait_for(call, _ANSWER_SECONDS)
-    except (Error, TimeoutError):
-        return None
+    with contextlib.suppress(BrowserCallFailed):
+        return await bounded_call(call, _ANSWER_SECONDS, "reading the session")
+    return None

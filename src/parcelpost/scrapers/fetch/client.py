@@ -15,14 +15,12 @@ from parcelpost.model import Page, Task
 from parcelpost.private_addresses import Resolve, open_connection_pool, origin_of, port_of, resolve
 from parcelpost.scrapers.browser.proxy import GuardProxy
 from parcelpost.scrapers.browser.renderer import PageLease, RenderContext, Renderer, RenderRequest
-from parcelpost.scrapers.browser.steps import Step
 from parcelpost.scrapers.fetch.cache import CachedPage, CacheStore, PageCache
 from parcelpost.scrapers.fetch.errors import (
     BrowserUnavailable,
     CannotFetch,
     FetchFailed,
     HostBusy,
-    PageNotFound,
     RetryLater,
     SiteBlocked,
 )
@@ -30,16 +28,17 @@ from parcelpost.scrapers.fetch.exchange import (
     REDIRECTS,
     Exchange,
     FetchOptions,
+    Guard,
     Response,
     cool_down_seconds,
     redirect_problem,
     response_page,
     response_problem,
 )
-from parcelpost.scrapers.fetch.guard import Guard
-from parcelpost.scrapers.fetch.robots import Robots
+from parcelpost.scrapers.fetch.robots import Robots, robots_text
 from parcelpost.scrapers.fetch.session import Session, Visit
 from parcelpost.scrapers.fetch.throttle import HostThrottle, SiteAvailability
+from parcelpost.scrapers.platform import Step
 
 _MAX_REDIRECTS = 5
 _ROBOTS_SECONDS = 86_400.0
@@ -66,7 +65,9 @@ class PageFetcher:
         self._cache = cache
         self._clock = clock
         self._emit = emit
-        self._throttle = HostThrottle(options.pace_seconds, options.concurrency_per_host, clock)
+        self._throttle = HostThrottle(
+            options.pace_seconds, options.concurrency_per_host, clock, processes=options.processes
+        )
         self._renderer = renderer
         self.availability = SiteAvailability(
             self._throttle.opens_in, *([renderer.opens_in] if renderer is not None else [])
@@ -255,7 +256,7 @@ class PageFetcher:
 
     async def _lease(self, renderer: Renderer, visit: Visit) -> PageLease:
         """Returns the browser page of the attempt."""
-        if visit.lease is not None and not visit.lease.is_over:
+        if visit.lease is not None:
             return visit.lease
         if (task := visit.task) is None:
             return await renderer.lease(None, visit.profile)
@@ -274,6 +275,7 @@ class PageFetcher:
     def _admit(self, task: Task, origin: str, *, obey_robots: bool) -> None:
         self.availability.learn(task.site, origin)
         self.availability.reached_host(task)
+        self.availability.check_host(origin, self._clock.monotonic())
         if obey_robots and self._robots.is_loading(origin):
             self._throttle.close_briefly(origin)
         self._throttle.admit(origin)
@@ -295,20 +297,10 @@ class PageFetcher:
         if stored is not None and stored.is_fresh:
             return stored.page.body
         response = await self._follow(Visit(0.0), self._request(url, "GET", {}), obey_robots=False)
-        body = b"" if isinstance(response, FetchFailed) else self._rules_in(origin, response)
+        body = b"" if isinstance(response, FetchFailed) else robots_text(origin, response, self._clock.now())
         page = Page(body=body, content_type="text/plain", url=str(url))
         await self._cache.put([CachedPage.new(str(url), page, httpx2.Headers(), self._clock.now(), _ROBOTS_SECONDS)])
         return body
-
-    def _rules_in(self, origin: str, response: Response) -> bytes:
-        if response.is_good:
-            return response.body
-        failure = response_problem(response, self._clock.now())
-        if not isinstance(failure, PageNotFound | SiteBlocked | CannotFetch):
-            raise RetryLater(
-                f"robots.txt of {origin} is not available: {failure}", getattr(failure, "after_seconds", None)
-            )
-        return b""
 
 
 def _redirected(request: httpx2.Request, response: Response, url: httpx2.URL) -> httpx2.Request:

@@ -13,7 +13,7 @@ import httpcore2
 import httpx2
 from msgspec import Struct
 
-from parcelpost import __version__
+from parcelpost import __version__, private_addresses
 from parcelpost.model import Page
 from parcelpost.scrapers.fetch.errors import (
     SIGN_IN_REQUIRED,
@@ -39,12 +39,22 @@ class FetchOptions(Struct, frozen=True, kw_only=True):
     user_agent: str = f"parcelpost/{__version__}"
     pace_seconds: float = 1.0
     concurrency_per_host: int = 2
+    processes: int = 1
+    """How many of them send requests to the same hosts: each waits that many times as long between two requests."""
     timeout_seconds: float = 60.0
     max_page_bytes: int = 32 * 1024**2
     proxy: str = ""
     proxy_login: str = ""
     allow_private: tuple[str, ...] = ()
     obey_robots: bool = True
+
+
+class Guard(private_addresses.Guard):
+    """Refuses private addresses to county sites, as a fetch that fails."""
+
+    setting = "fetch.allow_private"
+    refused = CannotFetch
+    no_address = RetryLater
 
 
 class Response(Struct, frozen=True, kw_only=True):

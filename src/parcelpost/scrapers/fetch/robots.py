@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 
 from msgspec import Struct
 from protego import Protego
 
 from parcelpost.clock import Clock
-from parcelpost.scrapers.fetch.errors import CannotFetch, RetryLater
+from parcelpost.scrapers.fetch.errors import CannotFetch, PageNotFound, RetryLater, SiteBlocked
+from parcelpost.scrapers.fetch.exchange import Response, response_problem
 
 _MAX_BYTES = 500 * 1024  # the minimum of RFC 9309
 _DAY_SECONDS = 86_400.0
@@ -18,6 +20,17 @@ _MAX_DELAY_SECONDS = 3_600.0
 
 ReadRobots = Callable[[str], Awaitable[bytes]]
 """Origin -> its robots.txt, or b"" if it has none. Raises RetryLater if that cannot be determined."""
+
+
+def robots_text(origin: str, response: Response, now: datetime) -> bytes:
+    """Returns the rules, b"" if the site has none or refuses to show them. Raises RetryLater if that is not known."""
+    if response.is_good:
+        return response.body
+    failure = response_problem(response, now)
+    if not isinstance(failure, PageNotFound | SiteBlocked | CannotFetch):
+        after = getattr(failure, "after_seconds", None)
+        raise RetryLater(f"robots.txt of {origin} is not available: {failure}", after)
+    return b""
 
 
 class _Rules(Struct, frozen=True):

@@ -11,9 +11,9 @@ import httpx2
 from msgspec import structs
 
 from parcelpost.model import REFRESH, Busy, Done, Outcome, Page, Retry, Task
-from parcelpost.scrapers.browser.steps import Step
 from parcelpost.scrapers.fetch.cache import CachedPage
 from parcelpost.scrapers.fetch.errors import RetryLater
+from parcelpost.scrapers.platform import Step
 
 if TYPE_CHECKING:
     from parcelpost.scrapers.browser.renderer import PageLease

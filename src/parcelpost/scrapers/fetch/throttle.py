@@ -45,11 +45,13 @@ class _Host:
 class HostThrottle:
     """Rate limits per host. Belongs to one event loop.
 
-    `pace`: seconds between two requests to a host; `slots`: concurrent requests to a host.
+    `pace`: seconds between two requests to a host; `slots`: concurrent requests to a host. If several `processes` send
+    requests to the same hosts, each takes that many times the pace.
     """
 
-    def __init__(self, pace: float, slots: int, clock: Clock) -> None:
+    def __init__(self, pace: float, slots: int, clock: Clock, *, processes: int = 1) -> None:
         self._pace = pace
+        self._processes = processes
         self._slots = slots
         self._clock = clock
         self._hosts: dict[str, _Host] = {}
@@ -65,7 +67,7 @@ class HostThrottle:
         state.requests += 1
         state.waiting += 1
         is_waiting = True
-        state.pace = max(pace, self._pace)
+        state.pace = max(pace, self._pace) * self._processes
         try:
             self._check_wait(host, state, has_started=has_started)
             async with state.slots:
@@ -181,6 +183,8 @@ class SiteAvailability:
     ) -> None:
         self._opens_in = opens_in
         self._page_opens_in = page_opens_in
+        self._blocked_until: dict[str, float] = {}
+        """Monotonic time, by host."""
         self._need_browser: set[Site] = set()
         self._waiting_for_page: set[str] = set()
         """Tasks that have no browser page yet."""
@@ -201,6 +205,27 @@ class SiteAvailability:
         self._host_of[site] = host
         self._sites_at.setdefault(host, set()).add(site)
 
+    def host_of(self, site: Site) -> str:
+        """Returns '' if it is not known."""
+        return self._host_of.get(site, "")
+
+    def host_blocks(self, site: Site, until: float) -> frozenset[Site]:
+        """Returns all known sites of its host, which must not be scraped until then; none if the host is not known.
+
+        `until`: monotonic. Tasks of sites that turn out to be there too are kept from it by `check_host`.
+        """
+        host = self.host_of(site)
+        if not host:
+            return frozenset()
+        self._blocked_until[host] = until
+        return frozenset(self._sites_at[host])
+
+    def check_host(self, host: str, now: float) -> None:
+        """Raises SiteBlocked while the host blocks us."""
+        seconds = self._blocked_until.get(host, now) - now
+        if seconds > 0:
+            raise _site_blocked(host, seconds)
+
     def needs_browser(self, site: Site) -> None:
         """A page of the site needed a browser, so its other tasks will need one too."""
         if len(self._need_browser) >= _MAX_SITES:
@@ -211,7 +236,8 @@ class SiteAvailability:
         self._need_browser.discard(site)
 
     def task_claimed(self, task: Task) -> None:
-        """It will soon send its first request."""
+        """It will soon send its first request. The claim shows that its site is not paused any more."""
+        self._blocked_until.pop(self.host_of(task.site), None)
         if task.site in self._need_browser:
             self._waiting_for_page.add(task.task_id)
         if host := self._host_of.get(task.site):

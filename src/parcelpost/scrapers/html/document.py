@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, lru_cache
 from itertools import islice
+from typing import cast
 
 from lxml import etree
 
@@ -75,6 +76,17 @@ BREAK = "\N{LINE SEPARATOR}"
 _CELLS = frozenset({"td", "th"})
 _NAMES = _CELLS | {"dt"}
 """Elements that are a label as a whole: the value is beside them, not beside their parent."""
+_STYLED = etree.XPath("descendant-or-self::*[@style]")
+_MARKED_HIDDEN = etree.XPath("descendant-or-self::*[@hidden]")
+_HINTS = ("sr-only", "visually-hidden", "tooltiptext")
+"""Classes of texts that a browser does not show beside others."""
+_WITH_ID = etree.XPath("descendant-or-self::*[@id]")
+_NOT_DISPLAYED = re.compile(r"display\s*:\s*none", re.IGNORECASE)
+_DIGIT = re.compile("[0-9]")
+_STRUCK = frozenset({"s", "del", "strike"})
+_INLINE = frozenset({"span", "small", "em", "i", "b", "strong", "sup", "a", "abbr", "label"})
+_OF_A_COPY = 0.8
+"""Share of the labels of a hidden part that the visible page has, too, if the part is a copy."""
 _SET_OFF = frozenset({"b", "strong", "label", "th", "dt", "h1", "h2", "h3", "h4", "h5", "h6"})
 _ADORNING = frozenset({"a", "button", "i", "img", "script", "style", "sup", "svg", "wbr"})
 _DECORATION_BEFORE, _DECORATION_BEHIND = " *\u2022", " :*?#\u2022"
@@ -112,6 +124,7 @@ class Document:
         self.scripts = _take_scripts(root)
         for line_end in root.iter("br"):
             line_end.text = BREAK
+        self._drop_what_is_not_shown()
 
     @classmethod
     def of(cls, page: Page) -> Document | None:
@@ -124,19 +137,54 @@ class Document:
             return None
         return cls(root) if root is not None else None
 
+    def _drop_what_is_not_shown(self) -> None:
+        """Drops old values that are crossed out, hints beside values, and hidden copies of what the page shows.
+
+        Other hidden parts stay: sites hide details until somebody opens them.
+        """
+        styled = (e for e in _elements(_STYLED, self.root) if _NOT_DISPLAYED.search(e.get("style") or ""))
+        hints = (e for e in self.root.iter(*_INLINE) if any(name in (e.get("class") or "") for name in _HINTS))
+        unseen = [*styled, *_elements(_MARKED_HIDDEN, self.root), *hints]
+        dropped = [*self.root.iter(*_STRUCK), *(e for e in unseen if e.tag in _INLINE and _is_beside_text(e))]
+        for element in dropped:
+            _drop(element)
+        hidden = [element for element in unseen if element.tag not in _INLINE and len(element)]
+        inside = {element for part in hidden for element in part.iter()}
+        copies = [part for part in hidden if self._is_copy(part, inside)]
+        for part in copies:
+            _drop(part)
+        if copies:
+            self.__dict__.pop("_ids", None)
+            self.__dict__.pop("_labels", None)
+
+    def _is_copy(self, part: Element, hidden: Set[Element]) -> bool:
+        """Whether visible elements have its ids, or most of its labels, or one beside it has its form."""
+        beside = [other for other in (part.getprevious(), part.getnext()) if other is not None and other not in hidden]
+        if any(_have_one_form(part, other) for other in beside):
+            return True
+        count = shown = 0
+        for element in part.iter():
+            name, text = element.get("id"), element.text
+            if name and any(other not in hidden for other in self._ids.get(name, ())):
+                return True
+            own = label(text) if text and not text.isspace() else ""
+            if own and len(own) <= _MAX_LABEL_CHARS and not any(sign.isdigit() for sign in own):
+                count += 1
+                shown += any(other not in hidden for other in self._labels.get(own, ()))
+        return count > 0 and shown >= _OF_A_COPY * count
+
     @cached_property
-    def _ids(self) -> Mapping[str, Element]:
-        elements: dict[str, Element] = {}
-        for element in self.root.iter():
-            name = element.get("id")
-            if name and name not in elements:
-                elements[name] = element
+    def _ids(self) -> Mapping[str, list[Element]]:
+        elements: dict[str, list[Element]] = {}
+        for element in _elements(_WITH_ID, self.root):
+            if name := element.get("id"):
+                elements.setdefault(name, []).append(element)
         return elements
 
     @cached_property
     def _id_ends(self) -> Mapping[str, list[Element]]:
         elements: dict[str, list[Element]] = {}
-        for name, element in self._ids.items():
+        for name, (element, *_) in self._ids.items():
             end = name.rpartition("_")[2].rpartition("$")[2].rpartition(":")[2]
             elements.setdefault(end.lower(), []).append(element)
         return elements
@@ -197,7 +245,13 @@ class Document:
         return indexes
 
     def by_id(self, name: str) -> Element | None:
-        return self._ids.get(name)
+        """None also if several elements have that id, with different values."""
+        elements = self._ids.get(name)
+        if elements is None:
+            return None
+        if len(elements) > 1 and next(elements[0].iter("table"), None) is None and len(set(map(text_of, elements))) > 1:
+            return None
+        return elements[0]
 
     def by_id_end(self, name: str) -> Sequence[Element]:
         """Elements whose id ends in that part, after the prefixes of ASP.NET, which differ between counties."""
@@ -376,6 +430,40 @@ def _whole_label(element: Element) -> str:
     parts = list(islice(filter(None, _texts(element)), _MAX_LABEL_PARTS))
     whole = label("".join(parts)) if len(parts) < _MAX_LABEL_PARTS else ""
     return whole if len(whole) <= _MAX_LABEL_CHARS else ""
+
+
+def _elements(path: etree.XPath, root: Element) -> list[Element]:
+    return cast(list[Element], path(root))
+
+
+def _have_one_form(part: Element, other: Element) -> bool:
+    """Whether both have the same text but for its digits."""
+    text = text_of(part)
+    return text != "" and _DIGIT.sub("0", text) == _DIGIT.sub("0", text_of(other))
+
+
+def _is_beside_text(element: Element) -> bool:
+    around = element.getparent()
+    if around is None:
+        return False
+    texts = (around.text, *(child.tail for child in around))
+    return any(text and not text.isspace() for text in texts) or any(
+        child is not element and text_of(child) for child in around
+    )
+
+
+def _drop(element: Element) -> None:
+    """Removes an element, but not the text behind it."""
+    around = element.getparent()
+    if around is not None:
+        element.text, element[:] = None, []
+        before = element.getprevious()
+        tail = f" {element.tail or ''}"
+        if before is not None:
+            before.tail = (before.tail or "") + tail
+        else:
+            around.text = (around.text or "") + tail
+        around.remove(element)
 
 
 def _take_scripts(root: Element) -> list[str]:

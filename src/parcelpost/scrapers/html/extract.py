@@ -24,6 +24,12 @@ _SIMILAR = 0.6
 _NEVER_GUESSED = "parcel_id"
 """A record of the wrong parcel is worse than none."""
 _WORD = re.compile("[a-z]+")
+_OTHER_MEANING = re.compile(
+    r"\b(?:previous|prior|former|past|old|proposed|estimated|neighbou?r(?:ing)?|adjacent|comparable|sample"
+    r"|of (?:19|20)\d\d)\b",
+    re.ASCII,
+)
+"""In a label, but not in the declared ones: the value is not the field's."""
 _QUALIFIERS = frozenset(
     _WORD.findall(
         "owner owners co mailing billing previous prior old former past parent child new next alternate secondary other"
@@ -180,6 +186,9 @@ class Extractor:
             value = field.convert(piece)
             if value is None or (selector.type != "css" and not isinstance(value, Table) and is_heading(piece.text)):
                 continue
+            if not isinstance(value, Table) and _has_another_meaning(piece, field.selectors):
+                self.problems.note(field.name, "its label says that it is something else")
+                return None
             if first_piece is None:
                 first, first_piece = value, piece
             elif not _are_equal(first, value) and (field.name == _NEVER_GUESSED or _look_alike(first_piece, piece)):
@@ -195,6 +204,8 @@ class Extractor:
         """The rows of a section; None if it is not found. An empty list is not a failure of its selectors."""
         name = part.field.name
         table = self.value(part.field, within)
+        if table is not None and table.is_part:
+            self.problems.note(name, "the page says that the list has more rows")
         if table is not None and table.dropped:
             self.problems.note(name, f"{table.dropped} rows have other cells than the header")
         for column in sorted(table.unclear) if table is not None else ():
@@ -262,7 +273,9 @@ class Extractor:
     def _may_be(self, field: Field[T], text: str) -> bool:
         """Whether a learned label may belong to the field."""
         own = " ".join(_labels(field.selectors))
-        return field.name != _NEVER_GUESSED and not self._is_owned(text) and _qualifiers(text) <= _qualifiers(own)
+        if field.name == _NEVER_GUESSED or self._is_owned(text) or _OTHER_MEANING.search(text):
+            return False
+        return _qualifiers(text) <= _qualifiers(own)
 
     def _guess(self, field: Field[T], find: Callable[[Selector], R | None]) -> R | None:
         """Tries labels that resemble those of the field; the text beside must convert to a value."""
@@ -271,7 +284,7 @@ class Extractor:
         if not any(_may_resemble(words, self.document.words) for words in declared):
             return None
         for text in self.document.labels_with(set().union(*declared)):
-            if text in own or not _resembles(text, declared) or self._is_owned(text):
+            if text in own or not _resembles(text, declared) or self._is_owned(text) or _OTHER_MEANING.search(text):
                 continue
             selector = Label(text)
             value = find(selector)
@@ -289,6 +302,20 @@ def _fits(text: str, convert: Callable[[str], object | None] | None) -> bool | N
     if convert is not None:
         return True if convert(text) is not None else False if values.text_or_none(text) is not None else None
     return not is_other_kind(text)
+
+
+def _has_another_meaning(piece: Piece, selectors: tuple[Selector, ...]) -> bool:
+    """Whether the cell before a value names it otherwise than any label of the field does: `Previous Owner`."""
+    element = piece.element
+    if element is not None and element.tag == "tr":
+        before = next(element.iterchildren("td", "th"), None)
+    else:
+        cell = element if element is None or element.tag == "td" else next(element.iterancestors("td"), None)
+        before = cell.getprevious() if cell is not None else None
+    if before is None or before.tag not in ("td", "th"):
+        return False
+    meaning = _OTHER_MEANING.search(label(text_of(before)))
+    return meaning is not None and not any(meaning[0] in text for text in _labels(selectors))
 
 
 def _are_equal(first: object, second: object) -> bool:

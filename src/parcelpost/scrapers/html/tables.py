@@ -31,6 +31,15 @@ _FAILED = re.compile(
     r"|supported|unavailable|timed? ?out",
     re.IGNORECASE,
 )
+_MORE = re.compile(
+    r"(?:(?:(?:showing|displaying|rows?|items?|records?|entries)\s+)?\d{1,6}\s*(?:-|\u2013|to|through)\s*|page\s+)"
+    r"(?P<last>\d{1,6})\s+of\s+(?P<total>[\d,]{1,9})\b.{0,40}"
+    r"|(?:show|view|load|see)\s+(?:more|all\s+\d{1,6})\b.{0,40}",
+    re.IGNORECASE | re.ASCII,
+)
+_MAX_NOTE_CHARS = 100
+_MAX_EMPTY_CHARS = 300
+_MAX_ENDED = 3
 _TITLES = ("h1", "h2", "h3", "h4", "h5", "h6", "legend")
 
 Row = Mapping[str, Piece]
@@ -45,6 +54,8 @@ class Table(Struct, frozen=True):
     """Rows with other cells than the headings: nobody knows which value belongs to which column."""
     unclear: frozenset[str] = frozenset()
     """The names of columns whose heading the table has twice."""
+    is_part: bool = False
+    """Whether a text in or below the table says that there are more rows."""
 
     @property
     def texts(self) -> list[list[str]]:
@@ -103,7 +114,8 @@ class Columns:
         names = {name for parsed in parts for name in self.headings if name in parsed.columns}
         unclear = frozenset(name for parsed in parts for name in parsed.unclear)
         dropped = sum(parsed.dropped for parsed in parts)
-        return Table([row for parsed in parts for row in parsed.rows], names, dropped, unclear)
+        is_part = any(parsed.is_part for parsed in parts)
+        return Table([row for parsed in parts for row in parsed.rows], names, dropped, unclear, is_part)
 
     def table(self, table: Element) -> Table | None:
         """Parses one table. Rows that repeat the headings, or have no cell for any, are skipped.
@@ -120,7 +132,8 @@ class Columns:
         below = list(self._rows_below(rows, columns, heading, notes))
         parsed = [row for row in below if row is not None]
         unread = [] if below else [text for text in notes if not says_nothing(text)]
-        return Table(parsed, columns, len(below) - len(parsed) + len(unread) + _rows_of_rest(table, width), unclear)
+        dropped = len(below) - len(parsed) + len(unread) + _rows_of_rest(table, width)
+        return Table(parsed, columns, dropped, unclear, any(map(says_more, (*notes, *_texts_below(table)))))
 
     def headed(self, document: Document, within: Element | None = None) -> Iterator[Piece]:
         """Tables with these headings in their first rows, a distinctive one among them."""
@@ -199,6 +212,27 @@ def _rows_of_rest(table: Element, width: int) -> int:
     return len(rows) if is_of_values and width > 2 else 0
 
 
+def _texts_below(table: Element) -> Iterator[str]:
+    """Short texts directly behind a table and behind the elements that it ends."""
+    node: Element | None = table
+    for _ in range(_MAX_ENDED):
+        if node is None:
+            return
+        following = node.getnext()
+        if following is not None:
+            yield text_of(following) if following.tag not in ("table", *_TITLES) else ""
+            return
+        node = node.getparent()
+
+
+def says_more(text: str) -> bool:
+    """`Showing 1 to 5 of 12 entries`, `1 - 5 of 12`, `Page 1 of 3`, `Show more`, `View all 12`."""
+    match = _MORE.fullmatch(text) if len(text) < _MAX_NOTE_CHARS else None
+    if match is None:
+        return False
+    return match["total"] is None or int(match["last"]) < int(match["total"].replace(",", ""))
+
+
 def _is_titled(table: Element, within: Element | None) -> bool:
     """Whether a title of its own is above the table: then it does not continue another one."""
     node: Element | None = table
@@ -268,7 +302,9 @@ def text(row: Row, name: str) -> str:
 
 def lists_nothing(piece: Piece) -> bool:
     """`N O N E` or `No sales`, and no digit: a real row contains one somewhere. An empty frame says nothing."""
-    return _NONE.search(piece.text) is not None and not any(sign.isdigit() for sign in piece.text)
+    text = piece.text
+    is_short = len(text) < _MAX_EMPTY_CHARS
+    return is_short and _NONE.search(text) is not None and not any(sign.isdigit() for sign in text)
 
 
 def says_nothing(text: str) -> bool:
@@ -382,7 +418,7 @@ def read_sales(rows: Iterable[Row], problems: Problems) -> Iterator[Sale]:
     for row in rows:
         date = values.iso_date(text(row, "date").lstrip("+ "))
         if date is None:
-            if is_row_of_values(row):
+            if is_row_of_values(row) or "date" not in row:
                 problems.note("sales", "a row has no date")
             continue
         fields = {name: convert(row[name].text) for name, convert in _SALE_FIELDS.items() if name in row}

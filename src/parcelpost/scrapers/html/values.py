@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
+from html import unescape
 
 from msgspec import Struct
 
 from parcelpost.model import Json
 
 _UNSEEN = re.compile("[\x00-\x08\x0e-\x1f\x7f\u200b\ud800-\udfff\ufeff\ufffe\uffff]")
+_ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#\d{2,4}|#x[0-9a-f]{2,4});", re.IGNORECASE | re.ASCII)
 _MONEY = re.compile(r"(\()?\s*(-)?\s*\$?\s*(-)?\s*(\d{1,3}(?:,\d{3})+|\d+)?(\.\d*)?\s*(\))?", re.ASCII)
 _DOLLARS = re.compile(r"US(?:D|\$)?\s*(?=[$(\d-])|(?<=[\d)])\s*USD", re.ASCII)
 _MINUS = str.maketrans("\u2212\u2013", "--")
@@ -42,8 +44,8 @@ _PLACEHOLDER = re.compile(
 )
 """Placeholders that pages, spreadsheets and scripts show instead of a missing value."""
 
-_SLASHED = re.compile(r"(\d{1,2})[/-](\d{1,2})[/-](\d{4}|\d{2})(?:[ T].*)?", re.ASCII)
-_ISO = re.compile(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:[ T].*)?", re.ASCII)
+_SLASHED = re.compile(r"(\d{1,2})[/-](\d{1,2})[/-](\d{4}|\d{2})(?:[ T]+\d{1,2}:.*)?", re.ASCII)
+_ISO = re.compile(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:[ T]+\d{1,2}:.*)?", re.ASCII)
 _COMPACT = re.compile(r"(\d{4})(\d{2})(\d{2})", re.ASCII)
 _MONTH_FIRST = re.compile(r"([A-Za-z]{3,9})\.? (\d{1,2})(?:st|nd|rd|th)?,? (\d{4})(?: .*)?", re.ASCII)
 _DAY_FIRST = re.compile(r"(\d{1,2})[ -]([A-Za-z]{3,9})\.?[ -](\d{4}|\d{2})(?: .*)?", re.ASCII)
@@ -74,6 +76,8 @@ def clean(text: str | None) -> str:
     """One line with single spaces; control and zero-width characters count as spaces."""
     if not text:
         return ""
+    if "&" in text and _ENTITY.search(text):
+        text = unescape(text)  # escaped once too often
     line = " ".join(text.split())
     return line if line.isprintable() else " ".join(_UNSEEN.sub(" ", text).split())
 
@@ -82,6 +86,11 @@ def text_or_none(text: str | None) -> str | None:
     """Cleaned text; None for placeholders such as '', '-', 'N/A', '***' and 'Loading...'."""
     cleaned = clean(text)
     return None if cleaned.lower() in _NOTHING or _PLACEHOLDER.fullmatch(cleaned) else cleaned
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether it stands for a value that the page has but does not show: `***`, `Loading...`, `#REF!`."""
+    return _PLACEHOLDER.fullmatch(clean(text)) is not None
 
 
 def money(text: str | None) -> Decimal | None:

@@ -10,14 +10,68 @@ from itertools import groupby
 from parcelpost.model import Broken, Json, Signal
 from parcelpost.scrapers.html.extract import SelectorResult
 from parcelpost.scrapers.html.selectors import Label, Selector, selector_from_name, selector_name
-from parcelpost.scrapers.learning.sections import Sections, SiteKey
-from parcelpost.scrapers.learning.stats import (
-    ENOUGH_PAGES,
-    FAILING_RATE,
-    SelectorStats,
-    updated_rate,
-    updated_slow_rate,
-)
+from parcelpost.scrapers.learning.sections import ENOUGH_PAGES, Sections, SiteKey
+
+_QUICK, _SLOW = 0.12, 0.01
+"""The weight of one attempt in the recent rate, which orders selectors, and at least in the usual rate."""
+FAILING_RATE = 0.5
+_MIN_MISSES = 3
+
+
+class SelectorStats:
+    """The recent and the usual success rate of one selector on one site."""
+
+    __slots__ = ("attempts", "example", "misses", "score", "selector", "since", "usual_rate")
+
+    def __init__(self, selector: Selector, score: float) -> None:
+        self.selector = selector
+        self.score = self.usual_rate = score
+        self.attempts = 0
+        self.misses = 0
+        """Consecutive pages on which another selector found the field and this one did not."""
+        self.since: datetime | None = None
+        """The time of the first miss."""
+        self.example = ""
+        """The task of the last miss."""
+
+    @property
+    def is_broken(self) -> bool:
+        return self.attempts >= ENOUGH_PAGES and self.usual_rate >= FAILING_RATE and self.misses >= _MIN_MISSES
+
+    def note(self, success: bool) -> None:
+        self.note_times(success, 1)
+        if success:
+            self.misses, self.since = 0, None
+
+    def note_times(self, success: bool, times: int) -> None:
+        """Counts several attempts with the same result."""
+        self.score = updated_rate(self.score, success, times)
+        self.usual_rate = updated_slow_rate(self.usual_rate, success, self.attempts, times)
+        self.attempts += times
+
+    def mark_broken(self, report: Broken) -> None:
+        """Restores the state that was reported."""
+        self.attempts, self.misses = max(self.attempts, ENOUGH_PAGES), max(self.misses, _MIN_MISSES)
+        self.score, self.usual_rate = 0.0, max(self.usual_rate, report.used_to, FAILING_RATE)
+        self.since, self.example = report.since, report.example
+
+    def miss(self, task_id: str, at: datetime | None) -> None:
+        self.misses += 1
+        self.since = self.since or at
+        self.example = task_id
+
+
+def updated_rate(rate: float, success: bool, times: int) -> float:
+    """The rate after several attempts with the same result, each weighing _QUICK."""
+    return success + (rate - success) * (1 - _QUICK) ** times
+
+
+def updated_slow_rate(rate: float, success: bool, before: int, times: int) -> float:
+    """The rate after several attempts with the same result, the n-th weighing 1/n but at least _SLOW."""
+    early = min(times, max(0, round(1 / _SLOW) - before))
+    left = before / (before + early) if early else 1.0
+    return success + (rate - success) * left * (1 - _SLOW) ** (times - early)
+
 
 _MARGIN = 0.2
 """Lead in success rate that a selector needs to precede one that is declared earlier or known on the site."""
@@ -27,8 +81,8 @@ _BREAK_PROBABILITY = 1e-5
 _MAX_LEARNED = 8
 _MIN_FLEET_RATE = 0.8
 """A label that the fleet has learned is tried here from this success rate on."""
-_REPORT_ALL, _REPORT_EVERY = 100, 10
-"""Signals are kept of the first pages of a site, then of every tenth, regardless of the result."""
+_REPORT_ALL, _REPORT_EVERY = 100, 20
+"""Signals are kept of the first pages of a site, then of every twentieth, regardless of the result."""
 
 _DISTINCT = ("owner_names", "situs_address", "legal_description", "mailing_lines", "last_sale_book_page")
 """Fields that are seldom the same on two parcels."""
@@ -224,6 +278,8 @@ class Ranking:
         self._noted: dict[SiteKey, int] = {}
         self._pages: dict[SiteKey, int] = {}
         self._repetitions: dict[SiteKey, dict[str, _Repetition]] = {}
+        self._missed: dict[SiteKey, set[str]] = {}
+        """Fields that may be broken: a page lacked them, and none has shown since that they are not."""
         self.sections = Sections()
 
     def order(self, site: SiteKey) -> SiteOrder:
@@ -258,6 +314,7 @@ class Ranking:
         with self._lock:
             fields, fleet = self._sites.setdefault(site, {}), self._fleet.get(site[0], {})
             self._noted[site] = self._noted.get(site, 0) + 1
+            missed = self._missed.setdefault(site, set())
             for name, field_results in _by_field(results).items():
                 state = fields.get(name)
                 if state is None:
@@ -269,6 +326,7 @@ class Ranking:
                     continue
                 if not state.repeats(field_results, task_id):
                     state.note(field_results, fleet.get(name, _NO_FLEET_STATS), task_id, at)
+                missed.add(name)
 
     def note_values(self, site: SiteKey, record: Mapping[str, Json], task_id: str = "") -> None:
         """Counts values that parcels share, of fields that are seldom the same on two parcels."""
@@ -281,11 +339,14 @@ class Ranking:
     def broken_fields(self, site: SiteKey) -> list[str]:
         """Fields that the site no longer shows where it used to."""
         with self._lock:
-            states = self._sites.get(site, {})
-            for state in states.values():
+            states, missed = self._sites.get(site, {}), self._missed.get(site, set())
+            for name in list(missed):
+                state = states[name]
                 if state.misses:
                     state.settle()
-            return [name for name, state in states.items() if state.is_broken]
+                elif not state.is_broken:
+                    missed.discard(name)
+            return [name for name in states if name in missed and states[name].is_broken] if missed else []
 
     def restore(self, reports: Iterable[Broken]) -> None:
         """Restores what was broken when the last worker stopped: signals are a sample and may not show it."""
@@ -293,6 +354,7 @@ class Ranking:
             for report in (known for known in reports if not known.same_value):
                 site = (report.platform, report.state, report.county)
                 self._sites.setdefault(site, {}).setdefault(report.field, _FieldState()).restore(report)
+                self._missed.setdefault(site, set()).add(report.field)
 
     def broken(self) -> Iterator[Broken]:
         """Fields that are no longer found, or only by another selector than before."""

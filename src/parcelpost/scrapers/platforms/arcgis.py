@@ -12,7 +12,7 @@ from parcelpost.model import Blocked, GiveUp, Json, NotFound, Page, Retry, Targe
 from parcelpost.scrapers.counties import County, require_county, target_url
 from parcelpost.scrapers.fetch.errors import CannotFetch
 from parcelpost.scrapers.html.values import json_at, json_objects, json_text
-from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
+from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult, has_more
 from parcelpost.scrapers.records.column_values import DATE, NUMBER, SYSTEM, TEXT
 from parcelpost.scrapers.records.columns import Column
 from parcelpost.scrapers.tabular import PAGE_ROWS, Rows, fetch_all_rows, standard_json, where_clause
@@ -54,6 +54,8 @@ def read(reader: PageReader) -> ReadResult:
         return Retry("the features have no attributes") if listed else NotFound("the layer has no such parcel")
     if len(rows) < len(listed):
         reader.problems.lacks(f"{len(listed) - len(rows)} features, which cannot be read")
+    if has_more(response, len(listed)):
+        reader.problems.lacks("features that the layer did not return")
     known = {column.name for column in described_columns(response)} if "attributes" in features[-1] else set()
     if known and not known <= rows[-1].keys():
         reader.problems.lacks("columns of the last feature")

@@ -22,6 +22,9 @@ from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
 from parcelpost.scrapers.records.problems import Problems
 from parcelpost.scrapers.records.record import Record, Sale, Valuation, take_last_sale
 
+_FOLIO = re.compile(r"[0-9A-Z]{8,14}", re.ASCII)
+_DISTRICT = re.compile(r"[0-9]{2,6}[A-Z]?", re.ASCII)
+_BOOK_PAGE = re.compile(r"\d{3,6} ?/ ?\d{1,6}|\d{7,14}", re.ASCII)
 _USE = re.compile(r"([0-9]{1,3}(?:-[0-9]{1,3})?)\s+(?:-\s+)?(.+)", re.ASCII)
 _FLAG = re.compile(r"\b([YN])\b", re.ASCII)
 _PARCELS = ("parcelInfok__BackingField", "parcelInfo")
@@ -51,7 +54,7 @@ def read(reader: PageReader) -> ReadResult:
         return NotFound("the site has no such parcel") if is_answer else Retry("the response has no parcel")
     parcel = listed[0]
     folio = json_text(parcel.get("folioNumber"))
-    if folio is None:
+    if folio is None or not _FOLIO.fullmatch(folio):
         return Retry("the response is incomplete: its folio is missing")
     if missing := [name for name in _KEYS if name not in parcel]:
         reader.problems.lacks(f"{len(missing)} fields ({', '.join(missing[:3])})")
@@ -71,7 +74,7 @@ def read(reader: PageReader) -> ReadResult:
         bedrooms=json_nonzero(parcel.get("beds")),
         bathrooms=json_nonzero(parcel.get("baths")),
         homestead=_homestead(parcel),
-        tax_district=json_text(parcel.get("millageCode")),
+        tax_district=_of_form(_DISTRICT, parcel.get("millageCode"), "tax_district", reader.problems),
         millage_rate=_millage(response),
         sales=list(_sales(parcel, reader.problems)),
     )
@@ -79,6 +82,14 @@ def read(reader: PageReader) -> ReadResult:
     _take_values(record, parcel, reader.problems)
     take_last_sale(record)
     return record
+
+
+def _of_form(form: re.Pattern[str], given: Json, field: str, problems: Problems) -> str | None:
+    text = json_text(given)
+    if text is not None and form.fullmatch(text) is None:
+        problems.note(field, "it has another form than on other pages of the site")
+        return None
+    return text
 
 
 def _take_owner(record: Record, parcel: Mapping[str, Json]) -> None:
@@ -136,7 +147,7 @@ def _sales(parcel: Mapping[str, Json], problems: Problems) -> Iterator[Sale]:
             yield Sale(
                 date=date,
                 price=json_money(parcel.get(f"stampAmount{number}")),
-                book_page=json_text(parcel.get(f"bookAndPageOrCin{number}")),
+                book_page=_of_form(_BOOK_PAGE, parcel.get(f"bookAndPageOrCin{number}"), "sales.book_page", problems),
                 instrument=json_text(parcel.get(f"deedType{number}")),
                 qualified=json_text(parcel.get(f"saleVerification{number}")),
             )

@@ -21,6 +21,7 @@ from parcelpost.scrapers.html.extract import Extractor, Field, section
 from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Id, Label, Says, XPath
 from parcelpost.scrapers.html.tables import Below, Columns, Headed, Numbered, Row
 from parcelpost.scrapers.platform import CountyPlatform, PageReader, PageSection, ReadResult, page_end
+from parcelpost.scrapers.records.problems import VALUES
 from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale, take_values
 
 _ROLL = re.compile(r"(\d{4})\b(.*)", re.ASCII)
@@ -86,6 +87,11 @@ def valuation(
     extractor: Extractor, document: Document, year: int, status: str, tax_amount: Decimal | None
 ) -> Valuation:
     exemptions, exemption_value = _exempt(document)
+    assessed, taxable = extractor.value(ASSESSED), extractor.value(TAXABLE)
+    parts = exemption_value, taxable
+    if assessed is not None and sum(part for part in parts if part is not None) != assessed and None not in parts:
+        extractor.problems.note("exemptions", "they are not the difference of the assessed and the taxable value")
+        exemptions = exemption_value = None
     return Valuation(
         year=year,
         status=status,
@@ -93,10 +99,10 @@ def valuation(
         building_value=extractor.value(BUILDING),
         market_value=extractor.value(JUST),
         assessment_cap_value=_sum(_money(document.by_id(name)) for name in _CAPS),
-        assessed_value=extractor.value(ASSESSED),
+        assessed_value=assessed,
         exemptions=exemptions,
         exemption_value=exemption_value,
-        taxable_value=extractor.value(TAXABLE),
+        taxable_value=taxable,
         taxable_value_school=extractor.value(SCHOOL),
         tax_amount=tax_amount,
     )
@@ -139,8 +145,12 @@ def _history_exemptions(document: Document) -> list[tuple[str, str]] | None:
     table = first.getparent() if first is not None else None
     if table is None:
         return None
-    named = ((row, (row.get("id") or "").removeprefix("TrHistory")) for row in table.iterchildren("tr"))
+    named = [(row, (row.get("id") or "").removeprefix("TrHistory")) for row in table.iterchildren("tr")]
+    if not named:
+        return None
     rows = [(row, name) for row, name in named if name.endswith("ExemptAmount")]
+    if any(text_of(row).startswith("(-)") and "exempt" in text_of(row).lower() for row, name in named if not name):
+        return None  # the row of an exemption has no id
     listed = [(_exemption_name(row), name) for row, name in rows if _NOT_ZERO.search(_behind_name(row))]
     return listed if all(map(_is_exemption, (title for title, _ in listed))) else None
 
@@ -363,6 +373,9 @@ def read(reader: PageReader) -> ReadResult:
         return _no_record(document)
     names = list(extractor.values(OWNER))
     roll = extractor.value(ROLL)
+    titled = document.by_id("RollType")
+    if titled is not None and text_of(titled) and _roll(Piece(titled)) is None:
+        extractor.problems.note(VALUES, "the year of the values cannot be read")
     if not names or roll is None:
         return Retry("the page is incomplete: its owner or its values are missing")
     use, subdivision = extractor.value(USE) or (None, None), extractor.value(SUBDIVISION) or (None, None)

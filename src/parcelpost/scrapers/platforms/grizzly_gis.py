@@ -166,11 +166,12 @@ def _valuation(document: Document, rows: Rows, title: Title, at: int, columns: i
     taxable = cell(_TAXABLE)
     exempt = rows.get("exempt", []) if columns == 1 else [cell(_EXEMPT)]
     words = [word for part in exempt if part is not None for word in part.text.split()]
-    codes, exemption_value = _codes(words), _last_money(words)
+    codes, exemption_value = _codes(words), _only_money(words)
+    is_readable = all(_is_code(word) or values.money(word) is not None or word == "USD" for word in words)
     return Valuation(
         year=title[0],
         status=title[1],
-        exemptions=codes if codes or exemption_value == 0 else None,
+        exemptions=codes if is_readable and (codes or exemption_value == 0) else None,
         exemption_value=exemption_value,
         taxable_value=_taxable(document, taxable, "county"),
         taxable_value_school=_taxable(document, taxable, "school"),
@@ -178,10 +179,10 @@ def _valuation(document: Document, rows: Rows, title: Title, at: int, columns: i
     )
 
 
-def _last_money(words: Sequence[str]) -> Decimal | None:
-    """The amount after the codes, which may also be digits."""
-    shown = [word for word in words if not _is_code(word)]
-    return values.money(shown[-1]) if shown else None
+def _only_money(words: Sequence[str]) -> Decimal | None:
+    """The amount after the codes, which may also be digits. None if there are several."""
+    shown = [word for word in words if not _is_code(word) and word != "USD"]
+    return values.money(shown[0]) if len(shown) == 1 else None
 
 
 def _codes(words: Sequence[str]) -> list[str]:

@@ -39,8 +39,16 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "owner": ("OWNER", "OWNERNAME"),
 }
 _DECIMAL = re.compile(r"[$]?[\d,]*\.\d\d?", re.ASCII)
+
+
+def _number(text: str) -> str | None:
+    """None for an amount and for a date."""
+    return None if _DECIMAL.fullmatch(text.strip()) or values.written_date(text) else text
+
+
 _KINDS: Mapping[str, Callable[[str], object | None]] = {
-    "certificate": lambda text: None if _DECIMAL.fullmatch(text.strip()) or values.written_date(text) else text,
+    "parcel": _number,
+    "certificate": _number,
     "certificate_year": values.year,
     "sale_date": values.iso_date,
     "subsequent": lambda text: None if values.written_date(text) else text,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
@@ -11,6 +12,7 @@ from parcelpost.scrapers.html.values import (
     json_date,
     json_money,
     json_nonzero,
+    json_number,
     json_objects,
     json_text,
     json_year,
@@ -20,12 +22,14 @@ from parcelpost.scrapers.html.values import (
 from parcelpost.scrapers.platform import CountyPlatform, PageReader, PageSection, ReadResult
 from parcelpost.scrapers.records.problems import VALUES
 from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale, take_values
+from parcelpost.scrapers.records.validation import is_withheld
 
 _BENEFIT_KEYS = ("TaxYear", "Type", "Description")
 _SALE_KEYS = (
     *("DateOfSale", "SalePrice", "OfficialRecordBook", "OfficialRecordPage", "SaleInstrument", "QualifiedFlag"),
     *("GrantorName1", "GrantorName2", "GranteeName1", "GranteeName2"),
 )
+_FOLIO = re.compile(r"\d{2}-?\d{4}-?\d{3}-?\d{4}", re.ASCII)
 _TROUBLE = ("error", "exception", "try again", "timeout", "timed out", "unavailable", "busy")
 """Words in messages about errors of the site."""
 
@@ -33,6 +37,8 @@ _TROUBLE = ("error", "exception", "try again", "timeout", "timed out", "unavaila
 def read(reader: PageReader) -> ReadResult:
     response = reader.json
     folio = json_text(json_at(response, "PropertyInfo", "FolioNumber"))
+    if folio is not None and _FOLIO.fullmatch(folio) is None:
+        return Retry(f"the response cannot be read: its folio is {folio!r:.60}")
     if folio is None:
         message = json_text(json_at(response, "Message"))
         if (
@@ -50,8 +56,8 @@ def read(reader: PageReader) -> ReadResult:
         return Retry("the response is incomplete: its values are missing")
     record = Record(
         parcel_id=folio,
-        owner_names=_owners(reader),
-        ownership_type=_ownership(response),
+        owner_names=_owners(reader),  # before the type, which depends on them
+        ownership_type=_ownership(reader),
         legal_description=_legal(json_at(response, "LegalDescription", "Description")),
         subdivision=json_text(json_at(info, "SubdivisionDescription")),
         land_use_code=json_text(json_at(info, "DORCode")),
@@ -65,16 +71,18 @@ def read(reader: PageReader) -> ReadResult:
         sales=_sales(reader),
     )
     _take_buildings(record, reader)
-    _take_addresses(record, response)
+    _take_addresses(record, reader)
     take_values(record)
     _take_homestead(record, response)
     take_last_sale(record)
     return record
 
 
-def _ownership(answer: Json) -> str | None:
-    """How the owners hold it; a life estate comes with its remainder."""
-    named = (json_text(owner.get("Description")) for owner in json_objects(answer, "OwnerInfos"))
+def _ownership(reader: PageReader) -> str | None:
+    """How the owners hold it; a life estate comes with its remainder. None if an owner cannot be read."""
+    named = [json_text(owner.get("Description")) for owner in json_objects(reader.json, "OwnerInfos")]
+    if "owner_names" in reader.problems.unreadable:
+        return None
     return ", ".join(dict.fromkeys(text for text in named if text)) or None
 
 
@@ -99,7 +107,9 @@ def _bathrooms(info: Json) -> Decimal | None:
     return (whole + (half or Decimal(0)) / 2) or None if whole is not None else None
 
 
-def _take_addresses(record: Record, response: Json) -> None:
+def _take_addresses(record: Record, reader: PageReader) -> None:
+    """The parcel's address is that of its first building."""
+    response = reader.json
     mailing = json_at(response, "MailingAddress")
     lines = (json_text(json_at(mailing, name)) for name in ("Address1", "Address2", "Address3"))
     record.mailing_lines = [line for line in lines if line]
@@ -111,7 +121,12 @@ def _take_addresses(record: Record, response: Json) -> None:
         json_text(json_at(mailing, "ZipCode")),
         json_text(json_at(mailing, "Country")),
     )
-    for site in json_objects(response, "SiteAddress")[:1]:
+    sites = {json_number(site.get("BuildingNumber")): site for site in json_objects(response, "SiteAddress")[::-1]}
+    listed = json_objects(response, "SiteAddress")
+    if len(sites) < len({json_text(site.get("Address")) for site in listed}) or (len(sites) > 1 and 1 not in sites):
+        reader.problems.note("situs_address", "the response has several addresses of one building")
+        return
+    for site in [sites.get(Decimal(1)) or site for site in listed[:1]]:
         address = json_text(site.get("Address"))
         record.situs_address = json_text(address.split(",")[0]) if address else None
         record.situs_city, record.situs_zip = json_text(site.get("City")), json_text(site.get("Zip"))
@@ -217,7 +232,7 @@ def _sale(item: Mapping[str, Json]) -> Sale:
     return Sale(
         date=json_date(item.get("DateOfSale")),
         price=json_money(item.get("SalePrice")),
-        book_page=f"{book}/{page}" if book and page else None,
+        book_page=f"{book}/{page}" if _is_place(book) and _is_place(page) else None,
         instrument=json_text(item.get("SaleInstrument")),
         qualified=json_text(item.get("QualifiedFlag")),
         reason_code=short_code(json_text(item.get("ReasonCode"))),
@@ -229,8 +244,16 @@ def _sale(item: Mapping[str, Json]) -> Sale:
     )
 
 
+def _is_place(text: str | None) -> bool:
+    return text is not None and text.isalnum() and any(map(str.isdigit, text))
+
+
 def _parties(sale: Mapping[str, Json], *names: str) -> str | None:
-    return "; ".join(name for member in names if (name := party(json_text(sale.get(member))))) or None
+    listed = [sale.get(member) for member in names]
+    shown = [json_text(item) for item in listed]
+    if any(item and (text is None or is_withheld(text)) for item, text in zip(listed, shown, strict=True)):
+        return None  # the names of some are not known
+    return "; ".join(name for text in shown if (name := party(text))) or None
 
 
 def _take_buildings(record: Record, reader: PageReader) -> None:
@@ -242,7 +265,7 @@ def _take_buildings(record: Record, reader: PageReader) -> None:
         (item.year or 0 for item in record.valuations), default=None
     )
     now = [item for item in listed if json_year(item.get("RollYear")) == newest]
-    record.buildings = [_building(item) for item in now]
+    record.buildings = [_building(item) for item in {repr(item): item for item in now}.values()]
     record.building_count = len({json_text(item.get("BuildingNo")) for item in now}) or None
 
 

@@ -29,6 +29,7 @@ Bill = Mapping[str, Json]
 
 _SITUS = re.compile(r"(.*?),\s*([A-Z]{2})\s+(\d{5}(?:-\d{4})?)", re.ASCII)
 
+_DIGIT = re.compile("[0-9]")
 _BILL_KEYS = ("account_number", "taxYear", "amount", "due", "paid", "delinquent", "certificate")
 _LIEN_STATUSES = {True: "redeemed", False: "outstanding", None: None}
 _FLAGS = {"true": True, "1": True, "y": True, "yes": True, "false": False, "0": False, "n": False, "no": False}
@@ -60,6 +61,8 @@ def read(reader: PageReader) -> ReadResult:
     account = _account(bills, reader.target)
     if account is None:
         return Retry("the response is for a different account")
+    if {_form(json_text(bill.get("account_number")) or "") for bill in bills} != {_form(account)}:
+        return Retry("the response cannot be read: the accounts of its bills have different forms")
     bills = [bill for bill in bills if json_text(bill.get("account_number")) == account]
     newest = next((bill for bill in bills if not _flag(bill.get("isPreliminary"))), bills[0])
     owner = json_text(newest.get("owner"))
@@ -74,6 +77,10 @@ def read(reader: PageReader) -> ReadResult:
     _take_values(record, newest, reader.problems)
     _take_taxes(record, bills, newest)
     return record
+
+
+def _form(account: str) -> str:
+    return _DIGIT.sub("0", account)
 
 
 def _account(bills: Sequence[Bill], target: Target) -> str | None:
@@ -181,7 +188,7 @@ def _bill(bill: Bill) -> TaxBill:
 
 def _flags(given: Json) -> list[str] | None:
     """`LITIGATION`, `WARN LETTER(DEL)`; None if the response has no list of them."""
-    if not isinstance(given, list) or any(flag and json_text(flag) is None for flag in given):
+    if not isinstance(given, list) or any(flag != "" and json_text(flag) is None for flag in given):
         return None
     return list(dict.fromkeys(text for flag in given if (text := json_text(flag))))
 

@@ -188,9 +188,10 @@ def read(reader: PageReader) -> ReadResult:
 
 
 def _hides_co_owner(document: Document) -> bool:
-    """Whether there is a label without a cell for the name, or a text that is no name."""
+    """Whether there is a label without a cell for the name, with a name in its own cell, or a text that is no name."""
     shown = document.by_id_end("lblCoOwner")
-    return any(text_of(element) for element in shown) or (bool(document.labelled("Co-Owner")) and not shown)
+    is_named = any(text.startswith("co-owner") for text in document.labels())
+    return any(text_of(element) for element in shown) or (is_named and not shown)
 
 
 def _no_record(document: Document) -> ReadResult:
@@ -219,7 +220,11 @@ def _value_rows(extractor: Extractor, kind: Field[tuple[Element, Table]]) -> Ite
         if is_current is None and ("history" in name or _is_under(element, "valuation history")):
             is_current = False
         rows = [row for row in table.rows if values.year(tables.text(row, "year")) is not None]
-        if table.dropped or any(row not in rows and tables.is_row_of_values(row) for row in table.rows):
+        if (
+            table.is_part
+            or table.dropped
+            or any(row not in rows and tables.is_row_of_values(row) for row in table.rows)
+        ):
             extractor.problems.note("valuations", "a row of values cannot be read")
         yield from ((is_current, row) for row in rows)
 
@@ -348,10 +353,15 @@ def _buildings(document: Document, sections: Iterable[Element]) -> Iterator[Buil
             desc=_heading(table),
             year_built=values.year(_beside(document, table, "Year Built")),
             base_sqft=values.number(_beside(document, table, "Living Area")),
-            value=values.money(_beside(document, table, "Replacement Cost Less Depreciation")),
+            value=_dollars(_beside(document, table, "Replacement Cost Less Depreciation")),
         )
         if building.year_built or building.base_sqft or building.value:
             yield building
+
+
+def _dollars(text: str | None) -> Decimal | None:
+    """The rows beside that of the cost are percentages."""
+    return values.money(text) if "$" in (text or "") else None
 
 
 def _numbers(buildings: Iterable[Building]) -> set[int]:

@@ -76,6 +76,12 @@ def fit(field: str, kind: str, given: Sequence[Json]) -> float | None:
     return share
 
 
+def has_shape(field: str, value: Json) -> bool:
+    """Whether a value may be one of the field."""
+    shape = _SHAPES.get(field)
+    return shape is None or shape(value)
+
+
 def looks_like_date(value: Json) -> bool:
     number = None if isinstance(value, str) else values.json_money(value)
     if number is not None and abs(number) < values.MIN_EPOCH_MS:

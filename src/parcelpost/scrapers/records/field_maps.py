@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -23,6 +24,7 @@ from parcelpost.model import GiveUp, Json, Retry, Target
 from parcelpost.scrapers.counties import Counties
 from parcelpost.scrapers.html import values
 from parcelpost.scrapers.html.addresses import owners_and_mailing
+from parcelpost.scrapers.records.column_values import has_shape
 from parcelpost.scrapers.records.columns import Column, described
 from parcelpost.scrapers.records.field_map_proposal import propose
 from parcelpost.scrapers.records.problems import Problems
@@ -34,6 +36,8 @@ Row = Mapping[str, Json]
 """Values by normalized column name (`column_name`)."""
 
 _MAX_ROWS_SAMPLED = 1_000
+_MAX_MISFITS = 0.2
+"""Share of the rows; of few rows, one."""
 _TELLING = ("owner_names", "situs_address", "legal_description", "market_value", "assessed_value", "taxable_value")
 _OF_NUMBERS = frozenset({"money", "price", "some", "year", "day", "whole"})
 _UNREADABLE = {"mailing": "mailing_lines"}
@@ -47,6 +51,8 @@ class Source(Struct, frozen=True):
 
     conversion: str
     columns: tuple[str, ...]
+    like: str = ""
+    """The form of each text in the columns, as a regular expression; '' if it is not known."""
 
     @property
     def is_of_numbers(self) -> bool:
@@ -57,7 +63,10 @@ class Source(Struct, frozen=True):
         return any(not _is_nothing(row.get(column)) for column in self.columns)
 
     def value(self, row: Row) -> Any:
-        return CONVERSIONS[self.conversion].read([row.get(column) for column in self.columns])
+        given = [row.get(column) for column in self.columns]
+        if self.like and any(re.fullmatch(self.like, text) is None for text in _texts(given)):
+            return None
+        return CONVERSIONS[self.conversion].read(given)
 
 
 class FieldMap(Struct, frozen=True, kw_only=True):
@@ -110,16 +119,17 @@ class FieldMap(Struct, frozen=True, kw_only=True):
 def _is_nothing(value: Json) -> bool:
     """Whether it stands for no value: empty, a placeholder, zero, or the zero date of a database."""
     if values.json_text(value) is None and not isinstance(value, bool | Mapping | list):
-        return True
+        return not isinstance(value, int | Decimal)  # a number that is too large to be real is no missing one
     return values.json_number(value) == 0 or (isinstance(value, str) and values.is_zero_date(value))
 
 
 def map_rows(field_map: FieldMap, rows: Iterable[Row], problems: Problems) -> list[Record]:
     """Rows without a parcel number that describe a parcel, and rows of something else, are counted in the problems."""
     found, lost, shifted = [], 0, 0
-    for row in rows:
-        values_of_row = field_map.values_of(row)
-        if field_map.is_shifted(row, values_of_row):
+    listed = [(row, field_map.values_of(row)) for row in rows]
+    misfits = _drop_misfits(field_map, [values_of_row for _, values_of_row in listed])
+    for (row, values_of_row), count in zip(listed, misfits, strict=True):
+        if count > 1 or field_map.is_shifted(row, values_of_row):
             shifted += 1
         elif (record := field_map.record(row, values_of_row)) is not None:
             found.append(record)
@@ -130,6 +140,31 @@ def map_rows(field_map: FieldMap, rows: Iterable[Row], problems: Problems) -> li
     if shifted:
         problems.lacks(f"{shifted} rows, whose values do not fit their columns")
     return found
+
+
+def _drop_misfits(field_map: FieldMap, rows: Sequence[dict[str, Any]]) -> list[int]:
+    """Sets values to None that have not the shape which others of their field have. Returns how many, of each row.
+
+    If most of a field's values have another shape, its column is not the one that the map means.
+    """
+    counts = [0] * len(rows)
+    for name in field_map.fields if len(rows) > 1 else ():
+        if name == "parcel_id":
+            continue  # a county may number its parcels 1, 2, 3
+        known = [(at, row[name]) for at, row in enumerate(rows) if row[name] is not None and row[name] != []]
+        wrong = [at for at, value in known if not _has_shape(name, value)]
+        is_another = 2 * len(wrong) > len(known)
+        if is_another or len(wrong) <= max(1, _MAX_MISFITS * len(known)):
+            for at in wrong:
+                rows[at][name] = None
+                counts[at] += not is_another
+    return counts
+
+
+def _has_shape(field: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return True
+    return all(has_shape(field, item) for item in (value if isinstance(value, list) else [value]))
 
 
 def plain_row(row: Mapping[str, Json]) -> Row:
@@ -169,7 +204,8 @@ def _texts(given: list[Json]) -> list[str]:
 
 def _joined(given: list[Json]) -> str | None:
     texts = _texts(given)
-    return None if any(map(is_withheld, texts)) else values.text_or_none(" ".join(texts))
+    is_hidden = any(isinstance(item, str) and values.is_placeholder(item) for item in given)
+    return None if is_hidden or any(map(is_withheld, texts)) else values.text_or_none(" ".join(texts))
 
 
 def _line(given: list[Json]) -> list[str]:
@@ -237,6 +273,7 @@ CONVERSIONS: Mapping[str, Conversion] = {
 EXAMPLES = Path(__file__).with_name("field_maps")
 _HINT = f"for examples see {EXAMPLES}"
 _MAX_FILE_BYTES = 1024**2
+_LIKE = "like"
 _KEYS = ("has", "kind", "fields", "lien")
 _KINDS = ("parcel", LIEN)
 _SET_BY_PLATFORM = frozenset(
@@ -316,9 +353,11 @@ def _problem(given: Mapping[str, Any]) -> str:
 def _field_problem(field: str, given: Any, types: Mapping[str, Any], whose: str) -> str:
     if field not in types:
         return f"has {field!r:.60}, which is not a field of {whose} that can be mapped{_nearest(field, types)}"
-    if not isinstance(given, Mapping) or len(given) != 1:
+    if not isinstance(given, Mapping) or len(given.keys() - {_LIKE}) != 1:
         return f'needs {field} in the form {field} = {{ {_conversions_to(types[field])[0]} = ["COLUMN"] }}'
-    conversion, columns = next(iter(given.items()))
+    conversion, columns = next((name, listed) for name, listed in given.items() if name != _LIKE)
+    if not _is_pattern(given.get(_LIKE, "")):
+        return f"needs {_LIKE} of {field} to be a regular expression"
     possible = _conversions_to(types[field])
     if conversion not in possible:
         known = "" if conversion in CONVERSIONS else ", which is not a conversion"
@@ -331,15 +370,22 @@ def _field_problem(field: str, given: Any, types: Mapping[str, Any], whose: str)
     return ""
 
 
+def _is_pattern(given: Any) -> bool:
+    try:
+        return isinstance(given, str) and bool(re.compile(given))
+    except re.error:
+        return False
+
+
 def _are_columns(given: Any) -> bool:
     return (
         isinstance(given, list) and bool(given) and all(isinstance(name, str) and column_name(name) for name in given)
     )
 
 
-def _source(given: Mapping[str, list[str]]) -> Source:
-    conversion, columns = next(iter(given.items()))
-    return Source(conversion, tuple(column_name(column) for column in columns))
+def _source(given: Mapping[str, Any]) -> Source:
+    conversion, columns = next((name, listed) for name, listed in given.items() if name != _LIKE)
+    return Source(conversion, tuple(column_name(column) for column in columns), given.get(_LIKE, ""))
 
 
 @cache

@@ -66,8 +66,17 @@ def drop_repeated(record: Record, problems: Problems) -> None:
         if one.year is not None and any(_amounts(one)) and key in seen:
             problems.note(VALUES, "the page has two different lists of values for one year")
         seen.add(key)
+    if _contradict_each_other(record) or any(map(_contradict_each_other, record.valuations)):
+        problems.note(VALUES, "the values contradict each other: a part is larger than the whole")
     if len(_distinct(record.tax_bills, lambda bill: bill.bill_number)) < len(record.tax_bills):
         problems.note("tax_bills", "the page lists a bill twice")
+
+
+def _contradict_each_other(one: Record | Valuation) -> bool:
+    """Whether the land, or the assessed value, is worth more than the parcel, or more is taxed than assessed."""
+    taxed = one.taxable_value + (one.exemption_value or 0) if one.taxable_value else None
+    pairs = (one.land_value, one.market_value), (one.assessed_value, one.market_value), (taxed, one.assessed_value)
+    return any(part is not None and whole and part > whole + 1 for part, whole in pairs)
 
 
 def _amounts(one: Valuation) -> tuple[Decimal | None, ...]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any, get_type_hints
 
 from msgspec import Struct
 
 from parcelpost.scrapers.html.document import is_label_text, label
-from parcelpost.scrapers.records.record import Record, Valuation
+from parcelpost.scrapers.records.record import Record, TaxBill, Valuation
 
 Check = Callable[[str], bool]
 
@@ -22,6 +22,7 @@ _NAVIGATION = re.compile(
     r"|https?:.*|www\..*|javascript:.*|no data\b.*|not available\b.*",
     re.IGNORECASE,
 )
+_STAMP = re.compile(r"(?:last )?(?:updated?|modified|revised|printed|as of)\b.{0,6}\d.*", re.IGNORECASE)
 _WITHHELD = re.compile(
     r"(?:confidential|restricted|redacted|withheld|suppressed|undisclosed|not disclosed|protected|pending)"
     r"|see (?:deed|clerk|office|records?|document)|(?:contact|call) (?:the|our|us)\b.{0,30}",
@@ -29,16 +30,20 @@ _WITHHELD = re.compile(
 )
 """Stands in the place of a value that the site does not show."""
 _BROKEN = re.compile(
-    r"\b(?:click here|use this link)\b|<[a-z/!]|\{\{|\}\}|\$\{|<%|\[object |[^.]\.\.\.$|\u2026$", re.IGNORECASE
+    r"\b(?:click here|use this link)\b|<[a-z/!]|\{\{|\}\}|\$\{|<%|\[object |^\d(?:\.\d+)?E\+\d+$|[^.]\.\.\.$|\u2026$",
+    re.IGNORECASE,
 )
 """A link of the page, markup, a template that was not filled in, or a text that was shortened."""
-_SIGNS_OF_BROKEN = ("<", "{", "}", "[", "...", "\u2026", "lick", "link", "LICK", "LINK")
+_SIGNS_OF_BROKEN = ("E+", "<", "{", "}", "[", "...", "\u2026", "lick", "link", "LICK", "LINK")
 """A text without one of these is not searched."""
 _AMOUNT = re.compile(r"\(?-?\$\s?[\d,.]+\)?|\d{1,3}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
 _DATE = re.compile(r"\d{1,2}[/-]\d{1,2}[/-]\d{2,4}|\d{4}-\d\d-\d\d", re.ASCII)
 _BOOK_PAGE = re.compile(r"(?=(?:.*\d){3}|.*\d\D+\d)[A-Z0-9 .,:;#&/\\()|'-]{1,60}", re.ASCII | re.IGNORECASE)
 _PLACE_IN_BOOKS = re.compile(r"\d{2,6}\s*[/-]\s*\d{2,6}", re.ASCII)
 _SECTION = re.compile(r"(?=.*\d)[0-9NSEW /.,:;()-]{1,40}", re.ASCII | re.IGNORECASE)
+_MEASURE = re.compile(
+    r"0?\.\d+|[\d,.]+ (?:sq\.? ?ft|acres?|ac|m2|ha|thousand|million|eur|usd)\.?", re.ASCII | re.IGNORECASE
+)
 _ZIP = re.compile(r"(?=.*\d)[A-Z0-9][A-Z0-9 -]{2,11}", re.ASCII | re.IGNORECASE)
 _STATE = re.compile(r"[^\W\d_][^\d]{1,40}")
 _USE_CODE = re.compile(r"(?!\d{7})[A-Z0-9][A-Z0-9./_ -]{0,14}", re.ASCII | re.IGNORECASE)
@@ -49,6 +54,13 @@ _WORDS = re.compile(r".*[^\W\d_].*", re.DOTALL)
 _MAX_NAME_CHARS, _MAX_SHORT_CHARS = 200, 80
 
 
+_DATES = (
+    *("data_date", "last_sale_date", "date", "paid_date", "sale_date", "certificate_sale_date", "redemption_date"),
+    *("redemption_deadline", "auction_date"),
+)
+_LAST_SALES = ("last_sale_date", "last_sale_price", "last_sale_instrument", "last_sale_book_page")
+
+
 def is_heading(text: str) -> bool:
     """Whether the text is a label, a heading or a link of the page rather than a value."""
     return is_label_text(label(text), "") or _NAVIGATION.fullmatch(text) is not None or text.endswith(":")
@@ -57,7 +69,7 @@ def is_heading(text: str) -> bool:
 def _is_name(text: str) -> bool:
     """Florida lists owners that it protects as `CONFIDENTIAL`."""
     is_withheld = text != "CONFIDENTIAL" and _WITHHELD.fullmatch(text) is not None
-    is_short = len(text) <= _MAX_NAME_CHARS and not is_withheld and not is_broken(text)
+    is_short = len(text) <= _MAX_NAME_CHARS and not is_withheld and not is_broken(text) and not _STAMP.fullmatch(text)
     return is_short and _WORDS.fullmatch(text) is not None and not is_other_kind(text)
 
 
@@ -72,7 +84,7 @@ def _is_place(text: str) -> bool:
 
 
 def _is_line(text: str) -> bool:
-    return len(text) <= _MAX_NAME_CHARS and any(map(str.isalnum, text)) and _is_text(text) and not is_broken(text)
+    return len(text) <= _MAX_NAME_CHARS and _is_described(text) and not is_broken(text)
 
 
 def _is_city(text: str) -> bool:
@@ -87,6 +99,10 @@ def _is_text(text: str) -> bool:
     return not is_other_kind(text) and not _WITHHELD.fullmatch(text)
 
 
+def _is_described(text: str) -> bool:
+    return _is_text(text) and any(map(str.isalpha, text))
+
+
 def _is_document(text: str) -> bool:
     """The kind of a document, not its place in the books."""
     return _is_short(text) and _PLACE_IN_BOOKS.fullmatch(text) is None
@@ -98,18 +114,20 @@ def _fits(pattern: re.Pattern[str]) -> Check:
 
 _NUMBER_TEXT: Check = lambda text: len(text) <= _MAX_SHORT_CHARS and any(sign.isdigit() for sign in text)  # noqa: E731
 _FIELDS: Mapping[str, Check] = {
-    "tax_account": _is_short,
+    "tax_account": lambda text: _is_short(text) and _MEASURE.fullmatch(text) is None,
+    "alternate_id": lambda text: _is_short(text) and _MEASURE.fullmatch(text) is None,
     "mailing_city": _is_city,
     "mailing_state": _fits(_STATE),
     "mailing_zip": _fits(_ZIP),
     "situs_address": _is_place,
     "situs_city": _is_city,
     "situs_zip": _fits(_ZIP),
-    "legal_description": _is_text,
-    "subdivision": _is_text,
+    "legal_description": _is_described,
+    "subdivision": _is_described,
+    "ownership_type": lambda text: all(map(_is_described, text.split(", "))),
     "sec_twp_rng": lambda text: _SECTION.fullmatch(text) is not None,
     "land_use_code": _fits(_USE_CODE),
-    "land_use_desc": _is_text,
+    "land_use_desc": _is_described,
     "zoning": _is_short,
 }
 _SALE: Mapping[str, Check] = {
@@ -117,7 +135,7 @@ _SALE: Mapping[str, Check] = {
     "instrument": _is_document,
     "qualified": lambda text: _is_document(text) and _NOT_QUALIFIED.fullmatch(text) is None,
     "vacant_improved": _fits(_VACANT),
-    "reason_desc": _is_text,
+    "reason_desc": _is_described,
     "grantor": _is_name,
     "grantee": _is_name,
 }
@@ -127,11 +145,13 @@ _LIEN: Mapping[str, Check] = {
     "holder_name": _is_name,
     "status": _fits(_STATUS),
 }
+_BILL: Mapping[str, Check] = {"bill_number": lambda text: _NUMBER_TEXT(text) and _is_text(text) and "." not in text}
 _IDENTITY = frozenset(
     {"status", "parcel_id", "parcel_id_norm", "source_url", "completeness", "parser_version", "scraped_at"}
 )
 _LISTS = ("valuations", "sales", "tax_bills", "buildings", "liens")
 _MAILING = ("mailing_city", "mailing_state", "mailing_zip", "mailing_country")
+_MAX_ACRES = 100_000
 _LAST_SALE = {"instrument": "last_sale_instrument", "book_page": "last_sale_book_page"}
 
 
@@ -154,8 +174,12 @@ def check_shapes(record: Record) -> None:
         record.mailing_lines = lines
         failed.append("mailing_lines")
     failed += _drop_broken(record)
+    if record.land_area_acres is not None and not 0 <= record.land_area_acres <= _MAX_ACRES:
+        record.land_area_acres = None
+        failed.append("land_area_acres")
     failed += _check_items("sales", record.sales, _SALE)
     failed += _check_items("liens", record.liens, _LIEN)
+    failed += _check_items("tax_bills", record.tax_bills, _BILL)
     for name, copied in _LAST_SALE.items():
         if not _passes(getattr(record, copied), _SALE[name]):
             setattr(record, copied, None)
@@ -179,6 +203,8 @@ def _drop_broken(record: Record) -> set[str]:
 
 def _drop_texts(item: Struct) -> set[str]:
     failed = {name for name in _texts_of(type(item)) if _is_no_text(getattr(item, name))}
+    if isinstance(item, TaxBill) and any(map(_is_no_text, item.flags or ())):
+        failed.add("flags")
     for name in failed:
         setattr(item, name, None)
     return failed
@@ -188,6 +214,26 @@ def _drop_texts(item: Struct) -> set[str]:
 def _texts_of(kind: type[Struct]) -> tuple[str, ...]:
     hints = get_type_hints(kind)
     return tuple(name for name, hint in hints.items() if hint in (str, str | None) and name not in _IDENTITY)
+
+
+def has_dates(record: Record) -> bool:
+    return any(getattr(item, name) is not None for item, name in _dates_of(record))
+
+
+def drop_dates(record: Record) -> None:
+    """Sets all dates to null, and what depends on which sale is the last."""
+    failed = {name for name in _LAST_SALES if getattr(record, name) is not None}
+    for item, name in _dates_of(record):
+        if getattr(item, name) is not None:
+            setattr(item, name, None)
+    for name in failed:
+        setattr(record, name, None)
+    record.unreadable = sorted({*record.unreadable, *failed})
+
+
+def _dates_of(record: Record) -> Iterator[tuple[Struct, str]]:
+    for item in (record, *record.sales, *record.tax_bills, *record.liens):
+        yield from ((item, name) for name in _DATES if name in item.__struct_fields__)
 
 
 def is_parcel_number(text: str) -> bool:

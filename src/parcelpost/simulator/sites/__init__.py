@@ -1,28 +1,27 @@
-"""One module per simulated platform: its site's responses and parcel numbers."""
+"""The simulated sites: one module per platform, or one for several simple lists. Their county entries and tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct
 
+from parcelpost.scrapers.platform import fetch_by_url
+from parcelpost.scrapers.platforms import county_platform
 from parcelpost.simulator import parcels
-from parcelpost.simulator.parcels import World
+from parcelpost.simulator.parcels import AUCTION_DAY, World, page_count
 from parcelpost.simulator.sites import (
     arcgis,
     broward_bcpa,
     collier_pa,
-    deedauction,
-    govease,
     grizzly_gis,
     leepa,
-    lien_register,
     miamidade_pa,
     mygov_due,
-    pioneer_taxdeed,
     qpublic,
     realauction,
     socrata,
+    tax_sales,
     vgsi,
 )
 from parcelpost.simulator.web import Layout, Request, Response
@@ -67,13 +66,13 @@ SITES: Mapping[str, Site] = {
         address="/main_search/RecordDetail.html?FolioID={parcel}",
         parcel_id=collier_pa.parcel_id,
     ),
-    "deedauction": Site(respond=deedauction.respond, address="/auction/110?page={page}"),
-    "govease": Site(respond=govease.respond, address="/fl/flinvented/1348/?page={page}"),
+    "deedauction": Site(respond=tax_sales.deedauction, address="/auction/110?page={page}"),
+    "govease": Site(respond=tax_sales.govease, address="/fl/flinvented/1348/?page={page}"),
     "grizzly_gis": Site(respond=grizzly_gis.respond, address="/gis/?pin={parcel}", parcel_id=parcels.parcel_id),
     "leepa": Site(
         respond=leepa.respond, address="/Display/DisplayParcel.aspx?STRAP={parcel}", parcel_id=leepa.parcel_id
     ),
-    "lien_register": Site(respond=lien_register.respond, address="/tax_liens.csv", state="CO"),
+    "lien_register": Site(respond=tax_sales.lien_register, address="/tax_liens.csv", state="CO"),
     "miamidade_pa": Site(
         respond=miamidade_pa.respond,
         address="/PApublicServiceProxy/PaServicesProxy.ashx?Operation=GetPropertySearchByFolio"
@@ -85,7 +84,7 @@ SITES: Mapping[str, Site] = {
         address="/api/v2/due/PPT/{parcel}?detail_level=public",
         parcel_id=parcels.parcel_id,
     ),
-    "pioneer_taxdeed": Site(respond=pioneer_taxdeed.respond, address="/?page={page}"),
+    "pioneer_taxdeed": Site(respond=tax_sales.pioneer_taxdeed, address="/?page={page}"),
     "qpublic": Site(
         respond=qpublic.respond,
         address="/Application.aspx?AppID=1&LayerID=2&PageTypeID=4&PageID=3&KeyValue={parcel}",
@@ -111,3 +110,45 @@ SITES: Mapping[str, Site] = {
         begins="/inventednh",
     ),
 }
+
+
+TASK_COLUMNS = ("platform", "state", "county", "parcel_id", "url", "auction_date")
+
+
+def counties_toml(address: str, worlds: Mapping[str, World]) -> str:
+    """In the form of the package's own counties."""
+    return "\n".join(_entry(address, platform, world) for platform, world in worlds.items())
+
+
+def sample_parcel_id(platform: str, world: World) -> str:
+    """The first parcel's number, as the platform writes it; '' where it shows lists."""
+    number_as = SITES[platform].parcel_id
+    return number_as(1) if number_as is not None and world.size else ""
+
+
+def task_rows(address: str, worlds: Mapping[str, World]) -> Iterator[tuple[str, ...]]:
+    """A row for each parcel, or for each page of a list."""
+    for platform, world in worlds.items():
+        site = SITES[platform]
+        start = (platform, site.state, world.county)
+        if site.parcel_id is not None:
+            yield from ((*start, site.parcel_id(number), "", "") for number in range(1, world.size + 1))
+        elif platform == "realauction":
+            yield *start, AUCTION_DAY.isoformat(), "", AUCTION_DAY.isoformat()
+        else:
+            count = page_count(world) if "{page}" in site.address else 1
+            urls = (f"{address}/{platform}{site.address.replace('{page}', str(page))}" for page in range(1, count + 1))
+            yield from ((*start, f"page-{page}", url, "") for page, url in enumerate(urls, 1))
+
+
+def _entry(address: str, platform: str, world: World) -> str:
+    site = SITES[platform]
+    lines = ["[[county]]", f'platform = "{platform}"', f'state = "{site.state}"', f'county = "{world.county}"']
+    lines.append(f'site = "{address}/{platform}{site.begins}"')
+    platform_code = county_platform(platform)
+    if site.parcel_id is not None and platform_code is not None and platform_code.fetch is fetch_by_url:
+        lines.append(f'url = "{address}/{platform}{site.address}"')
+    if site.ids:
+        ids = ", ".join(f'{name} = "{value}"' for name, value in site.ids.items())
+        lines.append(f"ids = {{ {ids} }}")
+    return "\n".join([*lines, ""])

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from parcelpost.simulator.parcels import Parcel, World
-from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, json_response
+from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, json_response, whole_number
 
 MOST_ROWS = 1_000
 _ONE = re.compile(r"\s*PIN\s*=\s*'([^']{1,60})'\s*", re.IGNORECASE)
@@ -23,7 +23,7 @@ def respond(request: Request, world: World, looks: Layout) -> Response:
     if not request.path.endswith("/query"):
         return NOT_FOUND
     asked = {**request.query, **request.form}
-    start, count = _whole(asked.get("resultOffset"), 0), _whole(asked.get("resultRecordCount"), MOST_ROWS)
+    start, count = whole_number(asked.get("resultOffset"), 0), whole_number(asked.get("resultRecordCount"), MOST_ROWS)
     count = min(count or MOST_ROWS, MOST_ROWS)
     where = asked.get("where", "")
     if _ALL.fullmatch(where):
@@ -50,10 +50,6 @@ def _numbers(where: str) -> list[int] | None:
     else:
         return None
     return [int(text) for text in texts if text.isascii() and text.isdecimal() and len(text) < 20]
-
-
-def _whole(text: str | None, otherwise: int) -> int:
-    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else otherwise
 
 
 def _attributes(parcel: Parcel) -> dict[str, Any]:

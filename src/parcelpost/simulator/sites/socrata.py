@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from parcelpost.simulator.parcels import Parcel, World
-from parcelpost.simulator.web import CSV, NOT_FOUND, Layout, Request, Response, json_response
+from parcelpost.simulator.web import CSV, NOT_FOUND, Layout, Request, Response, json_response, whole_number
 
 _PATH = re.compile(r"/resource/[a-z0-9]{4}-[a-z0-9]{4}\.(json|csv)")
 _TERM = re.compile(r"\s*(borough|block|lot)\s*=\s*'?(\d{1,9})'?\s*", re.IGNORECASE)
@@ -27,7 +27,7 @@ def respond(request: Request, world: World, looks: Layout) -> Response:
     if not match:
         return NOT_FOUND
     query = request.query
-    limit, offset = _whole(query.get("$limit"), _ROWS), _whole(query.get("$offset"), 0)
+    limit, offset = whole_number(query.get("$limit"), _ROWS), whole_number(query.get("$offset"), 0)
     where = query.get("$where", "")
     if not _ALL.fullmatch(where):
         number = _number(where)
@@ -87,7 +87,3 @@ def _csv(rows: list[dict[str, str]]) -> Response:
 
 def _row_names(rows: list[dict[str, str]]) -> list[str]:
     return list(rows[0]) if rows else []
-
-
-def _whole(text: str | None, otherwise: int) -> int:
-    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else otherwise

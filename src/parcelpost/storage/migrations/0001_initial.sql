@@ -1,6 +1,6 @@
 -- Initial schema. Once a version is released, this file is never edited: add 0002_....sql beside it.
 -- CHECKs compare with =, not IN: SQLite builds a temporary table for every IN list, for every row.
--- Times are UTC ISO-8601 text with milliseconds. I1..I9 are the invariants of docs/data-path.md.
+-- Times are UTC ISO-8601 text with milliseconds. I1..I9 are in docs/invariants.md.
 
 CREATE TABLE tasks (
     seq              INTEGER PRIMARY KEY,           -- order of arrival; unlike times, it never goes back
@@ -187,12 +187,15 @@ CREATE TABLE agent_metrics (
 
 CREATE INDEX agent_metrics_timestamp ON agent_metrics (timestamp);
 
--- Platforms that are paused until a time, or until an operator resumes them.
+-- Platforms, and counties of them, that are paused until a time, or until an operator resumes them.
 CREATE TABLE platform_pauses (
-    platform     TEXT PRIMARY KEY,
+    platform     TEXT NOT NULL,
+    state        TEXT NOT NULL DEFAULT '', -- without state and county: the whole platform
+    county       TEXT NOT NULL DEFAULT '',
     paused_until TEXT,
     reason       TEXT NOT NULL DEFAULT '',
-    created_at   TEXT NOT NULL
+    created_at   TEXT NOT NULL,
+    PRIMARY KEY (platform, state, county)
 ) STRICT;
 
 -- Named values that survive a restart, each a JSON object.

@@ -14,6 +14,7 @@ CREATE TABLE tasks (
     created_at   TEXT NOT NULL,
     ended_at     TEXT,
     error        TEXT,
+    reason       TEXT, -- the error without what differs from task to task
     refresh_of   INTEGER, -- the source that it scrapes again
     run_no       INTEGER, -- the run of a schedule that added it
     site         TEXT NOT NULL, -- platform/state/county
@@ -25,6 +26,7 @@ CREATE INDEX tasks_queued ON tasks (platform, priority, turn, seq) WHERE state =
 CREATE INDEX tasks_of_site ON tasks (site, priority, turn) WHERE state = 'queued'; -- the site's next turn
 CREATE INDEX tasks_ended ON tasks (ended_at, platform, priority, state) WHERE ended_at IS NOT NULL;
 CREATE INDEX tasks_without_record ON tasks (state, ended_at, seq) WHERE state IN ('not_found', 'failed', 'dead'); -- listed, the last one first
+CREATE INDEX tasks_by_reason ON tasks (state, reason, site, ended_at, seq) WHERE state IN ('not_found', 'failed', 'dead'); -- counted
 
 CREATE INDEX tasks_refreshing ON tasks (refresh_of) WHERE refresh_of IS NOT NULL AND ended_at IS NULL;
 CREATE INDEX tasks_of_run ON tasks (run_no, state) WHERE run_no IS NOT NULL;
@@ -37,6 +39,7 @@ CREATE TABLE leases (
     expires_at TEXT NOT NULL,
     ended_at   TEXT,
     ended_as   TEXT CHECK (ended_as IN ('done', 'failed', 'returned', 'expired', 'superseded')),
+    error      TEXT, -- of this attempt
     CHECK ((ended_at IS NULL) = (ended_as IS NULL))
 ) STRICT;
 
@@ -315,7 +318,9 @@ CREATE TABLE schedules (
     targets        INTEGER NOT NULL, -- of scope `file` and `list`: how many are in schedule_targets
     created_at     TEXT NOT NULL, -- intervals are counted from here
     paused_at      TEXT,
-    next_run_at    TEXT NOT NULL
+    next_run_at    TEXT NOT NULL,
+    error          TEXT NOT NULL DEFAULT '', -- of the last step; '' if there was none
+    failing_since  TEXT
 ) STRICT;
 
 -- What the schedules with scope `file` and `list` scrape.

@@ -1,0 +1,1 @@
+"""Benchmark of the dashboard: searching and exploring a large ledger."""

@@ -1,0 +1,1 @@
+"""`bench scrape`: whole runs against one county site, beside Scrapy, Crawlee and a plain loop."""

@@ -1,0 +1,111 @@
+"""A disk of our own: an ext4 image on a loop mount, which can lose its power, be full, or be read-only."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+_SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN
+_WITHOUT_LOG_FLUSH = 2
+_MKFS = shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
+def why_not() -> str:
+    """Why there cannot be such a disk here; empty if there can."""
+    if sys.platform != "linux":
+        return "needs Linux"
+    if os.geteuid() != 0:
+        return "needs root, to mount a disk image"
+    if _MKFS is None:
+        return "needs mkfs.ext4 (e2fsprogs)"
+    if not Path("/dev/loop-control").exists():
+        return "needs loop devices"
+    return ""
+
+
+class LoopDisk:
+    """Mounted at `path`. Call `remove` when done: a mount outlives the process."""
+
+    def __init__(self, folder: Path, megabytes: int, inodes: int | None = None) -> None:
+        self._image = folder / "disk.img"
+        self.path = folder / "disk"
+        self.path.mkdir()
+        with self._image.open("wb") as image:
+            image.truncate(megabytes * 1024 * 1024)
+        few = () if inodes is None else ("-N", str(inodes))
+        _run(str(_MKFS), "-q", "-F", "-m", "0", *few, self._image)
+        self.mount()
+
+    def mount(self) -> None:
+        """After a power cut, this replays the file system's own journal.
+
+        On a device of its own: a program with its own view of the mounts may still have the last one, which `mount`
+        would take again, without power as it is.
+        """
+        device = _run("losetup", "--find", "--show", self._image).strip()
+        _run("mount", device, self.path)
+        _run("losetup", "--detach", device)  # when nobody has it mounted any more
+
+    def unmount(self) -> None:
+        _run("umount", self.path)
+
+    def make_read_only(self, is_read_only: bool) -> None:
+        _run("mount", "-o", f"remount,{'ro' if is_read_only else 'rw'}", self.path)
+
+    def cut_power(self) -> None:
+        """What is not on the disk by now never will be; every call on its files fails from here on."""
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.ioctl(handle, _SHUTDOWN, struct.pack("I", _WITHOUT_LOG_FLUSH))
+        finally:
+            os.close(handle)
+
+    def fill(self, leave_bytes: int = 0) -> Path:
+        """A file that takes all the room but so much; remove it to make room again."""
+        filler = self.path / "filler"
+        with filler.open("ab", buffering=0) as file:
+            free = shutil.disk_usage(self.path).free - leave_bytes
+            step = 1024 * 1024
+            while step >= 1024:
+                try:
+                    os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), min(step, max(free, 1024)))
+                except OSError:
+                    step //= 2
+                free = shutil.disk_usage(self.path).free - leave_bytes
+                if free < 1024:
+                    break
+        return filler
+
+    def take_all_inodes(self) -> list[Path]:
+        """Empty files, until no more can be made; remove some to be able again."""
+        made: list[Path] = []
+        folder = self.path / "fillers"
+        folder.mkdir(exist_ok=True)
+        while True:
+            try:
+                (path := folder / f"{len(made)}").touch()
+            except OSError:
+                return made
+            made.append(path)
+
+    def remove(self) -> None:
+        for lazily in ((), ("-l",)):  # while somebody has a file open there, only lazily
+            if self.path.is_mount():
+                subprocess.run(["umount", *lazily, self.path], capture_output=True, check=False)
+        self._image.unlink(missing_ok=True)
+
+
+class DiskError(Exception):
+    """The kernel refused."""
+
+
+def _run(*command: str | Path) -> str:
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    except subprocess.CalledProcessError as error:
+        raise DiskError(f"{command[0]}: {error.stderr.strip()}") from error

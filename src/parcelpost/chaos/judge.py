@@ -1,0 +1,541 @@
+"""Compares what the processes were told with what the stores and the gateway hold: invariants I1 to I9.
+
+The judge trusts nothing of the product. It knows what the proxies saw (pages that the county served, receipts that the
+gateway gave), what each worker was told (`worker_process`), and reads both databases itself, by its own queries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import hashlib
+import json
+import math
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from parcelpost.chaos.proxy import Message, entries, receipts
+from parcelpost.chaos.topology import HUNG_AFTER_SECONDS, Store, Topology
+from parcelpost.clock import Clock
+
+INVARIANTS = {
+    "I1": "every task ends, and its end is reported",
+    "I2": "what was acknowledged is kept until the receipt",
+    "I3": "a result and the end of its task are one",
+    "I4": "only the current claim ends a task",
+    "I5": "sending again changes nothing",
+    "I6": "a page is there before its result",
+    "I7": "scraping goes on while the gateway is away",
+    "I8": "disk and memory are bounded",
+    "I9": "crashed processes' tasks come back, others' stay",
+}
+
+_MOST_MEMORY_BYTES = 700 * 1024**2
+_STORE_SLACK = 1.25
+_STORE_FIXED_BYTES = 8 * 1024**2
+"""What a store may take beside its cap: its reserve, and what was in progress when the cap was reached."""
+_UNHELD_SECONDS = 25.0
+_MOST_SKEW_SECONDS = 4.0
+_SHA256 = re.compile(rb'"sha256": ?"([0-9a-f]{64})"')
+
+
+class Violation(Struct, frozen=True, kw_only=True):
+    invariant: str
+    kind: str
+    """lost, doubled, stuck, held by nobody, out of order, half-written, unreported, wrongly rejected, too large."""
+    text: str
+    task: str = ""
+    store: str = ""
+
+    def __str__(self) -> str:
+        where = " ".join(filter(None, (self.store and f"store {self.store}", self.task and f"task {self.task}")))
+        return f"{self.invariant} {self.kind}: {self.text}{f' ({where})' if where else ''}"
+
+
+class BrokenInvariant(Exception):
+    def __init__(self, violation: Violation) -> None:
+        super().__init__(str(violation))
+        self.violation = violation
+
+
+class _Claim(NamedTuple):
+    at: float
+    token: str
+    worker: str
+    pid: int
+
+
+class Journal:
+    """Everything that happened, one line each, in a file that the product never sees."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.path = path
+        self._file = path.open("a", encoding="utf-8")
+        self._clock = clock
+        self._began = clock.monotonic()
+
+    def note(self, source: str, event: str, at: float | None = None, **facts: Any) -> None:
+        seconds = (self._clock.monotonic() if at is None else at) - self._began
+        self._file.write(json.dumps([round(seconds, 3), source, event, facts]) + "\n")
+
+    def history(self, task: str) -> list[str]:
+        """Everything about a task, with what was done to the run in that time."""
+        self._file.flush()
+        lines = [json.loads(line) for line in self.path.read_text("utf-8").splitlines()]
+        own = [line for line in lines if line[3].get("task") == task or task in line[3].get("tasks", ())]
+        if not own:
+            return []
+        sources = {line[1] for line in own}
+        first, last = min(line[0] for line in own) - 1.0, max(line[0] for line in lines)
+        done = [line for line in lines if line[1] == "fault" and first <= line[0] <= last]
+        near = [line for line in done if not line[3].get("target") or _touches(line[3]["target"], sources)]
+        shown = sorted([*own, *near[-30:]], key=lambda line: float(line[0]))
+        return [_as_text(line, task) for line in shown]
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _touches(target: str, sources: Iterable[str]) -> bool:
+    return any(source.startswith(target) for source in sources)
+
+
+def _as_text(line: list[Any], task: str) -> str:
+    at, source, event, facts = line
+    shown = {name: value for name, value in facts.items() if value not in (None, "", task) and name != "tasks"}
+    return (
+        f"{at:8.3f} s  {source:10} {event:12} {' '.join(f'{name}={value}' for name, value in shown.items())}".rstrip()
+    )
+
+
+class Judge:
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        self._journal = journal
+        self._clock = clock
+        self.topology: Topology
+        self.checked: Counter[str] = Counter()
+        """How many facts were compared, by invariant."""
+        self.served: dict[str, str] = {}
+        """The parcel of each page that the county served, by hash."""
+        self.receipts: dict[str, set[str]] = {}
+        """Idempotency keys that the gateway acknowledged, by task."""
+        self.ends: set[str] = set()
+        """Tasks whose end was reported and accepted, without a record."""
+        self.pages: set[str] = set()
+        """Hashes of the pages that the gateway acknowledged."""
+        self.stored: dict[str, set[str]] = {}
+        """Tasks that a store acknowledged."""
+        self.saved: dict[tuple[str, str], dict[str, Any]] = {}
+        """Saved results, by store and task."""
+        self.scraped_at: dict[str, tuple[float, float]] = {}
+        """When a result was scraped, and by how much the worker's clock was ahead, by key."""
+        self.saves = 0
+        self.saves_of: Counter[str] = Counter()
+        """By store."""
+        self.last_save: dict[int, float] = {}
+        """By process."""
+        self.first_save: dict[int, float] = {}
+        self.opened: dict[int, tuple[str, float]] = {}
+        """Owner and time by process that has opened a store."""
+        self.poison: set[str] = set()
+        self.dead: dict[int, float] = {}
+        """When processes were killed or told to end."""
+        self.paused: dict[int, list[tuple[float, float]]] = {}
+        self._claims: dict[tuple[str, str], list[_Claim]] = {}
+        self._ended_claims: set[str] = set()
+        self._positions: dict[Path, int] = {}
+        self._unheld: dict[tuple[str, str, str], float] = {}
+        """Since when a task of a store is held by an owner that has ended."""
+        self._last_told: dict[int, float] = {}
+        self.broken: Violation | None = None
+        """Found while a proxy watched."""
+
+    # What the proxies see
+
+    def saw_county(self, request: Message, answer: Message | None, trouble: str) -> None:
+        number = re.search(r"[Pp]id=(\w+)", request.target)
+        if answer is not None and number:
+            digest = hashlib.sha256(answer.content).hexdigest()
+            self.served[digest] = number[1]
+            self._journal.note("county", "served", parcel=number[1], status=answer.status, page=digest, trouble=trouble)
+
+    def saw_gateway(self, request: Message, answer: Message | None, trouble: str) -> None:
+        try:
+            self._saw_gateway(request, answer, trouble)
+        except BrokenInvariant as error:
+            self.broken = self.broken or error.violation
+
+    def _saw_gateway(self, request: Message, answer: Message | None, trouble: str) -> None:
+        path, worker = request.target.split("?")[0], request.headers.get("x-worker-id", "?")
+        status = answer.status if answer else 0
+        if path.endswith("/work"):
+            given = [one["task_id"] for one in _json(answer).get("tasks", ())] if status == 200 else []
+            if given:
+                self._journal.note("gateway", "leased", worker=worker, tasks=given, trouble=trouble)
+        elif path.endswith("/raw-files") and (found := _SHA256.search(request.body)):
+            if status == 200:
+                self.pages.add(found[1].decode())
+            self._journal.note("gateway", "page", worker=worker, page=found[1].decode(), status=status, trouble=trouble)
+        elif path.endswith("/results"):
+            self._saw_results(request, answer, worker, trouble)
+        elif "/tasks/" in path:
+            task, _, end = path.rpartition("/tasks/")[2].rpartition("/")
+            if status == 200:
+                self.ends.add(task)
+            self._journal.note("gateway", end, worker=worker, task=task, status=status, trouble=trouble)
+
+    def _saw_results(self, request: Message, answer: Message | None, worker: str, trouble: str) -> None:
+        sent = {str(entry.get("task_id")): entry for entry in entries(request)}
+        given = receipts(answer) if answer is not None and answer.status == 200 else []
+        outcomes = {one["task_id"]: one["status"] for one in given}
+        for task, entry in sent.items():
+            outcome = outcomes.get(task, f"status {answer.status}" if answer else "not reached")
+            key, page = str(entry.get("idempotency_key")), entry.get("raw_html_hash")
+            self._journal.note("gateway", outcome, worker=worker, task=task, key=key[-12:], trouble=trouble)
+            if outcome in ("stored", "duplicate"):
+                self.checked["I6"] += 1
+                if page and str(page) not in self.pages:
+                    text = f"the gateway has the result, but never acknowledged its page {page}"
+                    raise BrokenInvariant(Violation(invariant="I6", kind="out of order", text=text, task=task))
+                if self.saved.get((worker, task), {}).get("key", key) != key:
+                    self.read_told()  # what happened before this tells more
+                told = self.saved.get((worker, task))
+                if told and told["key"] != key:
+                    text = f"the result was sent under the key {key}, and saved under {told['key']}"
+                    raise BrokenInvariant(Violation(invariant="I5", kind="doubled", text=text, task=task))
+                self.receipts.setdefault(task, set()).add(key)
+            elif outcome == "rejected" and task not in self.poison:
+                text = f"the gateway rejected the result: {next(one for one in given if one['task_id'] == task)}"
+                raise BrokenInvariant(Violation(invariant="I1", kind="wrongly rejected", text=text, task=task))
+
+    # What the workers were told
+
+    def read_told(self) -> None:
+        """Reads new lines of all workers in the order of their times."""
+        found: list[tuple[float, int, str, dict[str, Any], str]] = []
+        for worker in list(self.topology.workers.values()):
+            found += [(*line, worker.name) for line in self._new_lines(worker.told_file)]
+        for at, pid, event, facts, worker_name in sorted(found, key=lambda line: line[0]):
+            self._journal.note(worker_name, event, at, **facts)
+            self._last_told[pid] = at
+            self._take(at, pid, event, facts, worker_name)
+
+    def _new_lines(self, file: Path) -> Iterator[tuple[float, int, str, dict[str, Any]]]:
+        try:
+            with file.open("rb") as told:
+                told.seek(self._positions.get(file, 0))
+                content = told.read()
+        except FileNotFoundError:
+            return
+        end = content.rfind(b"\n") + 1
+        self._positions[file] = self._positions.get(file, 0) + end
+        for line in content[:end].splitlines():
+            yield msgspec.json.decode(line, type=tuple[float, int, str, dict[str, Any]])
+
+    def _take(self, at: float, pid: int, event: str, facts: dict[str, Any], worker: str) -> None:
+        store = self.topology.store_of(worker).name
+        match event:
+            case "opened":
+                self.opened[pid] = (facts["owner"], at)
+            case "stored":
+                self.stored.setdefault(store, set()).update(facts["tasks"])
+            case "claimed":
+                self._claimed(store, facts["task"], _Claim(at, facts["token"], worker, pid))
+            case "saved":
+                self._saved(store, at, pid, facts)
+            case "closing":
+                self.dead.setdefault(pid, at)
+            case "stale" | "ending":
+                self._ended_claims.add(f"{facts['task']} {facts['token']}")
+            case _:
+                pass
+
+    def _claimed(self, store: str, task: str, claim: _Claim) -> None:
+        earlier = self._claims.setdefault((store, task), [])
+        self.checked["I9"] += 1
+        if earlier:
+            last = earlier[-1]
+            if f"{task} {last.token}" not in self._ended_claims and self._was_responsive(last.pid, claim.at):
+                text = f"{claim.worker} was given the task while {last.worker} held it, alive and well"
+                raise BrokenInvariant(Violation(invariant="I9", kind="doubled", text=text, task=task, store=store))
+        earlier.append(claim)
+
+    def _was_responsive(self, pid: int, at: float) -> bool:
+        if self.dead.get(pid, at + 1) <= at or at - self._last_told.get(pid, 0.0) > 2.0:
+            return False
+        return not any(begin < at and end > at - 3 * HUNG_AFTER_SECONDS for begin, end in self.paused.get(pid, ()))
+
+    def _saved(self, store: str, at: float, pid: int, facts: dict[str, Any]) -> None:
+        task, token = facts["task"], facts["token"]
+        self.checked["I4"] += 1
+        self.saves += 1
+        self.saves_of[store] += 1
+        self.last_save[pid] = at
+        self.first_save.setdefault(pid, at)
+        self._ended_claims.add(f"{task} {token}")
+        claims = self._claims.get((store, task), [])
+        own = next((claim for claim in claims if claim.token == token), None)
+        newer = [claim for claim in claims if own and claim.token != token and own.at < claim.at < at]
+        if newer:
+            text = f"{own and own.worker} ended the task with its old claim, after {newer[-1].worker} had claimed it"
+            raise BrokenInvariant(Violation(invariant="I4", kind="doubled", text=text, task=task, store=store))
+        if (store, task) in self.saved and facts["result"] != self.saved[store, task]["result"]:
+            text = "two results of the task were acknowledged"
+            raise BrokenInvariant(Violation(invariant="I4", kind="doubled", text=text, task=task, store=store))
+        self.saved[store, task] = facts
+        self.scraped_at[facts["key"]] = facts["scraped"], facts["ahead"]
+        if facts["page"]:
+            self.checked["I6"] += 1
+            parcel = self.topology.tasks.get(task)
+            if self.served.get(facts["page"]) != parcel:
+                text = f"the saved page {facts['page'][:12]} is not one that the county served for parcel {parcel}"
+                raise BrokenInvariant(Violation(invariant="I6", kind="half-written", text=text, task=task, store=store))
+
+    def raise_broken(self) -> None:
+        """Raises what was found while a proxy watched."""
+        if self.broken:
+            raise BrokenInvariant(self.broken)
+
+    # What the stores hold
+
+    async def check_store(self, store: Store) -> None:
+        """Compares a store with all that was told before. Raises sqlite3.Error if it cannot be read now."""
+        self.read_told()
+        saved = {task: facts for (name, task), facts in self.saved.items() if name == store.name}
+        stored = set(self.stored.get(store.name, ()))
+        content = await asyncio.to_thread(_read_store, store.path)
+        self._check_tasks(store, stored, content.tasks)
+        self._check_results(store, saved, content.tasks, content.results)
+        self._check_held(store, content.held)
+        self._check_size(store)
+
+    def _check_tasks(self, store: Store, stored: set[str], tasks: dict[str, str]) -> None:
+        self.checked["I1"] += len(stored)
+        for task in sorted(stored - tasks.keys()):
+            if not self._is_upstream(task):
+                self._fail("I1", "lost", "the store acknowledged the task and does not have it any more", task, store)
+
+    def _is_upstream(self, task: str) -> bool:
+        return task in self.receipts or task in self.ends
+
+    def _check_results(
+        self, store: Store, saved: dict[str, dict[str, Any]], tasks: dict[str, str], results: dict[str, Any]
+    ) -> None:
+        self.checked["I2"] += len(saved)
+        self.checked["I3"] += len(tasks)
+        for task, facts in saved.items():
+            if task not in results:
+                if facts["key"] not in self.receipts.get(task, ()):
+                    self._fail("I2", "lost", "the saved result is neither in the store nor at the gateway", task, store)
+            elif results[task][0] != facts["key"]:
+                self._fail("I2", "lost", f"another record than the saved one is stored: {results[task]}", task, store)
+        for task, status in tasks.items():
+            is_ended = status in _ENDED
+            if is_ended and task not in results and not self._is_upstream(task):
+                kind = "unreported" if status != "completed" else "half-written"
+                invariant = "I1" if status != "completed" else "I3"
+                self._fail(invariant, kind, f"the task is {status} and has neither result nor report", task, store)
+        for task, (_key, success, synced, rejected, is_json, has_data) in results.items():
+            if not synced and tasks.get(task) not in _ENDED:
+                self._fail(
+                    "I3", "half-written", f"the result is stored, but its task is {tasks.get(task)}", task, store
+                )
+            if has_data and not is_json:
+                self._fail("I3", "half-written", "the record is not JSON", task, store)
+            is_receipted = (
+                saved[task]["key"] in self.receipts.get(task, ()) if task in saved else self._is_upstream(task)
+            )
+            if synced and not is_receipted:
+                self._fail("I2", "lost", "the result left the outbox without a receipt", task, store)
+            if rejected and success and task not in self.poison:
+                self._fail("I1", "wrongly rejected", f"the result was rejected: {rejected}", task, store)
+
+    def _check_held(self, store: Store, held: Sequence[tuple[str, str]]) -> None:
+        """A claim of a crashed process may wait for the next start, but not for long."""
+        now = self._clock.monotonic()
+        running = {worker.pid for worker in store.workers if worker.runs}
+        owners = {owner for pid, (owner, _) in self.opened.items() if pid in running}
+        has_opened = [at for pid, (_, at) in self.opened.items() if pid in running]
+        unheld = {(task, owner) for task, owner in held if owner not in owners}
+        self._unheld = {
+            key: at for key, at in self._unheld.items() if key[0] != store.name or (key[1], key[2]) in unheld
+        }
+        for task, owner in unheld:
+            since = self._unheld.setdefault((store.name, task, owner), now)
+            self.checked["I9"] += 1
+            if now - since > _UNHELD_SECONDS and any(now - at > _UNHELD_SECONDS for at in has_opened):
+                self._fail("I9", "held by nobody", f"the task is held by {owner}, which has ended", task, store)
+
+    def _check_size(self, store: Store) -> None:
+        self.checked["I8"] += 1
+        total = sum(file.stat().st_size for file in _files(store.path.parent) if "backups" not in file.parts)
+        cap = self.topology.cap_bytes
+        if total > cap * _STORE_SLACK + _STORE_FIXED_BYTES:
+            self._fail("I8", "too large", f"the store takes {total:,} bytes; its cap is {cap:,}", "", store)
+        for worker in store.workers:
+            if (size := worker.memory_bytes()) > _MOST_MEMORY_BYTES:
+                self._fail("I8", "too large", f"{worker.name} takes {size:,} bytes of memory", "", store)
+
+    async def check_pages(self, store: Store) -> None:
+        """I6 of every result in the store. Not after a power cut: the next start restores pages."""
+        checked, missing = await asyncio.to_thread(_missing_pages, store)
+        self.checked["I6"] += checked
+        for task, html_path in missing:
+            self._fail("I6", "lost", f"the page {html_path} is missing or is another one", task, store)
+
+    # What the gateway holds
+
+    def check_gateway(self, rows: Sequence[tuple[str, ...]], acknowledged: dict[str, set[str]]) -> None:
+        """`rows`, read after `acknowledged` was copied: task, key and perhaps the record's hash of each result."""
+        told: dict[str, set[str]] = {}
+        for (_store, task), facts in self.saved.items():
+            told.setdefault(task, set()).add(facts["key"])
+        counts = Counter(row[0] for row in rows)
+        self.checked["I5"] += len(rows)
+        for task, count in counts.items():
+            if count > 1:
+                self._fail("I5", "doubled", f"the gateway has {count} results of the task", task)
+        for task, key, *digest in rows:
+            if task in told and key not in told[task] and not self._may_be_untold(task):
+                self._fail("I5", "doubled", f"the gateway's key {key} is not one of the worker's", task)
+            if digest and key != f"{task}:{digest[0]}" and task in told:
+                self._fail("I5", "half-written", "the gateway's record is not the one of its key", task)
+        self.checked["I2"] += len(acknowledged)
+        newest = self._newest_scrapes(rows)
+        for task in acknowledged.keys() - counts.keys():
+            if not any(self._is_superseded(task, key, newest) for key in acknowledged[task]):
+                self._fail("I2", "lost", "the gateway acknowledged the result and does not have it", task)
+
+    def _may_be_untold(self, task: str) -> bool:
+        """Whether a worker may have been killed after a commit and before it was told of it."""
+        claims = (claim for (_store, name), made in self._claims.items() if name == task for claim in made)
+        return any(f"{task} {claim.token}" not in self._ended_claims for claim in claims)
+
+    def _newest_scrapes(self, rows: Sequence[tuple[str, ...]]) -> dict[str, float]:
+        """When the results that the gateway has of each parcel were scraped: the last one.
+
+        A worker that was killed before it was told of a save did not say when that was: perhaps later than any other.
+        """
+        newest: dict[str, float] = {}
+        for task, key, *_ in rows:
+            parcel = self.topology.tasks.get(task, "")
+            newest[parcel] = max(newest.get(parcel, 0.0), self.scraped_at.get(key, (math.inf, 0.0))[0])
+        return newest
+
+    def _is_superseded(self, task: str, key: str, newest: Mapping[str, float]) -> bool:
+        """A gateway drops scrapes that show nothing new, except the newest of a parcel."""
+        scraped_at, ahead = self.scraped_at.get(key, (0.0, 0.0))
+        last = newest.get(self.topology.tasks.get(task, ""))
+        return last is not None and (last > scraped_at or abs(ahead) > _MOST_SKEW_SECONDS)
+
+    def check_order(self, rows: Sequence[tuple[str, str, str]]) -> None:
+        """`rows`: parcels whose task is not the one that was scraped last: (parcel, its task, the last task)."""
+        for parcel, task, newest in rows:
+            self._fail("I5", "out of order", f"parcel {parcel} shows {task}, but {newest} was scraped later", task)
+
+    def check_end(self, unfinished: Sequence[tuple[str, str]]) -> None:
+        """`unfinished`: tasks and states at the gateway after everything was healed."""
+        self.checked["I1"] += len(self.topology.tasks)
+        for task, state in unfinished:
+            if task in self.poison:
+                continue  # a rejected result is kept until an operator decides
+            self._fail("I1", "stuck", f"at the end the gateway still has the task as {state}", task)
+        for store in self.topology.stores.values():
+            with contextlib.closing(read_only(store.path)) as db:
+                left = db.execute(_LEFT).fetchall()
+            for task, problem in left:
+                if task not in self.poison:
+                    self._fail("I1", "stuck", f"at the end {problem}", task, store)
+
+    def note_offline(self, store: Store, saves: int, **facts: Any) -> None:
+        self._journal.note("fault", "offline", target=store.name, saves=saves, **facts)
+
+    def check_offline(self, store: Store, saves: int, seconds: float) -> None:
+        """I7: the workers of the store have run in peace, and the gateway was away for that long."""
+        self.checked["I7"] += 1
+        if not saves:
+            text = f"no task was scraped in {seconds:.1f} s in which only the gateway was away"
+            self._fail("I7", "stuck", text, "", store)
+
+    def _fail(self, invariant: str, kind: str, text: str, task: str = "", store: Store | None = None) -> None:
+        name = store.name if store else ""
+        raise BrokenInvariant(Violation(invariant=invariant, kind=kind, text=text, task=task, store=name))
+
+
+_ENDED = ("completed", "not_found", "failed", "expired")
+_RESULTS = """
+SELECT task_id, idempotency_key, success, synced, iif(rejected_at IS NULL, NULL, coalesce(last_error, '?')),
+    data IS NULL OR json_valid(data), data IS NOT NULL FROM results
+"""
+
+
+class _Content(NamedTuple):
+    tasks: dict[str, str]
+    results: dict[str, Any]
+    held: list[tuple[str, str]]
+
+
+def _read_store(path: Path) -> _Content:
+    """One snapshot."""
+    with contextlib.closing(read_only(path)) as db:
+        db.execute("BEGIN")
+        tasks = dict(db.execute("SELECT task_id, status FROM tasks"))
+        results = {row[0]: row[1:] for row in db.execute(_RESULTS)}
+        held = db.execute("SELECT task_id, claimed_by FROM tasks WHERE status = 'processing'").fetchall()
+    return _Content(tasks, results, held)
+
+
+def read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=5.0)
+
+
+_LEFT = """
+SELECT task_id, 'the store has the task as ' || status FROM tasks WHERE status IN ('pending', 'processing')
+UNION ALL
+SELECT task_id, 'its result is not delivered: ' || coalesce(last_error, '') FROM results
+WHERE synced = 0 AND rejected_at IS NULL
+"""
+
+
+def _json(message: Message | None) -> dict[str, Any]:
+    try:
+        found = json.loads(message.content) if message else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _missing_pages(store: Store) -> tuple[int, list[tuple[str, str]]]:
+    """Returns how many pages results name, and those that are not there, unless they were cleaned away meanwhile."""
+    query = "SELECT task_id, html_path, raw_sha256 FROM results WHERE html_path IS NOT NULL"
+    with contextlib.closing(read_only(store.path)) as db:
+        named = db.execute(query).fetchall()
+        missing = [(task, path, digest) for task, path, digest in named if not _has(store.raw_folder / path, digest)]
+        still = set(db.execute(query)) if missing else set()
+    return len(named), [(row[0], row[1]) for row in missing if row in still]
+
+
+def _has(file: Path, digest: str) -> bool:
+    return _hash_of(file) == digest
+
+
+def _hash_of(file: Path) -> str:
+    try:
+        return hashlib.sha256(gzip.decompress(file.read_bytes())).hexdigest()
+    except (OSError, EOFError):
+        return ""
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            if path.is_file():
+                yield path

@@ -1,0 +1,160 @@
+"""What is done to a run, and when: profiles, and the schedule that a seed makes of one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec import Struct
+
+PHASES_IN_A_COMMAND = ("backup", "cleaning")
+PHASES_AT_A_START = ("start-up", "recovery")
+PHASES_AT_WORK = ("claim", "save", "saved", "upload", "submit", "report", "receipt", "drain")
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    at: float
+    """Seconds from the start."""
+    fault: str
+    target: str = ""
+    """A worker, a store or a gateway."""
+    seconds: float = 0.0
+    detail: str = ""
+
+    def __str__(self) -> str:
+        parts = (self.target, self.detail, f"for {self.seconds:.1f} s" if self.seconds else "")
+        return f"{self.at:7.1f} s  {self.fault:18} {' '.join(filter(None, parts))}".rstrip()
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    """The processes of a run and how hard they are hit."""
+
+    summary: str
+    stores: Mapping[str, int]
+    """How many workers work on each."""
+    gateways: int = 1
+    postgres: bool = False
+    disks: bool = False
+    """Each store is on a disk of its own, where this is possible."""
+    gap_seconds: float
+    """Between the begins of two faults, on average."""
+    pace_seconds: float = 0.08
+    """Between two requests of one worker to the county."""
+    weights: Mapping[str, float]
+
+
+_KILLS: dict[str, float] = {"kill": 5, "kill-in-phase": 6, "pause": 1, "terminate": 1}
+_NETWORK: dict[str, float] = {"network": 3, "gateway-away": 0.8, "kill-gateway": 1, "lease-expiry": 0.3, "poison": 0.3}
+_SITE: dict[str, float] = {"site": 1}
+_STORE: dict[str, float] = {
+    "lock-store": 0.4,
+    "raw-folder-away": 0.4,
+    "corrupt-copy": 0.1,
+    "clock-jump": 0.5,
+    "memory-limit": 0.2,
+    "new-store": 0.3,
+    "file-size-limit": 0.3,
+}
+_DISK: dict[str, float] = {"power-cut": 1.5, "disk-full": 1, "disk-read-only": 0.3, "disk-fails": 0.3}
+
+PROFILES: Mapping[str, Profile] = {
+    "laptop": Profile(
+        summary="one gateway on SQLite; three workers on two stores; a fault every three seconds",
+        stores={"a": 2, "b": 1},
+        gap_seconds=3.0,
+        weights=_KILLS | _NETWORK | _SITE | _STORE,
+    ),
+    "fleet": Profile(
+        summary="two gateways on PostgreSQL; six workers on four stores",
+        stores={"a": 2, "b": 2, "c": 1, "d": 1},
+        gateways=2,
+        postgres=True,
+        gap_seconds=1.8,
+        pace_seconds=0.2,
+        weights=_KILLS | _NETWORK | _SITE | _STORE,
+    ),
+    "disk": Profile(
+        summary="three workers on two stores, each on a disk that loses its power, fills up and fails",
+        stores={"a": 2, "b": 1},
+        disks=True,
+        gap_seconds=5.0,
+        weights={"kill": 1, "kill-in-phase": 1, "network": 0.5, **{name: 3 * rate for name, rate in _DISK.items()}},
+    ),
+    "hostile": Profile(
+        summary="three workers on two stores with disks of their own; every fault, often two at a time",
+        stores={"a": 2, "b": 1},
+        disks=True,
+        gap_seconds=1.8,
+        weights=_KILLS | _NETWORK | _SITE | _STORE | _DISK,
+    ),
+}
+
+SITE_FAULTS = ("slow", "500", "429", "challenge", "truncated", "redesign", "charset", "reset")
+NETWORK_TROUBLES = ("refused", "swallowed", "delayed", "cut", "doubled", "misdirected", "garbage", "busy")
+
+_SECONDS: Mapping[str, tuple[float, float]] = {
+    "network": (1.0, 6.0),
+    "gateway-away": (8.0, 12.0),
+    "kill-gateway": (0.2, 3.0),
+    "site": (1.0, 5.0),
+    "lock-store": (0.5, 5.0),
+    "raw-folder-away": (0.5, 4.0),
+    "clock-jump": (3.0, 10.0),
+    "memory-limit": (1.0, 3.0),
+    "file-size-limit": (1.0, 3.0),
+    "disk-full": (2.0, 6.0),
+    "disk-read-only": (1.0, 4.0),
+    "disk-fails": (0.5, 2.0),
+}
+"""How long a fault lasts; the others are over at once."""
+_FAVOUR = 30
+_PAUSES = ((0.3, 3.0), (20.0, 26.0))
+"""Shorter and longer than it takes until a peer has the paused worker's tasks."""
+_OF_STORES = {"network", "lock-store", "raw-folder-away", "corrupt-copy", "new-store", *_DISK}
+_OF_GATEWAYS = {"kill-gateway"}
+_OF_ALL = {"gateway-away", "lease-expiry", "poison", "site"}
+
+
+def worker_names(profile: Profile) -> list[str]:
+    return [f"{store}{number}" for store, count in profile.stores.items() for number in range(1, count + 1)]
+
+
+def make_schedule(profile: Profile, seed: int, seconds: float, favour: Collection[str] = ()) -> Sequence[Step]:
+    """Returns the steps by time: the same for the same arguments. Those in `favour` are taken far more often."""
+    weights = {name: weight * (_FAVOUR if name in favour else 1) for name, weight in profile.weights.items()}
+    chance = random.Random(f"chaos/{seed}")  # noqa: S311 - no secrets
+    steps: list[Step] = []
+    at = 2.0
+    while at < seconds:
+        fault = chance.choices(list(weights), list(weights.values()))[0]
+        steps.append(_step(profile, fault, round(at, 1), chance))
+        at += chance.uniform(0.2, 1.8) * profile.gap_seconds
+    return steps
+
+
+def _step(profile: Profile, fault: str, at: float, chance: random.Random) -> Step:
+    detail = ""
+    match fault:
+        case "kill-in-phase":
+            phase = chance.choice((*PHASES_AT_A_START, *PHASES_IN_A_COMMAND, *PHASES_AT_WORK, "save", "saved", "claim"))
+            number = chance.choices(("SIGKILL", "SIGSTOP", "SIGTERM"), (8, 1, 1))[0]
+            detail = f"{phase} {number}"
+        case "site":
+            detail = chance.choice(SITE_FAULTS)
+        case "network":
+            detail = chance.choice(NETWORK_TROUBLES)
+        case "clock-jump":
+            detail = str(chance.choice((-3_600, -120, -5, 5, 120, 3_600)))
+        case _:
+            pass
+    lengths = chance.choice(_PAUSES) if fault == "pause" else _SECONDS.get(fault, (0.0, 0.0))
+    seconds = round(chance.uniform(*lengths), 1)
+    return Step(at=at, fault=fault, target=_target(profile, fault, chance), seconds=seconds, detail=detail)
+
+
+def _target(profile: Profile, fault: str, chance: random.Random) -> str:
+    if fault in _OF_ALL:
+        return ""
+    if fault in _OF_GATEWAYS:
+        return f"gateway{chance.randint(1, profile.gateways)}"
+    return chance.choice(sorted(profile.stores) if fault in _OF_STORES else worker_names(profile))

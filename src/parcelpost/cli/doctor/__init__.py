@@ -1,1 +1,0 @@
-"""`parcelpost doctor`: the checks it runs, its report and the support bundle."""
