@@ -163,4 +163,4 @@ def test_of_several_parcels_only_the_one_that_was_asked_for_is_read() -> None:
     rows = ({**NAL, "PARCEL_ID": "09-9", "OWN_NAME": "CARVER LOUIS"}, NAL)
     found = outcome("arcgis", answer(*rows), asked="01-2")
     assert isinstance(found, Done)
-    assert (len(found.additional_records), found.data["owner_names"]) == (0, ["BLOOM CLARA"])  # type: ignore[call-overload, index]
+    assert (len(found.additional_records), found.data["owner_names"]) == (0, ["BLOOM CLARA"])  # type: ignore[index]
