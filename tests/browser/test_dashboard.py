@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from playwright.async_api import Browser, Page, expect
 
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.models import ChangeFilter
+from parcelpost.model import PausedSite
 from tests.browser.conftest import a_page
 from tests.gateway.filling import a_beat, a_task, an_arrival, fill
 from tests.gateway.served import Served, served
@@ -69,16 +72,11 @@ async def test_a_full_one_shows_fleet_queue_activity_and_health(browser: Browser
         async with a_page(browser, gateway.address) as watched:
             page = watched.page
             await is_live(page)
-            row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="boat-17"))
-            await expect(row).to_contain_text("Paused")
-            await expect(row).to_contain_text("pending: sync-now")
-            await expect(page.get_by_role("row", name="attic")).to_contain_text("Offline")
-            await expect(page.get_by_role("row", name="cellar")).to_contain_text("Stopped")
-            for gone in ("attic", "cellar"):
-                rate = page.locator(f"[data-key='worker {gone}'] [data-label='Done / failed per minute']")
-                await expect(rate).to_have_text("\N{EN DASH}")
+            workers = page.get_by_role("table", name="Workers").get_by_role("rowheader")
+            await expect(workers).to_have_text([re.compile("^attic"), re.compile("^boat-17"), re.compile("^harlow-02")])
             await expect(page.locator(".figures")).to_contain_text("1 stopped, 1 offline")
-            await expect(page.locator(".findings")).to_contain_text("Workers gave up on 3 tasks. Find the cause")
+            await expect(page.get_by_role("heading", name="Needs attention (2)")).to_be_visible()
+            await expect(page.locator(".findings")).to_contain_text("Workers gave up on 3 tasks.")
             await expect(page.get_by_role("img", name="urgent 0, high 9, normal 140, batch 0")).to_be_visible()
             await expect(page.locator("[data-key='queue mygov_due'] [data-label='Not found']")).to_have_text("3")
             await expect(page.get_by_role("row", name="qpublic").filter(has_text="1 worker")).to_contain_text(
@@ -90,22 +88,58 @@ async def test_a_full_one_shows_fleet_queue_activity_and_health(browser: Browser
             for newest in ("figure polyline.running", "figure rect.running"):
                 await expect(page.locator(newest).first).to_be_attached()
             assert await page.evaluate(RATES) == {
-                "done": [30, 3],
-                "failed": [1, 0],
-                "stored": [300, 250],
-                "ended": [31, 3],
+                "done": [30, 18],
+                "failed": [1, 0.5],
+                "stored": [300, 400],
+                "ended": [31, 18.5],
             }
             await page.locator("figure svg").first.hover(position={"x": 200, "y": 60})
             await expect(page.locator(".tip").first).to_contain_text("finished")
             await page.locator("figure summary").first.click()
-            await expect(page.locator("figure table tbody tr").nth(50)).to_be_attached()
+            await expect(page.locator("figure table tbody tr").nth(40)).to_be_attached()
             await expect(page.locator("figure table tbody tr").first).to_contain_text("so far")
+
+
+async def test_the_fleet_shows_who_is_away_and_who_was_stopped_on_purpose(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        await filled(gateway)
+        async with a_page(browser, f"{gateway.address}/#/workers") as watched:
+            page = watched.page
+            row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="boat-17"))
+            await expect(row).to_contain_text("Paused")
+            await expect(row).to_contain_text("pending: sync-now")
+            await expect(page.get_by_role("row", name="attic").locator(".badge.bad")).to_have_text("Offline")
+            stopped = page.get_by_role("row", name="cellar").locator(".badge")
+            await expect(stopped).to_have_text("Stopped")
+            await expect(stopped).to_have_class("badge ")
+            for gone in ("attic", "cellar"):
+                rate = page.locator(f"[data-key='worker {gone}'] [data-label='Done / failed per minute']")
+                await expect(rate).to_have_text("\N{EN DASH}")
+            await page.get_by_role("link", name="harlow-02").click()
+            await expect(page.get_by_role("heading", level=1)).to_contain_text("harlow-02")
+            await expect(page.locator(".facts")).to_contain_text("38 done, 6 failed")
+            await expect(page.get_by_role("table", name="Failing selectors")).to_contain_text("css td.due > span")
+
+
+async def test_a_young_gateway_shows_minutes_and_not_hours(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        now = SystemClock().now()
+        for back in (0, 1):
+            counts = {("vgsi", "done"): 30, ("vgsi", "granted"): 32}
+            await gateway.ledger.add_activity(counts, now.replace(second=0, microsecond=0) - timedelta(minutes=back))
+        async with a_page(browser, gateway.address) as watched:
+            page = watched.page
+            await page.locator("figure summary").first.click()
+            await expect(page.locator("figure").first.locator("tbody tr")).to_have_count(15)
+            await expect(page.locator("figure").first.locator("tbody tr").nth(1)).to_contain_text("32")
+            await page.get_by_role("radio", name="3 h").check()
+            await expect(page.locator("figure").first.locator("tbody tr")).to_have_count(90)
 
 
 async def test_what_comes_in_appears_by_itself_and_keeps_the_focus(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as gateway:
         await filled(gateway)
-        async with a_page(browser, gateway.address) as watched:
+        async with a_page(browser, f"{gateway.address}/#/workers") as watched:
             await is_live(watched.page)
             button = watched.page.get_by_role("button", name="Command for harlow-01")
             await button.focus()
@@ -113,23 +147,6 @@ async def test_what_comes_in_appears_by_itself_and_keeps_the_focus(browser: Brow
             await gateway.ledger.record_heartbeat(a_beat("aaa-new", queue=None), now, now, now)
             await expect(watched.page.get_by_role("rowheader", name="aaa-new")).to_be_visible()
             await expect(button).to_be_focused()
-
-
-async def test_tasks_that_were_not_found_are_listed(browser: Browser, tmp_path: Path) -> None:
-    async with served(tmp_path) as gateway:
-        await filled(gateway)
-        async with a_page(browser, gateway.address) as watched:
-            page = watched.page
-            await page.get_by_role("row", name="mygov_due").get_by_role("link", name="3").click()
-            await expect(page.locator(".count")).to_have_text("3 tasks. The site has no such parcel.")
-            await expect(page.locator(".results tbody tr")).to_have_count(3)
-            await expect(page.get_by_label("Platform")).to_have_value("mygov_due")
-            assert await overflow(page) == 0
-            await page.get_by_label("Platform").fill("")
-            await page.get_by_label("Outcome").select_option("Failed")
-            await expect(page.locator(".results")).to_contain_text("no such page")
-            await page.get_by_label("Outcome").select_option("Dead")
-            await expect(page.get_by_text("No matching tasks.")).to_be_visible()
 
 
 async def test_markup_from_pages_and_workers_stays_text(browser: Browser, tmp_path: Path) -> None:
@@ -149,7 +166,10 @@ async def test_markup_from_pages_and_workers_stays_text(browser: Browser, tmp_pa
         now = SystemClock().now()
         await gateway.ledger.store([an_arrival(record, now, "t1")], SCRIPT, now)
         await gateway.ledger.record_heartbeat(
-            a_beat(SCRIPT, version=SCRIPT, platforms=(SCRIPT,), blocked=(SCRIPT,)), now, now, now
+            a_beat(SCRIPT, version=SCRIPT, platforms=(SCRIPT,), blocked=(PausedSite(SCRIPT, SCRIPT, SCRIPT),)),
+            now,
+            now,
+            now,
         )
         async with a_page(browser, gateway.address) as watched:
             page = watched.page
@@ -180,7 +200,7 @@ async def test_it_says_when_the_gateway_is_away_and_recovers_by_itself(browser: 
             gateway.stop.set()
             await expect(watched.page.locator("#state")).to_have_text("Gateway unreachable")
             await expect(watched.page.get_by_role("alert")).to_contain_text("parcelpost gateway serve")
-            await expect(watched.page.get_by_role("rowheader", name="harlow-01")).to_be_visible()
+            await expect(watched.page.get_by_role("rowheader", name="boat-17")).to_be_visible()
             async with served(tmp_path, port=port):
                 await is_live(watched.page)
                 await expect(watched.page.locator("#notice")).to_be_empty()
@@ -211,7 +231,8 @@ async def test_platforms_without_work_are_folded_and_tasks_without_a_worker_mark
     async with served(tmp_path) as gateway:
         now = SystemClock().now()
         many = ("vgsi", "beacon", *(f"quiet_{number}" for number in range(13)))
-        await gateway.ledger.record_heartbeat(a_beat("w1", platforms=many, blocked=("beacon",)), now, now, now)
+        beat = a_beat("w1", platforms=many, blocked=(PausedSite("beacon"),))
+        await gateway.ledger.record_heartbeat(beat, now, now, now)
         await gateway.ledger.add_tasks([a_task(1, "vgsi"), a_task(2, "vgsii")], now)
         async with a_page(browser, gateway.address) as watched:
             page = watched.page
@@ -242,12 +263,12 @@ async def test_it_asks_for_a_token_says_when_it_is_wrong_and_keeps_it_for_the_ta
             await is_live(page)
             await page.reload()
             await is_live(page)
-            await expect(page.get_by_role("button", name="Command for harlow-01")).to_be_hidden()
+            await expect(page.get_by_role("button", name="Command for boat-17")).to_be_hidden()
             await page.get_by_role("button", name="Sign out").click()
             await page.get_by_label("Read or admin token").fill("ruling")
             await page.keyboard.press("Enter")
             await is_live(page)
-            await expect(page.get_by_role("button", name="Command for harlow-01")).to_be_visible()
+            await expect(page.get_by_role("button", name="Command for boat-17")).to_be_visible()
             await page.goto(f"{gateway.address}/#/parcels?delinquent=true")
             await page.get_by_text("Download", exact=True).click()
             async with page.expect_download() as download:
@@ -259,7 +280,7 @@ async def test_it_asks_for_a_token_says_when_it_is_wrong_and_keeps_it_for_the_ta
 async def test_a_command_is_sent_after_it_was_confirmed(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as gateway:
         await filled(gateway)
-        async with a_page(browser, gateway.address) as watched:
+        async with a_page(browser, f"{gateway.address}/#/workers") as watched:
             page = watched.page
             await is_live(page)
             command = page.get_by_role("button", name="Command for harlow-01")
@@ -271,9 +292,6 @@ async def test_a_command_is_sent_after_it_was_confirmed(browser: Browser, tmp_pa
             await page.get_by_role("button", name="Send").click()
             row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="harlow-01"))
             await expect(row).to_contain_text("pending: pause")
-            await page.get_by_role("button", name="Retry failed").click()
-            await page.get_by_role("button", name="Retry", exact=True).click()
-            await expect(page.get_by_role("button", name="Retry failed")).to_be_hidden()
     pending = {worker.heartbeat.worker_id: worker.pending_commands for worker in await _workers(tmp_path)}
     assert pending["harlow-01"] == ("pause",)
 
@@ -281,7 +299,7 @@ async def test_a_command_is_sent_after_it_was_confirmed(browser: Browser, tmp_pa
 async def test_workers_are_told_which_platforms_to_take(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as gateway:
         await filled(gateway)
-        async with a_page(browser, gateway.address) as watched:
+        async with a_page(browser, f"{gateway.address}/#/workers") as watched:
             page = watched.page
             await is_live(page)
             await page.get_by_role("button", name="Command for harlow-01").click()
@@ -307,8 +325,9 @@ async def test_everything_is_reached_by_keyboard(browser: Browser, tmp_path: Pat
             await page.keyboard.press("Enter")
             await expect(page.locator("main")).to_be_focused()
             await page.keyboard.press("Tab")
-            await expect(page.get_by_role("radio", name="3 h")).to_be_focused()
-            await page.keyboard.press("ArrowLeft")
+            await expect(page.get_by_role("link", name="See failures")).to_be_focused()
+            await page.get_by_role("radio", name="Auto").focus()
+            await page.keyboard.press("ArrowRight")
             await expect(page.get_by_role("radio", name="1 h")).to_be_checked()
             await page.keyboard.press("Tab")
             await expect(page.locator("figure svg").first).to_be_focused()
@@ -316,6 +335,7 @@ async def test_everything_is_reached_by_keyboard(browser: Browser, tmp_path: Pat
             await expect(page.locator(".tip").first).to_be_visible()
             await page.keyboard.press("Escape")
             await expect(page.locator(".tip").first).to_be_hidden()
+            await page.goto(f"{gateway.address}/#/workers")
             await page.get_by_role("button", name="Command for all workers").focus()
             await page.keyboard.press("Enter")
             await expect(page.get_by_role("dialog")).to_be_visible()

@@ -514,11 +514,19 @@ async def test_every_answer_is_strict_and_has_a_number(client: httpx2.AsyncClien
 
 
 @one_ledger
-async def test_the_documents_page_loads_nothing(client: httpx2.AsyncClient) -> None:
+async def test_the_reference_loads_nothing_from_elsewhere(client: httpx2.AsyncClient) -> None:
     answer = await client.get("/docs")
-    assert "/internal/results" in answer.text
     assert "http://" not in answer.text and "https://" not in answer.text
-    assert answer.headers["content-security-policy"].startswith("default-src 'none';")
+    assert answer.headers["content-security-policy"].startswith("default-src 'self';")
+
+
+@one_ledger
+async def test_a_browser_is_shown_a_page_where_there_is_none(client: httpx2.AsyncClient) -> None:
+    browser = await client.get("/nowhere", headers={"Accept": "text/html,*/*"})
+    assert (browser.status_code, browser.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    missing = [await client.get("/nowhere"), await client.get("/v1/tasks/t9", headers={"Accept": "text/html"})]
+    for answer in missing:
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
 
 
 async def test_an_error_of_ours_is_told_in_the_log_and_not_to_the_client(tmp_path: Path) -> None:

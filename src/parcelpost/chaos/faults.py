@@ -31,6 +31,8 @@ _SITE_RATES = {"challenge": 0.05, "429": 0.2, "redesign": 1.0, "charset": 1.0}
 _PHASE_SECONDS = 6.0
 _COMMAND_SECONDS = 30.0
 _READY_TASKS = 20
+_SUPPLY_SECONDS = 6.0
+_BUSY_SECONDS = 10.0
 _LAST_SAVES_SECONDS = 3.0
 """What was in progress when the gateway went away is saved by then."""
 
@@ -45,6 +47,9 @@ class Target(Struct, kw_only=True):
     kills: int = 0
     power_cuts: int = 0
     full_disks: int = 0
+    disk_locks: dict[str, asyncio.Lock] = {}
+    away_until: float = 0.0
+    """Until when the gateways cannot be reached, and for how long afterwards they stay."""
     troubled: dict[str, float] = {}
     """When a store was last hit by something that may end its workers or keep them from scraping."""
 
@@ -202,25 +207,44 @@ async def network(target: Target, step: Step) -> None:
 async def gateway_away(target: Target, step: Step) -> None:
     """All gateways refuse every connection. Stores that nothing else troubles must go on scraping (I7)."""
     began = target.clock.monotonic()
+    if began < target.away_until:
+        return  # the workers need new tasks first
+    target.away_until = began + step.seconds + _SUPPLY_SECONDS
     for proxy in target.topology.gateway_proxies:
         proxy.troubles[step] = Trouble(kind="refused")
     try:
         await target.clock.sleep(_LAST_SAVES_SECONDS)
         target.judge.read_told()
         saves = dict(target.judge.saves_of)
-        ready = {store.name: _ready_tasks(store) for store in target.topology.stores.values()}
+        able = [store for store in target.topology.stores.values() if _can_scrape(target, store, began)]
         await target.clock.sleep(step.seconds - _LAST_SAVES_SECONDS)
+        for store in able:
+            await _check_scraping(target, store, saves.get(store.name, 0), began)
     finally:
         for proxy in target.topology.gateway_proxies:
             proxy.troubles.pop(step, None)
-    target.judge.read_told()
-    for store in target.topology.stores.values():
-        has_run = any(one.runs and not one.is_stopped and one.started_at < began - 3.0 for one in store.workers)
-        is_quiet, had = target.quiet_since(store, began - 3.0), ready[store.name]
-        made = target.judge.saves_of[store.name] - saves.get(store.name, 0)
-        target.judge.note_offline(store, made, ready=had, has_run=has_run, is_quiet=is_quiet)
-        if has_run and is_quiet and had > _READY_TASKS:
-            target.judge.check_offline(store, made, step.seconds - _LAST_SAVES_SECONDS)
+
+
+def _can_scrape(target: Target, store: Store, began: float) -> bool:
+    """Whether a worker of the store has scraped before, and has enough tasks."""
+    first = target.judge.first_save
+    has_saved = any(one.runs and not one.is_stopped and first.get(one.pid, began) < began for one in store.workers)
+    ready, is_quiet = _ready_tasks(store), target.quiet_since(store, began - 3.0)
+    target.judge.note("gateway-away", target=store.name, has_saved=has_saved, ready=ready, is_quiet=is_quiet)
+    return has_saved and ready > _READY_TASKS
+
+
+async def _check_scraping(target: Target, store: Store, saves: int, began: float) -> None:
+    """Waits somewhat longer on a machine that is busy with something else."""
+
+    def has_scraped() -> bool:
+        target.judge.read_told()
+        return target.judge.saves_of[store.name] > saves or not target.quiet_since(store, began - 3.0)
+
+    await wait_until(has_scraped, target.clock, seconds=_BUSY_SECONDS)
+    if target.quiet_since(store, began - 3.0):
+        seconds = target.clock.monotonic() - began - _LAST_SAVES_SECONDS
+        target.judge.check_offline(store, target.judge.saves_of[store.name] - saves, seconds)
 
 
 def _ready_tasks(store: Store) -> int:
@@ -475,7 +499,10 @@ async def disk_read_only(target: Target, step: Step) -> None:
         for worker in store.workers:
             worker.holds_until = 0.0
     await target.clock.sleep(step.seconds)
-    await asyncio.to_thread(disk.make_read_only, False)
+    try:
+        await asyncio.to_thread(disk.make_read_only, False)
+    except disks.DiskError:  # the file system has given itself up meanwhile
+        await _remount(target, store, disk)
     await _settle(target, store, "disk read-only")
 
 
@@ -485,6 +512,16 @@ async def _settle(target: Target, store: Store, why: str) -> None:
     for worker in store.workers:
         if worker.expects_exit == why:
             worker.expects_exit = ""
+
+
+def _one_at_a_time(fault: Callable[[Target, Step], Awaitable[None]]) -> Callable[[Target, Step], Awaitable[None]]:
+    """Of the faults of a disk: the second one waits for the first."""
+
+    async def apply(target: Target, step: Step) -> None:
+        async with target.disk_locks.setdefault(step.target, asyncio.Lock()):
+            await fault(target, step)
+
+    return apply
 
 
 class Fault(Struct, frozen=True):
@@ -514,11 +551,16 @@ FAULTS: Mapping[str, Fault] = {
     "memory-limit": Fault(memory_limit, "a worker gets no more memory", "I2 I8"),
     "file-size-limit": Fault(file_size_limit, "a worker's files cannot grow: writes fail half-way", "I2 I3 I8"),
     "power-cut": Fault(
-        power_cut, "a disk loses its power with all that was not synced", "I2 I3 I6 I9", needs_disks=True
+        _one_at_a_time(power_cut),
+        "a disk loses its power with all that was not synced",
+        "I2 I3 I6 I9",
+        needs_disks=True,
     ),
-    "disk-full": Fault(disk_full, "a disk is full", "I2 I8", needs_disks=True),
-    "disk-read-only": Fault(disk_read_only, "a disk turns read-only", "I2 I8", needs_disks=True),
-    "disk-fails": Fault(disk_fails, "every fsync fails under running workers", "I2 I3 I6", needs_disks=True),
+    "disk-full": Fault(_one_at_a_time(disk_full), "a disk is full", "I2 I8", needs_disks=True),
+    "disk-read-only": Fault(_one_at_a_time(disk_read_only), "a disk turns read-only", "I2 I8", needs_disks=True),
+    "disk-fails": Fault(
+        _one_at_a_time(disk_fails), "every fsync fails under running workers", "I2 I3 I6", needs_disks=True
+    ),
 }
 
 

@@ -12,11 +12,12 @@ from msgspec import Struct
 
 from parcelpost.chaos import disks
 from parcelpost.chaos.disks import LoopDisk
-from parcelpost.chaos.processes import HOST, Command, Member, free_port, wait_for_port
+from parcelpost.chaos.processes import HOST, Command, Member, wait_for_port
 from parcelpost.chaos.proxy import Observe, Proxy
 from parcelpost.chaos.schedule import Profile, worker_names
 from parcelpost.clock import Clock
 from parcelpost.errors import ParcelpostError
+from parcelpost.files_and_sockets import free_port
 from parcelpost.simulator import sites
 from parcelpost.simulator.parcels import World
 
@@ -238,6 +239,7 @@ class Topology:
         wave = self.waves
         rows = list(self._rows)
         self._chance.shuffle(rows)
+        self.tasks |= {f"w{wave}-{row[3]}": row[3] for row in rows}  # before a worker can have one
         file = self.folder / f"tasks-{wave}.csv"
         with file.open("w", encoding="utf-8", newline="") as out:
             writer = csv.writer(out)
@@ -250,4 +252,3 @@ class Topology:
         adding.is_wanted = False
         if await adding.wait():
             raise ParcelpostError(f"tasks cannot be added: {adding.last_lines()}", hint=f"see {adding.log}")
-        self.tasks |= {f"w{wave}-{row[3]}": row[3] for row in rows}

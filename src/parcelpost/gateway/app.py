@@ -26,7 +26,7 @@ from parcelpost.gateway.api.webhooks import WebhooksApi
 from parcelpost.gateway.api.worker import WorkerApi
 from parcelpost.gateway.auth import Access
 from parcelpost.gateway.context import Context
-from parcelpost.gateway.errors import error_response, reason_of
+from parcelpost.gateway.errors import ApiError, error_response, reason_of
 from parcelpost.gateway.openapi import docs_routes
 from parcelpost.gateway.routes import Caller, Role, starlette_route
 
@@ -139,6 +139,8 @@ class ErrorHandlers:
             self._denials.emit(
                 lambda more: AccessDenied(client=client, path=_path(request), reason=error.detail, more=more)
             )
+        if error.status_code == 404 and not isinstance(error, ApiError) and dashboard.wants_page(request):
+            return dashboard.missing_page()
         headers = dict(error.headers or {})
         if error.status_code == 405:
             headers["Allow"] = ", ".join(self._methods(request))

@@ -138,6 +138,7 @@ def _county(
 ) -> County:
     row, ended = counts.parcels.get(site), counts.ended.get(site, Counter())
     platform, state, county = (row.platform, row.state, row.county) if row else _parts(site, schedules)
+    place = Site(platform, state, county)
     good = ended[TaskState.DONE] + ended[TaskState.NOT_FOUND]
     bad = ended[TaskState.FAILED] + ended[TaskState.DEAD]
     strictest = min(schedules, key=lambda schedule: schedule.max_age_seconds, default=None)
@@ -154,16 +155,16 @@ def _county(
         failed=bad,
         success_rate=good / (good + bad) if good + bad else None,
         ended_last_hour=ended["hour"],
-        blocked_workers=[
-            row.heartbeat.worker_id
-            for row in alive
-            if any(paused.covers(Site(platform, state, county)) for paused in row.heartbeat.blocked)
-        ][:_MAX_WORKERS],
+        blocked_workers=[row.heartbeat.worker_id for row in alive if _is_blocked(row, place)][:_MAX_WORKERS],
         failing_fields=broken[:_MAX_FIELDS],
         schedules=[schedule.name for schedule in schedules],
         fresh_share=strictest.fresh_share if strictest else None,
         max_age_seconds=strictest.max_age_seconds if strictest else None,
     )
+
+
+def _is_blocked(row: WorkerRow, site: Site) -> bool:
+    return any(paused.covers(site) for paused in row.heartbeat.blocked)
 
 
 def _parts(site: str, schedules: Sequence[ScheduleStatus]) -> tuple[str, str, str]:

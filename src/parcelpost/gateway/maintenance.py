@@ -1,5 +1,5 @@
-"""The gateway's background loop: expires leases, runs schedules, finds changes, prunes old rows and writes counters to
-the ledger.
+"""The gateway's background loop: expires leases, runs schedules, finds changes, keeps the search up to date, prunes old
+rows and writes counters to the ledger.
 """
 
 from __future__ import annotations
@@ -25,6 +25,29 @@ _INDEXED_AT_ONCE = 200
 _BUSY_RESULTS = 2_000  # stored since the last step
 _BUSY_SECONDS = 0.1
 _BUSY_SHARE = 0.05  # of the time
+_BUSY_SEARCH_SHARE = 0.03
+
+
+class _Backlog:
+    """Work that results leave behind. It is done a little at a time: others write, too. While more than a thousand
+    results arrive per second, it takes only a share of the time, so that they are not held up, and catches up later.
+    """
+
+    def __init__(self, context: Context, busy_share: float) -> None:
+        self._clock = context.clock
+        self._busy_share = busy_share
+        self._next_at = 0.0
+
+    async def catch_up(self, work: Callable[[], Awaitable[int]], *, is_busy: bool) -> None:
+        """`work` returns how much it did; 0 when nothing is left."""
+        began = self._clock.monotonic()
+        if is_busy and began < self._next_at:
+            return
+        until = began + (_BUSY_SECONDS if is_busy else _STEP_SECONDS)
+        while self._clock.monotonic() < until and await work():
+            pass
+        ended = self._clock.monotonic()
+        self._next_at = ended + (ended - began) / self._busy_share
 
 
 class Maintenance:
@@ -39,7 +62,9 @@ class Maintenance:
         self._failures = 0
         self._prune_at = 0.0
         self._stored = 0
-        self._find_at = 0.0
+        self._is_busy = False
+        self._changes = _Backlog(context, _BUSY_SHARE)
+        self._search = _Backlog(context, _BUSY_SEARCH_SHARE)
         self._began: float | None = None
 
     @property
@@ -60,6 +85,7 @@ class Maintenance:
         self._began = self._context.clock.monotonic()
         try:
             return await self._do(
+                self._look_how_busy,
                 self._expire_leases,
                 self._schedules.step,
                 self._flush,
@@ -87,6 +113,11 @@ class Maintenance:
             self._found()
         return self._failed(failure) if failure else self._succeeded()
 
+    async def _look_how_busy(self) -> None:
+        counts = self._context.counters.totals
+        stored = sum(number for (_, outcome), number in counts.items() if outcome == "stored")
+        self._is_busy, self._stored = stored - self._stored > _BUSY_RESULTS, stored
+
     async def _expire_leases(self) -> None:
         queued, dead = Counter[str](), Counter[str]()
         for _ in range(_MAX_ROUNDS):
@@ -102,26 +133,11 @@ class Maintenance:
             self._context.emit(LeasesEnded(queued=queued.total(), dead=dead.total()))
 
     async def _find_changes(self) -> None:
-        """A few results at a time: others write, too. While more than a thousand arrive per second, it takes a
-        twentieth of the time, so that they are not held up, and catches up later.
-        """
-        clock = self._context.clock
-        stored = sum(number for (_, outcome), number in self._context.counters.totals.items() if outcome == "stored")
-        is_busy, self._stored = stored - self._stored > _BUSY_RESULTS, stored
-        began = clock.monotonic()
-        if is_busy and began < self._find_at:
-            return
-        until = began + (_BUSY_SECONDS if is_busy else _STEP_SECONDS)
-        while clock.monotonic() < until and await self._compare():
-            pass
-        ended = clock.monotonic()
-        self._find_at = ended + (ended - began) / _BUSY_SHARE
+        await self._changes.catch_up(self._compare, is_busy=self._is_busy)
 
     async def _update_search(self) -> None:
-        clock = self._context.clock
-        until = clock.monotonic() + _STEP_SECONDS
-        while clock.monotonic() < until and await self._context.ledger.update_search(clock.now(), _INDEXED_AT_ONCE):
-            pass
+        clock, ledger = self._context.clock, self._context.ledger
+        await self._search.catch_up(lambda: ledger.update_search(clock.now(), _INDEXED_AT_ONCE), is_busy=self._is_busy)
 
     async def _compare(self) -> int:
         """Returns how many results were compared. One that cannot be compared does not stop the others."""

@@ -1,20 +1,20 @@
-"""The OpenAPI document, made from the route table, and the /docs page that shows it."""
+"""The OpenAPI document, made from the route table."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
+import ast
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from html import escape
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
 from parcelpost.gateway.api.examples import EXAMPLES
@@ -79,6 +79,11 @@ def document(routes: Sequence[Route], version: str) -> Schema:
     named = [kind for kind in (*kinds, ErrorReply) if kind is not None]
     schemas, components = msgspec.json.schema_components(named, ref_template="#/components/schemas/{name}")
     by_type = {str(kind): schema for kind, schema in zip(named, schemas, strict=True)}
+    for struct, texts in _field_texts(named).items():
+        for name, text in texts.items():
+            field = components[struct]["properties"].get(name, {})
+            if "$ref" not in field:
+                field.setdefault("description", text)
     for kind, example in EXAMPLES.items():
         components[kind.__name__]["examples"] = [msgspec.json.decode(encode(example))]
     paths: dict[str, Schema] = {}
@@ -94,6 +99,52 @@ def document(routes: Sequence[Route], version: str) -> Schema:
         }
     )
     return schema
+
+
+def _field_texts(kinds: Iterable[Any]) -> Mapping[str, Mapping[str, str]]:
+    """Returns what the source says of each field, by struct: the docstrings below the fields."""
+    texts: dict[str, dict[str, str]] = {}
+    for kind in _structs(kinds):
+        bases = [base for base in reversed(kind.__mro__) if issubclass(base, Struct) and base is not Struct]
+        texts[kind.__name__] = {name: text for base in bases for name, text in _field_docstrings(base).items()}
+    return texts
+
+
+def _structs(kinds: Iterable[Any]) -> Iterator[type[Struct]]:
+    """Yields every struct that these types consist of."""
+    seen: set[type[Struct]] = set()
+    waiting: list[Any] = list(msgspec.inspect.multi_type_info(kinds))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, msgspec.inspect.StructType):
+            if node.cls in seen:
+                continue
+            seen.add(node.cls)
+            yield node.cls
+        if isinstance(node, msgspec.inspect.Type | msgspec.inspect.Field):
+            waiting += [getattr(node, name) for name in node.__struct_fields__]
+        elif isinstance(node, tuple):
+            waiting += node
+
+
+def _field_docstrings(kind: type[Struct]) -> Mapping[str, str]:
+    return _docstrings_in(kind.__module__).get(kind.__name__, {})
+
+
+@cache
+def _docstrings_in(module: str) -> Mapping[str, Mapping[str, str]]:
+    """Returns the docstrings of the fields of a module's classes, by class and field."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {
+        node.name: {
+            field.target.id: inspect.cleandoc(text.value.value)
+            for field, text in pairwise(node.body)
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+        }
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+    }
 
 
 def _reply_type(route: Route) -> Any:
@@ -127,7 +178,7 @@ def _operation(route: Route, schemas: Schema) -> Schema:
         responses["503"] = {"description": _DESCRIPTIONS[503], "content": content}
     operation: Schema = {
         "operationId": name,
-        "tags": [route.role.value],
+        "tags": [_group(route)],
         "summary": description.partition("\n")[0],
         "description": description,
         "parameters": [
@@ -145,6 +196,28 @@ def _operation(route: Route, schemas: Schema) -> Schema:
     return operation
 
 
+_GROUPS = {
+    "parcels": "Parcels and liens",
+    "liens": "Parcels and liens",
+    "changes": "Changes and webhooks",
+    "webhooks": "Changes and webhooks",
+    "search": "Parcels and liens",
+    "export": "Downloads",
+    "tasks": "Tasks",
+    "failures": "Tasks",
+    "refresh": "Tasks",
+    "schedules": "Schedules",
+}
+
+
+def _group(route: Route) -> str:
+    """Returns the heading under which the reference lists it."""
+    if route.role is Role.WORKER:
+        return "Worker protocol"
+    _, version, *rest = route.path.split("/")
+    return _GROUPS.get(rest[0], "Fleet") if version == "v1" and rest else "Monitoring"
+
+
 def _path_parameter(name: str) -> Schema:
     return {"in": "path", "name": name, "required": True, "schema": {"type": "string", "minLength": 1}}
 
@@ -152,7 +225,7 @@ def _path_parameter(name: str) -> Schema:
 def _query_parameters(kind: type[Struct]) -> Iterator[Schema]:
     schema = msgspec.json.schema(kind)["$defs"][kind.__name__]
     for name, value in schema["properties"].items():
-        description = value.pop("description", "")
+        description = value.pop("description", "") or value.get("anyOf", [{}])[0].pop("description", "")
         required = name in schema["required"]
         yield {"in": "query", "name": name, "schema": value, "description": description, "required": required}
 
@@ -168,57 +241,14 @@ def _decimals_as_numbers(node: Any) -> Any:
     return {name: _decimals_as_numbers(value) for name, value in node.items()}
 
 
-_STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h2 { font: 1rem ui-monospace, monospace; border-top: 1px solid; padding-top: 1rem; margin-top: 2rem; }
-b { display: inline-block; min-width: 4rem; }
-td, th { text-align: left; padding: 0 1rem 0 0; vertical-align: top; }
-"""
-_DOCS_POLICY = (
-    "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
-    f"style-src 'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'"
-)
-
-
 def docs_routes(routes: Sequence[Route], version: str) -> list[StarletteRoute]:
-    """/openapi.json and /docs."""
+    """/openapi.json, which the dashboard's /docs page shows."""
 
     @cache
-    def made() -> Schema:
-        return document(routes, version)
+    def made() -> bytes:
+        return msgspec.json.encode(document(routes, version))
 
     async def openapi(request: Request) -> Response:
-        return Response(msgspec.json.encode(made()), media_type=JSON)
+        return Response(made(), media_type=JSON)
 
-    async def docs(request: Request) -> Response:
-        return HTMLResponse("".join(_docs_page(made())), headers={"Content-Security-Policy": _DOCS_POLICY})
-
-    return [StarletteRoute("/openapi.json", openapi), StarletteRoute("/docs", docs)]
-
-
-def _docs_page(document: Schema) -> Iterator[str]:
-    title = escape(f"{document['info']['title']} {document['info']['version']}")
-    yield f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
-    yield '<meta name="viewport" content="width=device-width"></head><body>'
-    yield f'<h1>{title}</h1><p>With schemas and examples: <a href="/openapi.json">openapi.json</a></p>'
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            yield from _docs_operation(method, path, operation)
-    yield "</body></html>"
-
-
-def _docs_operation(method: str, path: str, operation: Schema) -> Iterator[str]:
-    yield f"<h2><b>{escape(method.upper())}</b> {escape(path)}</h2><p>{escape(operation['description'])}</p><table>"
-    for parameter in operation["parameters"]:
-        required = " (required)" if parameter["required"] else ""
-        description = escape(parameter.get("description", ""))
-        yield f"<tr><td>{escape(parameter['name'])}</td><td>{parameter['in']}{required}</td><td>{description}</td></tr>"
-    if operation["security"]:
-        schemes = ", ".join(name for scheme in operation["security"] for name in scheme)
-        yield f"<tr><td>token</td><td>{escape(schemes)}</td><td></td></tr>"
-    for kind in operation.get("requestBody", {}).get("content", ()):
-        yield f"<tr><td>body</td><td>{escape(kind)}</td><td></td></tr>"
-    for status, response in operation["responses"].items():
-        yield f"<tr><td>{escape(status)}</td><td>response</td><td>{escape(response['description'])}</td></tr>"
-    yield "</table>"
+    return [StarletteRoute("/openapi.json", openapi)]

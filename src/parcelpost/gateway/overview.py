@@ -22,6 +22,9 @@ from parcelpost.units import age, count
 
 BUCKET_SECONDS = {1: 60, 3: 120, 6: 300, 24: 900}
 """Length of an activity bucket by the number of hours shown."""
+AUTO = 0
+"""Instead of hours: since the first activity of the last 24 hours."""
+_FEWEST_BUCKETS = 15
 
 _HIDDEN_AFTER = timedelta(days=7)
 _MAX_LISTED_WORKERS = 500
@@ -162,7 +165,7 @@ Outcomes = Mapping[str, Counter[str]]
 async def gather_overview(
     ledger: Ledger, now: datetime, hours: int, outcomes: Outcomes, version: str, freshness: FreshnessCache | None = None
 ) -> Overview:
-    """Read-only. `hours` is a key of BUCKET_SECONDS, and `outcomes` are those of the last day.
+    """Read-only. `hours` is AUTO or a key of BUCKET_SECONDS, and `outcomes` are those of the last day.
 
     Raises LedgerUnavailable.
     """
@@ -259,10 +262,15 @@ def queue_entry(row: QueueRow, now: datetime) -> QueueEntry:
 
 
 async def _activity(ledger: Ledger, now: datetime, hours: int) -> Activity:
+    first = now - timedelta(hours=hours)
+    if hours == AUTO:
+        first = await ledger.first_activity(now - timedelta(days=1)) or now
+        covering = (hours for hours in BUCKET_SECONDS if now - first <= timedelta(hours=hours))
+        hours = next(covering, max(BUCKET_SECONDS))
     bucket = BUCKET_SECONDS[hours]
-    buckets = hours * 3_600 // bucket
-    last = int(now.timestamp() // bucket) * bucket
-    since = now.fromtimestamp(last - (buckets - 1) * bucket, now.tzinfo)
+    last = int(now.timestamp() // bucket)
+    buckets = min(max(last - int(first.timestamp() // bucket) + 1, _FEWEST_BUCKETS), hours * 3_600 // bucket)
+    since = now.fromtimestamp((last - buckets + 1) * bucket, now.tzinfo)
     return _activity_series(await ledger.activity(since), since, buckets, bucket)
 
 

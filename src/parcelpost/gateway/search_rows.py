@@ -185,7 +185,8 @@ class Asked(Struct, frozen=True):
 
 
 def asked(text: str) -> list[Asked]:
-    """Reads what a person types: any text. The last word may be the beginning of one, unless a space follows.
+    """Reads what a person types: any text. The last word may be the beginning of one, unless it is a single letter or a
+    space follows.
 
     At most 16 words count.
     """
@@ -197,7 +198,8 @@ def asked(text: str) -> list[Asked]:
     for place, chunk in enumerate(chunks, 1):
         found = tuple(word[:MAX_WORD] for word in _WORD.findall(chunk))[:left]
         if found:
-            parts.append(Asked(found, is_prefix=is_open and place == len(chunks)))
+            is_last = is_open and place == len(chunks)
+            parts.append(Asked(found, is_prefix=is_last and len(found[-1]) > 1))
             left -= len(found)
         if left <= 0:
             break

@@ -17,6 +17,7 @@ _FIRST = ("ANNA", "BORIS", "CLARA", "DAVID", "EDITH", "FRANK", "GRETA", "HENRY",
 _LAST = ("ABERNATHY", "BLOOM", "CARVER", "DUNMORE", "ELLERY", "FENWICK", "GALLOWAY", "HARGROVE", "IVERSON", "MUÑOZ")
 _FIRMS = ("LARKSPUR HOLDINGS LLC", "TWO OAKS TRUST", "PINE RIDGE FARMS INC", "BLUE HERON LAND CO")
 _STREETS = ("ELM ST", "SW HERON WAY", "NE CR 793", "OLD MILL RD", "MAPLE AVE", "LAKESHORE DR", "QUARRY LN")
+_TOWNS = ((28.072, -81.986), (28.022, -81.733), (27.897, -81.588), (27.899, -81.843), (28.105, -81.627))
 _CITIES = (("MARIGOLD", "FL", "32099"), ("FERNHILL", "FL", "32098"), ("STONEBRIDGE", "GA", "30999"))
 _USES = (("0100", "SINGLE FAMILY"), ("0000", "VACANT"), ("0200", "MOBILE HOME"), ("5000", "IMPROVED AG"))
 _DEEDS = ("WD", "QC", "CT", "PB")
@@ -81,6 +82,13 @@ class Parcel(Struct, frozen=True, kw_only=True):
     sales: tuple[Sale, ...]
     buildings: tuple[Building, ...]
     certificates: tuple[Certificate, ...]
+
+    @property
+    def coordinates(self) -> tuple[float, float]:
+        """Latitude and longitude, near one of a county's towns."""
+        chance = random.Random(f"coordinates/{self.number}")  # noqa: S311 - no secrets
+        latitude, longitude = chance.choice(_TOWNS)
+        return round(latitude + chance.gauss(0, 0.02), 6), round(longitude + chance.gauss(0, 0.025), 6)
 
     @property
     def section(self) -> str:

@@ -29,7 +29,10 @@ def demo(
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary folder.")] = False,
     stay: Annotated[
-        bool, typer.Option("--stay", help="Keep the gateway and its dashboard running until Ctrl-C.")
+        bool,
+        typer.Option(
+            "--stay", help="Keep the websites, a worker and the gateway with its dashboard running until Ctrl-C."
+        ),
     ] = False,
 ) -> None:
     """Scrape four simulated counties into two spreadsheets, parcels and liens, while processes are killed.

@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from parcelpost.cli.context import CLOCK, open_for_reading
-from parcelpost.cli.demo.processes import Child, free_port, wait_until_listening
+from parcelpost.cli.demo.processes import Child, wait_until_listening
 from parcelpost.cli.demo.results import ComparisonRow, DemoFiles, compare, count_retried, save_sheets
 from parcelpost.cli.output import count, fitted, print_lines, terminal_width
 from parcelpost.clock import Clock
+from parcelpost.files_and_sockets import free_port
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.models import TaskState
@@ -127,9 +128,11 @@ class Scenario:
         self._websites = start_websites(files, parcels)
         place = ["--database", str(files.ledger), "--raw", str(files.raw), "--port", str(self._port)]
         self._gateway = Child(["gateway", "serve", *place], _GATEWAY_SETTINGS, files.log("gateway"))
-        wanted = ["--gateway", self.url, "--store", str(files.store.path), "--until-empty"]
+        running = ["run", "--gateway", self.url, "--store", str(files.store.path)]
         counties = {"fetch.counties_file": str(files.counties)}
-        self._worker = Child(["run", *wanted], {**_WORKER_SETTINGS, **counties}, files.log("worker"))
+        settings = {**_WORKER_SETTINGS, **counties}
+        self._worker = Child([*running, "--until-empty"], settings, files.log("worker"))
+        self._staying_worker = Child(running, settings, files.log("worker"))
         adding = ["gateway", "add", str(files.tasks), "--database", str(files.ledger)]
         self._adder = Child(adding, counties, files.log("add"))
         self._stack = AsyncExitStack()
@@ -139,7 +142,7 @@ class Scenario:
         """Both sides hold the same."""
 
     async def __aenter__(self) -> Scenario:
-        for child in (self._websites, self._adder, self._gateway, self._worker):
+        for child in (self._websites, self._adder, self._gateway, self._worker, self._staying_worker):
             self._stack.push_async_callback(child.kill)
         opened = open_ledger(str(self.files.ledger), _ATTEMPTS, CLOCK)
         self._ledger = await self._stack.enter_async_context(opened)
@@ -166,8 +169,9 @@ class Scenario:
         return lines
 
     async def stay(self) -> None:
-        """Runs until it is cancelled."""
-        _print_line(f"The dashboard is at {self.url}/. Press Ctrl-C to stop it and the websites.")
+        """Runs until it is cancelled, with a worker that waits for tasks."""
+        await self._staying_worker.start()
+        _print_line(f"The dashboard is at {self.url}/. Press Ctrl-C to stop it, the worker and the websites.")
         await self._gateway.finish()
 
     async def _open_counties(self) -> None:

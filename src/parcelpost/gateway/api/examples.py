@@ -179,6 +179,18 @@ _SCHEDULE = ScheduleStatus(
     run=_RUN,
     last_run=None,
 )
+_CHANGE = ParcelChange(
+    number=42,
+    found_at=_AT,
+    kind="lien.redeemed",
+    **_KEY,
+    task_id="t-1",
+    scraped_at=_AT,
+    subject="2024-00172",
+    before=Raw(b'{"number": "2024-00172", "status": "open", "amount": 1187.42}'),
+    after=Raw(b'{"number": "2024-00172", "status": "redeemed", "amount": 1187.42}'),
+    address=_PATH,
+)
 _SHOWN: dict[str, Any] = {
     "parcel_id": "01-01-01-00000",
     "owner": "ABERNATHY JUNE",
@@ -378,24 +390,8 @@ _EXAMPLES: list[Struct] = [
     ActionReply(_SCHEDULE),
     responses.MapLayersReply(tiles="https://tiles.example.org/{z}/{x}/{y}.png", outline="/v1/map/outline"),
     MapOutline([[(-81.97, 28.07), (-81.62, 28.07), (-81.62, 28.31)]]),
-    responses.Changes(
-        [
-            ParcelChange(
-                number=42,
-                found_at=_AT,
-                kind="lien.redeemed",
-                **_KEY,
-                task_id="t-1",
-                scraped_at=_AT,
-                subject="2024-00172",
-                before=Raw(b'{"number": "2024-00172", "status": "open", "amount": 1187.42}'),
-                after=Raw(b'{"number": "2024-00172", "status": "redeemed", "amount": 1187.42}'),
-                address=_PATH,
-            )
-        ],
-        42,
-        more=False,
-    ),
+    responses.Changes([_CHANGE], 42, more=False),
+    responses.LatestChanges([_CHANGE], None),
     responses.Workers([_WORKER]),
     responses.Queue([_QUEUE]),
     responses.Tasks([responses.ListedTask(**_TASK)], None, 1),

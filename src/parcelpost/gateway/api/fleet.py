@@ -21,6 +21,7 @@ from parcelpost.gateway.counties import CountyCache, county_list
 from parcelpost.gateway.errors import ApiError
 from parcelpost.gateway.models import OFFLINE_AFTER
 from parcelpost.gateway.overview import (
+    AUTO,
     Outcomes,
     Overview,
     gather_overview,
@@ -97,7 +98,7 @@ class FleetApi:
 
     async def overview(self, query: OverviewParams) -> Overview:
         """Return everything the dashboard's first page shows."""
-        return await self._overview.overview(int(query.hours))
+        return await self._overview.overview(AUTO if query.hours == "auto" else int(query.hours))
 
     async def workers(self) -> Workers:
         """List the 1,000 workers that reported last, by ID."""

@@ -76,8 +76,7 @@ class ListParams(LatestParams, frozen=True, kw_only=True, forbid_unknown_fields=
     records: Annotated[bool, Meta(description="Include the full record of each matching source or lien")] = False
 
 
-class ChangesParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    since: Annotated[_Number, Meta(description="`next` from the previous response; 0 starts at the first change")] = 0
+class ChangeFilterParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: Annotated[Text, Meta(description="Comma-separated kinds, such as `lien.new`; `lien` selects them all")] = ""
     platform: Text = ""
     state: Text = ""
@@ -95,15 +94,23 @@ class ChangesParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         )
 
 
+class ChangesParams(ChangeFilterParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    since: Annotated[_Number, Meta(description="`next` from the previous response; 0 starts at the first change")] = 0
+
+
+class LatestChangesParams(ChangeFilterParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    before: Annotated[_Number, Meta(description="`next` from the previous response; 0 starts at the last change")] = 0
+
+
 SiteName = Annotated[Text, Meta(description="State and county, such as FL/columbia")]
-Reason = Annotated[Text, Meta(description="Reason of a failure, as in /v1/failures")]
+Reason = Annotated[Text | None, Meta(description="Reason of a failure, as in /v1/failures")]
 
 
 class TaskListParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     state: Literal["queued", "leased", "done", "not_found", "failed", "dead"]
     platform: Text = ""
     site: SiteName = ""
-    reason: Reason | None = None
+    reason: Reason = None
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     cursor: Cursor = ""
 
@@ -136,7 +143,10 @@ def read_site(text: str) -> str:
 
 
 class OverviewParams(Struct, frozen=True, forbid_unknown_fields=True):
-    hours: Annotated[Literal["1", "3", "6", "24"], Meta(description="Hours of activity to include")] = "3"
+    hours: Annotated[
+        Literal["auto", "1", "3", "6", "24"],
+        Meta(description="Hours of activity to include; `auto`: since the first activity of the last 24 hours"),
+    ] = "3"
 
 
 class AddTasksParams(Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,6 +15,7 @@ from parcelpost.gateway.api.params import (
     BeforeRow,
     ChangesParams,
     FilterParams,
+    LatestChangesParams,
     LatestParams,
     ListParams,
     RawParams,
@@ -24,6 +25,7 @@ from parcelpost.gateway.api.params import (
 )
 from parcelpost.gateway.api.responses import (
     Changes,
+    LatestChanges,
     Liens,
     MapLayersReply,
     ParcelDetail,
@@ -67,6 +69,7 @@ class ParcelsApi:
             Route("GET", "/v1/liens", self.liens, Role.READER),
             Route("GET", "/v1/liens/latest", self.latest_liens, Role.READER),
             Route("GET", "/v1/changes", self.changes, Role.READER),
+            Route("GET", "/v1/changes/latest", self.latest_changes, Role.READER),
             Route("GET", f"{_PARCEL}/raw", self.raw, Role.READER, errors=(404,), media_type="application/octet-stream"),
             Route("GET", f"{_PARCEL}/page", self.page, Role.READER, errors=(404,), media_type="text/html"),
             Route("GET", _PARCEL, self.parcel, Role.READER, errors=(404,), reply_type=ParcelDetail),
@@ -120,6 +123,11 @@ class ParcelsApi:
         if query.since > page.last:
             raise ApiError(422, f"since: the last change is {page.last}; was the ledger restored from a backup?")
         return Changes([change_response(row) for row in page.rows], page.next, page.next < page.last)
+
+    async def latest_changes(self, query: LatestChangesParams) -> LatestChanges:
+        """List changes, the last found first."""
+        page = await self._ledger.latest_changes(query.filter(), query.before, query.limit)
+        return LatestChanges([change_response(row) for row in page.rows], page.next or None)
 
     async def _with_records(self, query: ListParams) -> Parcels:
         records = await self._ledger.records(query.filter(), read_cursor(query.cursor, SourceKey), query.limit)

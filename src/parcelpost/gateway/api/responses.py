@@ -126,6 +126,12 @@ class Changes(Struct, frozen=True):
     """Whether there may be more changes already."""
 
 
+class LatestChanges(Struct, frozen=True):
+    changes: Sequence[ParcelChange]
+    next: int | None
+    """Value of `before` for the next page; null on the last page. A page may have fewer changes than asked for."""
+
+
 class Workers(Struct, frozen=True):
     workers: Sequence[Worker]
 

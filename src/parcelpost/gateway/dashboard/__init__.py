@@ -32,7 +32,7 @@ class _File:
 
 
 def routes(tile_origin: str) -> list[Route]:
-    """`/`, and the files that the page loads from /dashboard. Only the map's tiles may come from elsewhere."""
+    """`/` and `/docs`, which are one page, and its files. Only the map's tiles may come from elsewhere."""
     policy = f"{_POLICY}; img-src 'self' {tile_origin}" if tile_origin else _POLICY
     known = {
         file.name: _File(file.name, file.read_bytes(), policy)
@@ -49,7 +49,18 @@ def routes(tile_origin: str) -> list[Route]:
             raise ApiError(404, "the dashboard has no such file")
         return _response(known[name], request)
 
-    return [Route("/", page), Route("/dashboard/{name}", file)]
+    return [Route("/", page), Route("/docs", page), Route("/dashboard/{name}", file)]
+
+
+def wants_page(request: Request) -> bool:
+    """Whether somebody opened this address in a browser."""
+    return request.method == "GET" and "text/html" in request.headers.get("accept", "")
+
+
+def missing_page() -> Response:
+    """The page that says that there is none at this address."""
+    file = _File("index.html", (files(__package__) / "index.html").read_bytes(), _POLICY)
+    return Response(file.body, 404, headers=file.headers)
 
 
 def _response(file: _File, request: Request) -> Response:

@@ -145,6 +145,7 @@ export class Chart {
       return [
         s("polyline", { class: `line tone-${name}`, points: points.slice(0, -1).join(" ") }),
         s("polyline", { class: `line tone-${name} running`, points: points.slice(-2).join(" ") }),
+        s("circle", { class: `dot tone-${name}`, cx: points.at(-1).split(",")[0], cy: points.at(-1).split(",")[1], r: 2.5 }),
       ];
     });
   }

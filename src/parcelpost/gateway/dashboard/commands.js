@@ -128,17 +128,21 @@ export async function addSchedule() {
   return text && JSON.parse(text);
 }
 
-export const confirm = (title, text, verb) => open(title, [h("p", null, text)], verb, () => "yes");
+export const confirm = (title, text, verb, isDangerous = false) =>
+  open(title, [h("p", null, text)], verb, () => "yes", isDangerous ? "primary danger" : "primary");
+
+// Shows a text that needs no decision.
+export const say = (title, text) => open(title, [h("p", null, text)], "OK", () => "yes", "primary", false);
 
 // `answer` turns the submitted form into the result.
-function open(title, content, verb, answer) {
+function open(title, content, verb, answer, style = "primary", canCancel = true) {
   const cancel = h("button", { type: "button", value: "" }, "Cancel");
   const form = h(
     "form",
     { method: "dialog" },
     h("h2", { id: "dialog-title" }, title),
     content,
-    h("div", { class: "buttons" }, cancel, h("button", { type: "submit", class: "primary" }, verb)),
+    h("div", { class: "buttons" }, canCancel ? cancel : null, h("button", { type: "submit", class: style }, verb)),
   );
   dialog.setAttribute("aria-labelledby", "dialog-title");
   dialog.replaceChildren();

@@ -12,7 +12,6 @@ const WAIT_MS = 200;
 const REFRESH_MS = 5_000;
 const SIZES = [25, 50, 100, 250, 500];
 const SIZE = 50;
-const MOST_PIECES = 100;
 
 const FORMATS = [
   ["csv", "CSV"],
@@ -38,6 +37,9 @@ const KINDS = {
   },
 };
 
+// Where a reader was in a table, by its address: Back goes there again.
+const left = new Map();
+
 export class ExplorePage {
   constructor(app, kind, query, { path = `/${kind}` } = {}) {
     Object.assign(this, KINDS[kind], { app, kind, query, path });
@@ -56,7 +58,7 @@ export class ExplorePage {
     this.map =
       kind === "parcels"
         ? new MapPanel({
-            request: (query, signal) => this.ask(`/v1/search/parcels/map?${query}`, signal),
+            request: (query, signal) => ask(`/v1/search/parcels/map?${query}`, { signal }),
             onArea: (box) => this.change((asked) => (box ? asked.set("bbox", box) : asked.delete("bbox"))),
             onMove: (at) => this.address((asked) => asked.set("at", at)),
             onTrouble: (error) => this.trouble(error),
@@ -91,7 +93,7 @@ export class ExplorePage {
   get wanted() {
     const filters = FILTERS(this.kind);
     const given = [...this.query].filter(([name, value]) => filters.has(name) && value !== "");
-    return new URLSearchParams(given.slice(0, MOST_PIECES));
+    return new URLSearchParams(given);
   }
 
   get columns() {
@@ -243,6 +245,13 @@ export class ExplorePage {
       }),
     );
     on(this.tools, "click", "[data-copy]", () => this.copy());
+    on(this.grid.root, "click", "tbody a", (link) =>
+      left.set(location.hash, {
+        inPage: scrollY,
+        inTable: this.grid.root.scrollTop,
+        key: link.closest("tr").dataset.key,
+      }),
+    );
     on(this.tools, "click", "a[download]", (link, event) => {
       if (!token.get()) return;
       event.preventDefault();
@@ -324,10 +333,6 @@ export class ExplorePage {
 
   // Requests: only the response to the latest one of each kind is shown.
 
-  async ask(path, signal) {
-    return ask(path, { signal });
-  }
-
   // Returns the response, or null if a later request has replaced it.
   async latest(name, path) {
     this.asking[name]?.abort();
@@ -371,6 +376,16 @@ export class ExplorePage {
     this.draw();
     if (this.focusRow) this.grid.focusFirst();
     this.focusRow = false;
+    this.comeBack();
+  }
+
+  comeBack() {
+    const place = left.get(location.hash);
+    left.delete(location.hash);
+    if (!place) return;
+    this.grid.root.scrollTop = place.inTable;
+    scrollTo(0, place.inPage);
+    this.grid.focus(place.key);
   }
 
   async loadFacets() {
@@ -404,7 +419,12 @@ export class ExplorePage {
         h(
           "li",
           { "data-key": `${name}=${value}` },
-          h("button", { type: "button", "data-name": name, "data-value": value, title: `Remove: ${text}` }, text, " ×"),
+          h(
+            "button",
+            { type: "button", "data-name": name, "data-value": value, "aria-label": `Remove the filter ${text}` },
+            text,
+            h("span", { "aria-hidden": "true" }, " ×"),
+          ),
         ),
       ),
       filters.length > 1
@@ -574,7 +594,9 @@ export class ExplorePage {
 
   // Called after every successful poll: repeats a request that failed, and shows what came in meanwhile.
   update(overview) {
-    const isStale = overview.counts[this.kind] !== this.counts && performance.now() - this.loadedAt > REFRESH_MS;
+    const known = overview.counts[this.kind];
+    const isIndexed = this.total || this.wanted.size || !known; // the index follows within seconds
+    const isStale = (known !== this.counts || !isIndexed) && performance.now() - this.loadedAt > REFRESH_MS;
     if (!this.retry && !isStale) return;
     this.retry = false;
     this.load({ isFiltered: true });

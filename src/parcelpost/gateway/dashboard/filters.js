@@ -76,7 +76,8 @@ export function activeFilters(kind, query) {
       const label = labels.get(name);
       if (name === "bbox") return ["Area on the map", name, value];
       const text = valueText(name, value);
-      return [label.endsWith("$") ? `${label}${text}` : `${label}: ${text}`, name, value];
+      if (label.endsWith("$")) return [`${label}${Number(text).toLocaleString("en-US")}`, name, value];
+      return [`${label}: ${text}`, name, value];
     });
 }
 

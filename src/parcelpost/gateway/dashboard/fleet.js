@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 import { bytes, compact, duration, NOTHING, number } from "./format.js";
+import { place } from "./parcels.js";
 import { badge, command, empty, table } from "./table.js";
 
 const COLUMNS = [
@@ -17,8 +18,9 @@ const COLUMNS = [
   { label: "", class: "act" },
 ];
 
-export function fleet(workers) {
-  if (!workers.length) {
+// `known`: how many workers there are, if not all are shown.
+export function fleet(workers, known = workers.length) {
+  if (!known) {
     return empty(
       h("p", null, "No worker has connected yet. Start one:"),
       command(`parcelpost run --gateway ${location.origin}`),
@@ -33,8 +35,8 @@ export function fleet(workers) {
 
 function cells(worker) {
   return [
-    [h("span", { class: "name" }, worker.worker_id), h("small", null, worker.version || "unknown version")],
-    [state(worker), pendingCommands(worker)],
+    [h("a", { class: "name", href: `#/worker/${encodeURIComponent(worker.worker_id)}` }, worker.worker_id), h("small", null, worker.version || "unknown version")],
+    [stateOf(worker), pendingCommands(worker), blocked(worker)],
     `${duration(worker.silent_seconds)} ago`,
     number(worker.active_tasks),
     worker.alive ? lastMinute(worker) : NOTHING,
@@ -71,11 +73,18 @@ function load(worker) {
   return `${cpu} / ${memory} / ${worker.disk_free_bytes ? bytes(worker.disk_free_bytes) : NOTHING}`;
 }
 
-function state(worker) {
+export function stateOf(worker) {
   if (worker.state === "stopped") return badge("", "Stopped");
   if (worker.state === "offline") return badge("bad", "Offline");
   if (worker.paused) return badge("warn", "Paused");
   return badge("good", "Online");
+}
+
+// A site that is paused: a county, or a whole platform.
+export const siteName = (site) => (site.county || site.state ? `${place(site)} on ${site.platform}` : site.platform);
+
+function blocked({ alive, blocked: names }) {
+  return alive && names.length ? h("small", { class: "warn" }, `blocked: ${names.slice(0, 3).map(siteName).join("; ")}`) : null;
 }
 
 function pendingCommands(worker) {

@@ -42,6 +42,12 @@ export function moment(text) {
   return h("time", { datetime: text, title: text }, known ? moments.format(date) : text);
 }
 
+// How long ago it was, with the moment itself as a tooltip.
+export function ago(text) {
+  const seconds = (Date.now() - Date.parse(text)) / 1_000;
+  return h("time", { datetime: text, title: moment(text).textContent }, seconds < 5 ? "now" : `${duration(seconds)} ago`);
+}
+
 // A date as the page gives it: a day has no time zone.
 export const day = (text) => text ?? NOTHING;
 

@@ -14,7 +14,7 @@ const STALE_MS = 12_000;
 const at = (id) => document.getElementById(id);
 
 class Page {
-  hours = "3";
+  hours = "auto";
   view = null;
   overview = null;
   updatedAt = null;
@@ -45,19 +45,20 @@ class Page {
 
   route() {
     const [path, query] = (location.hash.slice(1) || "/").split("?");
-    if (location.pathname === "/" && this.view?.follow?.(path, new URLSearchParams(query))) {
-      this.markLink(path);
+    this.showMenu(false);
+    const followed = this.view?.follow?.(path, new URLSearchParams(query));
+    if (followed) {
+      this.markLink(followed === true ? path : followed);
       return;
     }
     const [view, link] = viewOf(this, location);
     this.show(view);
-    this.showMenu(false);
     this.markLink(link);
   }
 
   markLink(link) {
     for (const anchor of document.querySelectorAll("#pages a")) {
-      if (link && anchor.getAttribute("href").replace("/#", "") === link) anchor.setAttribute("aria-current", "page");
+      if (link && anchor.getAttribute("href").replace(/^\/#/, "") === link) anchor.setAttribute("aria-current", "page");
       else anchor.removeAttribute("aria-current");
     }
   }
@@ -90,7 +91,7 @@ class Page {
 
   async poll() {
     this.rest();
-    if (document.hidden || this.view instanceof TokenPage) return;
+    if (document.hidden || this.view.isPublic || this.view instanceof TokenPage) return;
     this.asking = new AbortController();
     const { signal } = this.asking;
     try {
@@ -167,7 +168,7 @@ class Page {
     const state = at("state");
     if (state.textContent !== word) state.textContent = word;
     state.className = `badge ${tone}`;
-    at("age").textContent = age === null || word === "Live" ? "" : `${duration(age / 1_000)} old`;
+    at("age").textContent = age === null || !word || word === "Live" ? "" : `${duration(age / 1_000)} old`;
     at("sign-out").hidden = !token.get();
     document.body.classList.toggle("stale", age !== null && word !== "Live");
     const shown = this.problem && !(this.problem instanceof NeedsToken);
@@ -186,6 +187,7 @@ class Page {
   }
 
   stateNow(age) {
+    if (this.view.isPublic) return ["", ""];
     if (this.problem instanceof NeedsToken) return ["warn", "Sign in"];
     if (this.problem instanceof Forbidden) return ["bad", "Not allowed"];
     if (this.problem)
@@ -206,15 +208,6 @@ class Page {
       );
   }
 
-  async requeue() {
-    const sure = await confirm(
-      "Retry failed tasks?",
-      "All failed and dead tasks are queued again with their attempts reset.",
-      "Retry",
-    );
-    if (sure) await this.post("/v1/tasks/requeue", { states: ["failed", "dead"] });
-  }
-
   async refresh({ state, county, parcel_id }) {
     const reply = await this.post("/v1/refresh", { state, county, parcel_id });
     if (!reply) return;
@@ -227,10 +220,10 @@ class Page {
     );
   }
 
-  async post(path, body) {
+  async post(path, body, pollAfter = true) {
     try {
       const reply = await ask(path, { body });
-      this.poll();
+      if (pollAfter) this.poll();
       return reply;
     } catch (error) {
       if (error instanceof NeedsToken || (error instanceof Forbidden && token.get())) {

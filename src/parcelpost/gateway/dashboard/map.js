@@ -9,6 +9,8 @@ import { linkTo } from "./parcels.js";
 
 const MOST_ZOOM = 18;
 const FIT_ZOOM = 15;
+const FIRST_ZOOM = 3;
+const MOST_LOOKS = 5;
 const WORLD = { x: xOf(-96), y: yOf(38), zoom: 3.4 };
 const WAIT_MS = 150;
 const MOST_TILES = 300;
@@ -159,22 +161,29 @@ export class MapPanel {
     }
     const place = isNew && before !== undefined ? null : placed(at);
     if (place) {
+      this.isUnfitted = false;
       this.view = place;
       this.load();
     } else if (isNew) this.fit();
     else this.load();
   }
 
+  // The gateway names the cells in which clusters are, so a closer look shows better where they end.
   async fit() {
-    if (!this.width) {
-      this.isUnfitted = true;
-      return;
+    this.isUnfitted = true;
+    if (!this.width) return;
+    let [area, zoom] = [this.box, FIRST_ZOOM];
+    for (let looks = 0; looks < MOST_LOOKS; looks += 1) {
+      const answer = await this.fetch(area, zoom);
+      if (!answer) return;
+      if (!looks) this.missing = answer.without_coordinates;
+      area = this.box ?? union(answer.clusters.map(({ bbox }) => bbox));
+      if (!area) break;
+      this.view = viewOf(area, this.width, this.height, FIT_ZOOM);
+      if (this.box || this.view.zoom < zoom + 0.5) break;
+      zoom = this.view.zoom;
     }
-    const answer = await this.fetch(this.box, this.box ? viewOf(this.box, this.width, this.height, FIT_ZOOM).zoom : 3);
-    if (!answer) return;
-    this.missing = answer.without_coordinates;
-    const all = this.box ?? union(answer.clusters.map(({ bbox }) => bbox));
-    if (all) this.view = viewOf(all, this.width, this.height, FIT_ZOOM);
+    this.isUnfitted = false;
     await this.load();
   }
 
@@ -186,7 +195,7 @@ export class MapPanel {
     const wanted = this.box ? (overlap(this.box, seen) ?? this.box) : seen;
     const answer = await this.fetch(wanted, this.view.zoom);
     if (!answer) return;
-    this.clusters = answer.clusters;
+    this.clusters = apart(answer.clusters, TILE * 2 ** this.view.zoom);
     this.total = answer.total;
     this.active = null;
     this.tip.hidden = true;
@@ -211,6 +220,7 @@ export class MapPanel {
   }
 
   moved() {
+    this.isUnfitted = false;
     this.draw();
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
@@ -230,10 +240,7 @@ export class MapPanel {
     this.canvas.style.height = `${height}px`;
     this.dense = dense;
     this.draw();
-    if (this.isUnfitted && this.query) {
-      this.isUnfitted = false;
-      this.fit();
-    } else if (this.query) this.load();
+    if (this.query) this.isUnfitted ? this.fit() : this.load();
   }
 
   // Moving it
@@ -599,11 +606,11 @@ export class MapPanel {
   listed() {
     const order = this.clusters.map((cluster, place) => ({ cluster, place }));
     const largest = order.toSorted((a, b) => b.cluster.count - a.cluster.count).slice(0, MOST_LISTED);
-    const heads = ["Place", "Parcels", "Delinquent", "Liens", ""];
+    const heads = [["Place"], ["Parcels", "num"], ["Delinquent", "num"], ["Liens", "num"], [""]];
     return h(
       "table",
       { class: "plain" },
-      h("thead", null, h("tr", null, heads.map((text) => h("th", { scope: "col" }, text)))),
+      h("thead", null, h("tr", null, heads.map(([text, side]) => h("th", { scope: "col", class: side }, text)))),
       h(
         "tbody",
         null,
@@ -635,6 +642,34 @@ export class MapPanel {
     this.asking?.abort();
     this.dark.removeEventListener("change", this.repaint);
   }
+}
+
+// Clusters that would hide each other become one. `scale`: pixels of the whole world.
+function apart(clusters, scale) {
+  const kept = [];
+  for (const cluster of clusters.toSorted((a, b) => b.count - a.count)) {
+    const near = kept.find(
+      (other) =>
+        Math.hypot(xOf(cluster.lon) - xOf(other.lon), yOf(cluster.lat) - yOf(other.lat)) * scale <
+        (radius(cluster) + radius(other)) * 0.75,
+    );
+    if (near) Object.assign(near, joined(near, cluster));
+    else kept.push({ ...cluster });
+  }
+  return kept;
+}
+
+function joined(a, b) {
+  const count = a.count + b.count;
+  return {
+    lon: (a.lon * a.count + b.lon * b.count) / count,
+    lat: (a.lat * a.count + b.lat * b.count) / count,
+    count,
+    delinquent: a.delinquent + b.delinquent,
+    lien_amount: a.lien_amount + b.lien_amount,
+    bbox: union([a.bbox, b.bbox]),
+    parcel: undefined,
+  };
 }
 
 const within = (value, least, most) => Math.min(Math.max(value, least), Math.max(least, most));

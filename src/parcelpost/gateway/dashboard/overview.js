@@ -4,20 +4,22 @@ import { ask } from "./api.js";
 import { Chart } from "./chart.js";
 import { h, on, patch } from "./dom.js";
 import { fleet } from "./fleet.js";
-import { compact, duration, number } from "./format.js";
+import { compact, duration, number, plural } from "./format.js";
 import { lienTable, parcelTable } from "./parcels.js";
 import { platforms } from "./platforms.js";
 import { legend, queue } from "./queue.js";
 import { perMinute } from "./scale.js";
-import { empty, section } from "./table.js";
+import { badge, empty, section } from "./table.js";
 
 const HOURS = [
+  ["auto", "Auto"],
   ["1", "1 h"],
   ["3", "3 h"],
   ["6", "6 h"],
   ["24", "24 h"],
 ];
 const LATEST_EVERY_MS = 9_000;
+const LAGGING_SECONDS = 600;
 const QUIET = "No activity in this period. Data appears as soon as workers request tasks.";
 
 export class OverviewPage {
@@ -27,14 +29,9 @@ export class OverviewPage {
     this.page = page;
     this.latestAt = -Infinity;
     this.figures = h("dl", { class: "figures" });
-    this.findings = h("ul", { class: "findings", "aria-label": "Needs attention" });
+    this.findings = h("div");
     this.fleet = h("div");
     this.queue = h("div");
-    this.requeue = h(
-      "button",
-      { type: "button", class: "small", "data-admin": true, "data-requeue": true, hidden: true },
-      "Retry failed",
-    );
     this.platforms = h("div");
     this.parcels = h("div", { class: "short" });
     this.liens = h("div", { class: "short" });
@@ -96,47 +93,40 @@ export class OverviewPage {
         h("fieldset", { class: "switch" }, h("legend", { class: "unseen" }, "Time range"), hours),
         h("div", { class: "charts" }, this.throughput.root, this.outcomes.root, this.records.root),
       ),
-      section(
-        "Fleet",
-        h("button", { type: "button", class: "small", "data-admin": true, "data-command": "", hidden: true }, "Command for all workers"),
-        this.fleet,
-      ),
       h(
         "div",
         { class: "pair" },
-        section("Queue", [legend(), this.requeue], this.queue),
+        section("Queue", legend(), this.queue),
         section("Platforms", null, this.platforms),
       ),
-      section("Latest parcels", all("#/parcels", "Search parcels"), this.parcels),
-      section("Latest liens", all("#/liens", "Search liens"), this.liens),
+      section("Workers", all("#/workers", "All workers"), this.fleet),
+      section("Latest parcels", all("#/parcels", "All parcels"), this.parcels),
+      section("Latest liens", all("#/liens", "All liens"), this.liens),
     );
   }
 
   listen() {
     on(this.root, "change", "[name=hours]", (input) => this.page.showHours(input.value));
     on(this.root, "click", "[data-command]", (button) => this.page.command(button.dataset.command));
-    on(this.root, "click", "[data-requeue]", () => this.page.requeue());
   }
 
   async update(overview, signal) {
     const rates = perMinute(overview.activity, Date.parse(overview.now));
-    patch(this.findings, overview.findings.map(finding));
+    patch(this.findings, attention(overview));
     patch(this.figures, figures(overview));
     this.throughput.update(rates);
     this.outcomes.update(rates);
     this.records.update(rates);
-    patch(this.fleet, fleet(overview.workers));
-    this.root.querySelector("[data-command='']").hidden = overview.workers.length < 2;
+    patch(this.fleet, workers(overview.workers));
     patch(this.queue, queue(overview.queue, overview.unclaimed_platforms));
-    this.requeue.hidden = !overview.totals.failed && !overview.totals.dead;
     patch(this.platforms, platforms(overview.platforms, overview.queue));
     if (performance.now() - this.latestAt >= LATEST_EVERY_MS) await this.showLatest(signal);
   }
 
   async showLatest(signal) {
     const [{ parcels }, { liens }] = await Promise.all([
-      ask("/v1/parcels/latest?limit=8", { signal }),
-      ask("/v1/liens/latest?limit=8", { signal }),
+      ask("/v1/parcels/latest?limit=5", { signal }),
+      ask("/v1/liens/latest?limit=5", { signal }),
     ]);
     this.latestAt = performance.now();
     patch(
@@ -158,14 +148,50 @@ export class OverviewPage {
 
 const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 
-const finding = ({ id, severity, message, fix }) =>
-  h(
-    "li",
-    { class: severity, title: id },
-    h("strong", null, severity),
-    ` ${sentence(message)} `,
-    h("span", null, sentence(fix)),
+// Where an operator looks into a finding, by the first part of its id.
+const PLACES = {
+  "queue.failed": ["#/failures?outcome=failed", "See failures"],
+  "queue.dead": ["#/failures?outcome=dead", "See failures"],
+  "queue.unclaimed": ["#/workers", "See workers"],
+  fleet: ["#/workers", "See workers"],
+  schedule: ["#/schedules", "See schedules"],
+  webhook: ["#/schedules", "See webhooks"],
+  site: ["#/counties", "See counties"],
+  platform: ["#/counties", "See counties"],
+};
+
+// What needs attention, in the words of the health checks.
+function attention({ findings, ok, workers, queue }) {
+  const problems = findings.filter(({ severity }) => severity !== "note");
+  const quiet = workers.length || queue.length ? "Everything is well" : "Ready: add tasks and start a worker";
+  const title = problems.length ? `Needs attention (${problems.length})` : quiet;
+  return h(
+    "section",
+    { class: `card attention ${ok ? (problems.length ? "warning" : "well") : "error"}` },
+    h("h2", null, title),
+    findings.length ? h("ul", { class: "findings", "aria-label": "Findings" }, findings.map(finding)) : null,
   );
+}
+
+function finding({ id, severity, message, fix }) {
+  const [href, label] = PLACES[id] ?? PLACES[id.split(".")[0]] ?? [];
+  return h(
+    "li",
+    { class: severity, "data-key": `${id} ${message}` },
+    badge({ error: "bad", warning: "warn", note: "" }[severity], severity),
+    h("div", null, h("p", { class: "name" }, sentence(message)), h("p", { class: "note" }, sentence(fix))),
+    href ? h("a", { href }, label) : null,
+  );
+}
+
+// The workers that an operator may have to look after; the others are a number.
+function workers(all) {
+  const noted = all.filter((worker) => worker.state === "offline" || worker.paused || worker.blocked.length || worker.lag_seconds > LAGGING_SECONDS);
+  if (!all.length || noted.length) return fleet(noted.slice(0, 8), all.length);
+  const online = all.filter((worker) => worker.alive).length;
+  const text = online ? `${plural(online, "worker")} online, none offline, paused, blocked or behind.` : "Every worker was stopped on purpose.";
+  return empty(h("p", null, text));
+}
 
 function figures({ fleet: { alive, stopped, offline }, totals, activity, sync, counts }) {
   const recent = Math.round(3_600 / activity.bucket_seconds);
@@ -174,24 +200,24 @@ function figures({ fleet: { alive, stopped, offline }, totals, activity, sync, c
   return [
     figure(
       "Workers online",
-      number(alive),
+      h("a", { href: "#/workers" }, number(alive)),
       fleetNote(alive + stopped + offline, stopped, offline),
       offline > 0,
     ),
     figure(
       "Queued",
-      compact(totals.queued),
-      failed ? `${compact(failed)} failed or dead` : "none failed",
+      h("a", { href: "#/tasks?state=queued" }, compact(totals.queued)),
+      failed ? h("a", { href: "#/failures" }, `${compact(failed)} failed or dead`) : "none failed",
     ),
-    figure("In progress", compact(totals.leased), "leased to workers"),
+    figure("In progress", h("a", { href: "#/tasks?state=leased" }, compact(totals.leased)), "leased to workers"),
     figure("Records stored", compact(stored), "in the last hour"),
     figure(
-      "Undelivered",
+      "Undelivered results",
       compact(sync.unsynced),
       sync.unsynced ? `oldest ${duration(sync.lag_seconds)}` : "all delivered",
       sync.lag_seconds > 600,
     ),
-    figure("Parcels", compact(counts.parcels ?? 0), `${compact(counts.liens ?? 0)} liens`),
+    figure("Parcels", h("a", { href: "#/parcels" }, compact(counts.parcels ?? 0)), h("a", { href: "#/liens" }, `${compact(counts.liens ?? 0)} liens`)),
   ];
 }
 

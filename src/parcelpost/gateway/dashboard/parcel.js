@@ -11,6 +11,7 @@ import { yearChart } from "./yearly.js";
 
 const AGAIN_MS = 15_000;
 const STEPS = 12;
+const CLOSE = 15;
 
 export class ParcelPage {
   title = "Parcel";
@@ -56,7 +57,7 @@ export class ParcelPage {
     const sales = mergedSales(sources);
     patch(
       this.root,
-      head(parcel),
+      head(parcel, sources),
       figures(parcel, sources, liens, sales),
       charts(sources),
       liens.length ? lienCard(liens) : null,
@@ -65,7 +66,7 @@ export class ParcelPage {
         : sources.map(({ record }) => sections(record)),
       sales.length ? saleCard(sales) : null,
       sourceCard(sources, parcel),
-      lists(sources),
+      listCard(sources),
       historyCard(sources, parcel, this.steps),
     );
   }
@@ -79,13 +80,19 @@ export class ParcelPage {
   }
 }
 
-const head = (parcel) =>
+const head = (parcel, sources) =>
   h(
     "div",
     { class: "title" },
-    h("p", { class: "path" }, h("a", { href: "#/parcels" }, "Parcels"), ` / ${place(parcel)}`),
+    h(
+      "p",
+      { class: "path" },
+      h("a", { href: "#/parcels" }, "Parcels"),
+      " / ",
+      h("a", { href: `#/parcels?${new URLSearchParams({ state: parcel.state, county: parcel.county })}` }, place(parcel)),
+    ),
     h("h1", null, parcel.parcel_id, " ", parcel.delinquent ? badge("bad", "Delinquent") : null),
-    h("p", null, [parcel.owner, parcel.situs].filter(Boolean).join(" · ")),
+    h("p", null, ownerAndAddress(parcel, sources)),
     h(
       "p",
       { class: "meta" },
@@ -94,8 +101,26 @@ const head = (parcel) =>
       ", first seen ",
       moment(parcel.first_seen_at),
     ),
-    h("button", { type: "button", "data-admin": true, "data-refresh": "" }, "Refresh"),
+    h(
+      "p",
+      { class: "actions" },
+      h("button", { type: "button", "data-admin": true, "data-refresh": "" }, "Refresh"),
+    ),
   );
+
+// The owner leads to everything that the owner has, the address to the map.
+function ownerAndAddress({ owner, situs }, sources) {
+  const [latitude, longitude] = [known(sources, "latitude"), known(sources, "longitude")];
+  const isPlaced = typeof latitude === "number" && typeof longitude === "number";
+  const parts = [
+    owner ? h("a", { href: `#/parcels?${new URLSearchParams({ owner })}`, title: "All parcels of this owner" }, owner) : null,
+    situs || null,
+    isPlaced ? h("a", { href: `#/map?at=${latitude},${longitude},${CLOSE}` }, "Show on the map") : null,
+  ].filter(Boolean);
+  return parts.flatMap((part, place) => (place ? [" · ", part] : [part]));
+}
+
+const dollars = (value) => (typeof value === "number" ? `$${number(value)}` : money(value));
 
 // The newest source's value that is there.
 const known = (sources, name) => sources.map(({ record }) => record[name]).find((value) => !isNothing(value));
@@ -109,9 +134,9 @@ function figures(parcel, sources, liens, sales) {
   const sale = sales[0];
   const all = [
     ["Tax due", money(parcel.tax_due), parcel.tax_due > 0 ? ["bad", "unpaid"] : null],
-    ["Market value", money(known(sources, "market_value")), valueYear ? ["", `of ${valueYear}`] : null],
+    ["Market value", dollars(known(sources, "market_value")), valueYear ? ["", `of ${valueYear}`] : null],
     ["Open liens", number(open.length), open.length ? ["warn", money(owed)] : ["", `${number(liens.length)} in all`]],
-    ["Last sale", sale ? money(sale.price) : NOTHING, sale?.date ? ["", sale.date] : null],
+    ["Last sale", sale ? dollars(sale.price) : NOTHING, sale?.date ? ["", sale.date] : null],
     ["Use", known(sources, "land_use_desc") ?? NOTHING, built ? ["", `built ${built}`] : null],
     ["Land", acres ? `${acres} acres` : NOTHING, null],
   ];
@@ -133,7 +158,8 @@ function figures(parcel, sources, liens, sales) {
 // Charts by year
 
 const TAXES = [
-  { name: "paid", label: "Billed", kind: "bar" },
+  { name: "paid", label: "Paid", kind: "bar" },
+  { name: "billed", label: "Billed", kind: "bar" },
   { name: "due", label: "Still due", kind: "bar" },
 ];
 const VALUES = [
@@ -158,27 +184,26 @@ function charts(sources) {
 const isAmount = (value) => typeof value === "number" && value > 0;
 const isYear = (value) => Number.isInteger(value) && value > 1700 && value < 2200;
 
-// The newest source that shows bills of a year says what was billed; records of earlier scrapes fill in other years.
+// The newest source that shows bills of a year says what was billed and what of it is paid, if it shows what is due; records of earlier scrapes fill in other years.
 function taxesByYear(sources) {
   const years = new Map();
   for (const { record } of sources) {
     const ofSource = new Map();
     for (const bill of Array.isArray(record.tax_bills) ? record.tax_bills : []) {
       if (!isYear(bill?.tax_year) || !isAmount(bill.tax_amount)) continue;
-      const sums = ofSource.get(bill.tax_year) ?? { billed: 0, due: 0 };
+      const sums = ofSource.get(bill.tax_year) ?? { paid: 0, billed: 0, due: 0 };
       ofSource.set(bill.tax_year, sums);
-      sums.billed += bill.tax_amount;
-      sums.due += isAmount(bill.tax_due) ? bill.tax_due : 0;
+      if (typeof bill.tax_due === "number") {
+        sums.due += Math.max(0, bill.tax_due);
+        sums.paid += Math.max(0, bill.tax_amount - Math.max(0, bill.tax_due));
+      } else sums.billed += bill.tax_amount;
     }
     for (const [year, sums] of ofSource) if (!years.has(year)) years.set(year, sums);
   }
   for (const record of records(sources))
     if (isYear(record.tax_year) && isAmount(record.tax_amount) && !years.has(record.tax_year))
-      years.set(record.tax_year, { billed: record.tax_amount, due: 0 });
-  return byYear(years, ({ billed, due }) => {
-    const unpaid = Math.min(due, billed);
-    return { paid: billed - unpaid, due: unpaid };
-  });
+      years.set(record.tax_year, { billed: record.tax_amount });
+  return byYear(years);
 }
 
 function valuesByYear(sources) {
@@ -197,11 +222,10 @@ function valuesByYear(sources) {
       if (valuation) add(valuation.year, valuation);
   }
   for (const record of records(sources)) add(record.value_year, record);
-  return byYear(years, (values) => values);
+  return byYear(years);
 }
 
-const byYear = (years, valuesOf) =>
-  [...years].toSorted(([a], [b]) => a - b).map(([year, found]) => ({ year, values: valuesOf(found) }));
+const byYear = (years) => [...years].toSorted(([a], [b]) => a - b).map(([year, values]) => ({ year, values }));
 
 // Every record that the sources had, newest first: the changes, undone one scrape at a time.
 function* records(sources) {
@@ -314,6 +338,11 @@ function pageLinks({ page, raw, record }) {
       h("a", { href: record.source_url, rel: "noopener noreferrer", target: "_blank" }, "County’s site"),
     );
   return links.length ? links : "no page stored";
+}
+
+function listCard(sources) {
+  const listed = lists(sources);
+  return listed.length ? section("Lists, as each source has them", null, h("div", { class: "listings" }, listed)) : null;
 }
 
 // History

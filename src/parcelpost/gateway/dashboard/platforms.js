@@ -1,8 +1,8 @@
 // Platform health: success rates, blocks and failing selectors.
 
-import { h, s } from "./dom.js";
-import { compact, NOTHING, number, percent, plural } from "./format.js";
-import { badge, empty, table } from "./table.js";
+import { h } from "./dom.js";
+import { compact, NOTHING, number, plural } from "./format.js";
+import { badge, empty, meter, table } from "./table.js";
 
 const COLUMNS = [
   { label: "Platform" },
@@ -64,14 +64,7 @@ function cells(row) {
 
 function success({ success_rate: share, state }) {
   if (share === null) return NOTHING;
-  const tone = TONES[state];
-  const meter = s(
-    "svg",
-    { class: "meter", width: 48, height: 6, "aria-hidden": "true" },
-    s("rect", { class: "track", width: 48, height: 6, rx: 3 }),
-    s("rect", { class: `fill ${tone}`, width: 48 * share, height: 6, rx: 3 }),
-  );
-  return h("span", { class: `success ${tone}` }, meter, percent(share));
+  return meter(share, TONES[state]);
 }
 
 // If another selector still finds the field, no data is lost: the selector is only outdated.

@@ -80,12 +80,12 @@ function cells(row, most, isUnclaimed) {
   return [
     isUnclaimed ? [name, badge("warn", "no worker")] : name,
     bar(row, most),
-    compact(row.queued),
+    row.queued ? tasksLink({ state: "queued", platform: row.platform }, compact(row.queued)) : "0",
     row.oldest === null ? NOTHING : duration(row.oldest),
-    compact(row.leased),
-    row.notFound ? tasksLink("not_found", row.platform, compact(row.notFound)) : "0",
-    row.failed ? h("span", { class: "bad" }, tasksLink("failed", row.platform, compact(row.failed))) : "0",
-    row.dead ? h("span", { class: "bad" }, tasksLink("dead", row.platform, compact(row.dead))) : "0",
+    row.leased ? tasksLink({ state: "leased", platform: row.platform }, compact(row.leased)) : "0",
+    row.notFound ? tasksLink({ state: "not_found", platform: row.platform }, compact(row.notFound)) : "0",
+    row.failed ? h("span", { class: "bad" }, tasksLink({ state: "failed", platform: row.platform }, compact(row.failed))) : "0",
+    row.dead ? h("span", { class: "bad" }, tasksLink({ state: "dead", platform: row.platform }, compact(row.dead))) : "0",
   ];
 }
 

@@ -120,14 +120,20 @@ export function comparison(sources, differing) {
   );
 }
 
+// On a narrow screen, a value that another source has shown in the row is not repeated.
 function comparedRow(name, sources, isDiffering) {
+  let isShown = false;
   return h(
     "tr",
     { class: isDiffering ? "differing" : "same" },
     h("th", { scope: "row" }, words(name), isDiffering ? [" ", badge("warn", "differs")] : null),
-    sources.map(({ platform, record }) =>
-      h("td", { "data-label": platform }, isNothing(record[name]) ? null : shown(name, record[name])),
-    ),
+    sources.map(({ platform, record }) => {
+      const isMissing = isNothing(record[name]);
+      const isRepeated = isShown && !isDiffering && !isMissing;
+      isShown ||= !isMissing;
+      const attributes = { "data-label": platform, class: isRepeated ? "repeated" : null };
+      return h("td", attributes, isMissing ? null : shown(name, record[name]));
+    }),
   );
 }
 
@@ -152,7 +158,7 @@ export const lists = (sources) =>
     return given.map(({ platform, record }) =>
       h(
         "details",
-        { class: "card listed", "data-key": `${name} ${platform}` },
+        { class: "listed", "data-key": `${name} ${platform}` },
         h("summary", null, h("b", null, title), ` of ${platform} (${record[name].length})`),
         h("div", { class: "scroll list" }, list(`${title} of ${platform}`, record[name])),
       ),

@@ -25,16 +25,19 @@ export function moments(from, to, most) {
 
 const ENDS = ["done", "not_found", "failed", "expired", "dead"];
 
-// Counts per minute, and `ended`, the sum of all that end a task or its lease. The newest bucket still runs: it is
-// divided by the time it has run, but by a minute at least, so that a single task is not shown as a high rate.
+// Counts per minute, and `ended`, the sum of all that end a task or its lease. The newest bucket still runs. In its first
+// minute, what is missing of the minute is taken from the bucket before, so that it neither drops to 0 nor shoots up.
 export function perMinute(activity, now) {
   const since = Date.parse(activity.since);
   const bucket = activity.bucket_seconds;
   const length = Math.max(0, ...Object.values(activity.series).map((counts) => counts.length));
-  const ran = (now - since) / 1_000 - (length - 1) * bucket;
-  const newest = Math.min(bucket, Math.max(60, ran));
+  const ran = Math.max(0, (now - since) / 1_000 - (length - 1) * bucket);
+  const missing = Math.max(0, 60 - ran);
+  const newest = (count, before) => (count * 60 + ((before * 60) / bucket) * missing) / (ran + missing);
   const rates = (counts) =>
-    counts.map((count, place) => (count * 60) / (place === length - 1 ? newest : bucket));
+    counts.map((count, place) =>
+      place === length - 1 && ran < bucket ? newest(count, counts[place - 1] ?? 0) : (count * 60) / bucket,
+    );
   const series = Object.fromEntries(
     Object.entries(activity.series).map(([name, counts]) => [name, rates(counts)]),
   );

@@ -2,10 +2,10 @@
 // who is told of changes.
 
 import { addSchedule, chooseAction } from "./commands.js";
-import { h, on, patch, s } from "./dom.js";
-import { compact, duration, moment, NOTHING, number, percent, plural } from "./format.js";
+import { h, on, patch } from "./dom.js";
+import { compact, duration, moment, NOTHING, number, plural } from "./format.js";
 import { place } from "./parcels.js";
-import { badge, command, empty, section, table } from "./table.js";
+import { badge, command, empty, meter, section, table } from "./table.js";
 
 const COLUMNS = [
   { label: "Schedule" },
@@ -128,14 +128,8 @@ const webhookCells = (webhook) => [
 function fresh({ fresh_share: share, fresh: count, parcels, max_age_seconds: seconds }) {
   if (share === null) return [NOTHING, h("small", null, "no parcels yet")];
   const tone = share >= FRESH ? "good" : "warn";
-  const meter = s(
-    "svg",
-    { class: "meter", width: 48, height: 6, "aria-hidden": "true" },
-    s("rect", { class: "track", width: 48, height: 6, rx: 3 }),
-    s("rect", { class: `fill ${tone}`, width: 48 * share, height: 6, rx: 3 }),
-  );
   return [
-    h("span", { class: `success ${tone}` }, meter, percent(share)),
+    meter(share, tone),
     h("small", null, `${compact(count)} of ${compact(parcels)} within ${duration(seconds)}`),
   ];
 }

@@ -1,18 +1,25 @@
 // Tables, which become cards on narrow screens, and other parts that several pages share.
 
-import { h } from "./dom.js";
+import { h, on, patch, s } from "./dom.js";
+import { NOTHING, percent } from "./format.js";
 
-// `columns`: [{label, class?}], `rows`: [{key?, cells}]; the first cell names its row.
+// `columns`: [{label, class?, head?}], `rows`: [{key?, cells}]. The first cell names its row; a column of class `pick`
+// may stand before it. `head` replaces the label.
 export function table(caption, columns, rows) {
-  const head = columns.map(({ label, ...rest }) => h("th", { scope: "col", class: rest.class }, label));
+  const head = columns.map(({ label, head: own, order, ...rest }) =>
+    h("th", { scope: "col", class: rest.class, "aria-sort": order }, own ?? (label || h("span", { class: "unseen" }, "Actions"))),
+  );
+  const naming = columns.findIndex((column) => column.class !== "pick");
   const body = rows.map(({ key, cells }) =>
     h(
       "tr",
       { "data-key": key },
       cells.map((cell, place) => {
-        const { label, ...rest } = columns[place];
+        const { label, class: style } = columns[place];
+        const isNothing = cell === NOTHING || cell === null || (Array.isArray(cell) && !cell.length);
+        const rest = { class: isNothing ? `${style ?? ""} none` : style };
         const attributes = { class: rest.class, "data-label": label };
-        return place === 0
+        return place === naming
           ? h("th", { scope: "row", ...attributes }, h("div", null, cell))
           : h("td", attributes, h("div", null, cell));
       }),
@@ -35,6 +42,66 @@ export const badge = (tone, text) => h("span", { class: `badge ${tone}` }, text)
 export const empty = (...children) => h("div", { class: "empty" }, children);
 
 export const command = (text) => h("code", { class: "command" }, text);
+
+// A share from 0 to 1 as a bar with its percentage.
+export const meter = (share, tone) =>
+  h(
+    "span",
+    { class: `success ${tone}` },
+    s(
+      "svg",
+      { class: "meter", width: 48, height: 6, "aria-hidden": "true" },
+      s("rect", { class: "track", width: 48, height: 6, rx: 3 }),
+      s("rect", { class: `fill ${tone}`, width: 48 * share, height: 6, rx: 3 }),
+    ),
+    percent(share),
+  );
+
+// Names and values side by side.
+export const facts = (pairs) =>
+  h(
+    "dl",
+    { class: "facts card" },
+    pairs.map(([name, ...value]) => h("div", null, h("dt", null, name), h("dd", null, value))),
+  );
+
+// A table whose columns with `sort` (a function of the row) sort by a click on their head.
+export class SortedTable {
+  constructor(caption, columns, rowOf) {
+    Object.assign(this, { caption, columns, rowOf, rows: [], by: null, isDescending: false });
+    this.root = h("div");
+    on(this.root, "click", "[data-sort]", (button) => this.sort(button.dataset.sort));
+  }
+
+  sort(label) {
+    const first = this.columns.find((column) => column.label === label).class === "num";
+    this.isDescending = this.by === label ? !this.isDescending : first;
+    this.by = label;
+    this.show(this.rows);
+  }
+
+  // `rows` are in the order that is shown until a column is chosen.
+  show(rows) {
+    this.rows = rows;
+    const chosen = this.columns.find((column) => column.label === this.by);
+    const ordered = chosen ? [...rows].sort((one, other) => this.compare(chosen.sort(one), chosen.sort(other))) : rows;
+    patch(this.root, table(this.caption, this.columns.map((column) => this.headed(column)), ordered.map(this.rowOf)));
+  }
+
+  // Missing values are last in either order.
+  compare(one, other) {
+    if (one === null || other === null) return (one === null) - (other === null);
+    const order = typeof one === "string" ? one.localeCompare(other) : one - other;
+    return this.isDescending ? -order : order;
+  }
+
+  headed(column) {
+    if (!column.sort) return column;
+    const order = column.label !== this.by ? null : this.isDescending ? "descending" : "ascending";
+    const head = h("button", { type: "button", class: "order", "data-sort": column.label }, column.label);
+    return { ...column, order, head };
+  }
+}
 
 export const section = (title, aside, body) =>
   h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", null, title), aside), body);

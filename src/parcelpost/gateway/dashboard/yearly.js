@@ -14,7 +14,7 @@ const dollars = (value) => `$${compact(value)}`;
 // `rows`: [{year, values: {name: number}}], the last years are shown; `series`: [{name, label, kind}], bars of which are
 // stacked, and dots.
 export function yearChart({ title, series, rows }) {
-  const shown = rows.slice(-MOST_YEARS);
+  const shown = withGaps(rows);
   const used = series.filter(({ name }) => rows.some(({ values }) => values[name]));
   const bars = used.filter(({ kind }) => kind === "bar");
   const dots = used.filter(({ kind }) => kind === "dot");
@@ -44,6 +44,15 @@ export function yearChart({ title, series, rows }) {
     ["Year", ...used.map(({ label }) => label)],
     rows.toReversed().map(({ year, values }) => [year, ...used.map(({ name }) => money(values[name]))]),
   );
+}
+
+// Years without values keep their place, unless there are too many.
+function withGaps(rows) {
+  const [first, last] = [rows[0].year, rows.at(-1).year];
+  if (last - first >= MOST_YEARS) return rows.slice(-MOST_YEARS);
+  const years = new Map(rows.map((row) => [row.year, row]));
+  const all = Array.from({ length: last - first + 1 }, (_, place) => first + place);
+  return all.map((year) => years.get(year) ?? { year, values: {} });
 }
 
 function column({ year, values }, middle, width, y, bars, dots) {

@@ -252,6 +252,9 @@ class Ledger(Protocol):
 
     async def activity(self, since: datetime) -> Sequence[ActivityRow]: ...
 
+    async def first_activity(self, since: datetime) -> datetime | None:
+        """Returns the first minute with activity since then."""
+
     async def parcels(self, wanted: ParcelFilter, after: ParcelKey | None, most: int) -> Sequence[ParcelRow]:
         """Returns parcels ordered by key, after the given one."""
 
@@ -307,6 +310,11 @@ class Ledger(Protocol):
 
     async def changes(self, wanted: ChangeFilter, after: int, most: int) -> ChangePage:
         """Returns changes after that number, in order. Looks at some thousands at most, however few of them match."""
+
+    async def latest_changes(self, wanted: ChangeFilter, before: int, most: int) -> ChangePage:
+        """Returns changes before that number (0: all), the last first. Looks at some thousands at most. `next` of the
+        page is the number that the next page is before; 0 on the last page.
+        """
 
     async def count_changes(self, wanted: ChangeFilter, after: int) -> int:
         """Returns how many changes after that number match. Of those beyond the next 20,000, all count."""

@@ -238,7 +238,7 @@ WHERE coalesce(c.chars_before, 0) < ? ORDER BY {order}
 
 
 _KNOWN_TASKS = """
-SELECT t.task_id, t.platform, t.target,
+SELECT t.task_id, t.site, t.platform, t.target,
        EXISTS (SELECT 1 FROM leases l WHERE l.task_id = t.task_id AND (l.worker_id = ? OR EXISTS (
            SELECT 1 FROM worker_ids holder JOIN worker_ids asker ON asker.token = holder.token
            WHERE holder.worker_id = l.worker_id AND asker.worker_id = ?)))
@@ -475,6 +475,15 @@ class Queries(Database, Protocol):
         sql = f"{CHANGES}{conditions} ORDER BY c.change_no LIMIT ?"
         page = [rows.change(row) for row in await self._find(sql, *conditions.args, most)] if after < until else []
         return ChangePage(page, page[-1].change_no if len(page) == most else max(after, until), last)
+
+    async def latest_changes(self, wanted: ChangeFilter, before: int, most: int) -> ChangePage:
+        last = await self.last_change()
+        until = min(last, before - 1) if before else last
+        after = max(0, until - _MAX_SCANNED)
+        conditions = change_conditions(wanted, after, until)
+        sql = f"{CHANGES}{conditions} ORDER BY c.change_no DESC LIMIT ?"
+        page = [rows.change(row) for row in await self._find(sql, *conditions.args, most)] if after < until else []
+        return ChangePage(page, page[-1].change_no if len(page) == most else after + 1 if after else 0, last)
 
     async def count_changes(self, wanted: ChangeFilter, after: int) -> int:
         until = after + _MAX_SCANNED

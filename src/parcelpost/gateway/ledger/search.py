@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import structs
@@ -24,7 +25,7 @@ from parcelpost.gateway.ledger.search_schema import (
     PARCELS,
     SHOWN_COLUMNS,
     SORTED_COLUMNS,
-    sort_key,
+    least_value,
 )
 from parcelpost.gateway.models import (
     Cluster,
@@ -41,6 +42,11 @@ SEARCH_SECONDS = 5.0
 """A query that takes longer is cut off."""
 _COLLECTED = 4_000
 """So many rows are rather sorted than looked for along an index."""
+_WIDE = 50_000
+"""From so many rows on, a range is wide."""
+_COLLECTED_BY_WORDS = 12_000
+_WORD_COLUMNS = ("owner", "situs", "parcel_id", "certificate_number", "holder_name")
+"""Words and order may go together, such as a name and the order of owners: the index may have them all at its end."""
 _KEPT_COUNTS = 64
 MAX_CLUSTERS = 3_000
 _MAX_SINGLES = 20_000
@@ -48,6 +54,19 @@ MAX_ZOOM = 20
 Box = tuple[int, int, int, int]
 _SHOWN = ", ".join(f"t.{column}" for column in SHOWN_COLUMNS)
 _GROUP = f"(t.no >> {NUMBER_BITS})"
+
+
+class Plan(StrEnum):
+    """How a query is run, where a database may choose."""
+
+    ANY = "any"
+    WALK = "walk"
+    """Along the index of the column that it is ordered by."""
+    GROUPS = "groups"
+    """Along the index that has all columns of ranges by group."""
+
+
+Fetch = Callable[[str, Sequence[Any], Plan], Awaitable[Sequence[Row]]]
 
 
 class KeptCounts:
@@ -72,13 +91,22 @@ class KeptCounts:
                 self._counts.popitem(last=False)
 
 
+class _Scan(Conditions):
+    """Conditions of rows, besides those of their groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_words = False
+        self.is_text_only = False
+        self.ranges = 0
+
+
 class _Counted(NamedTuple):
     """What matches a filter."""
 
     groups: Groups
     selection: Selection
-    scan: Conditions
-    """Of rows, besides those of groups."""
+    scan: _Scan
     counts: Counts
     """Of rows that match them, by group, whichever is selected."""
 
@@ -89,13 +117,45 @@ class _Counted(NamedTuple):
         return {no: count for no, count in self.counts.items() if count and (groups is None or no in groups)}
 
 
+class _Pages(NamedTuple):
+    """Rows in the order of a column."""
+
+    source: str
+    conditions: Conditions
+    key: str
+    known: str
+    """The condition that a row has a value."""
+    is_descending: bool
+    plan: Plan
+    fence: str
+
+    async def numbers(self, fetch: Fetch, offset: int, most: int, total: int) -> list[int]:
+        found = await self._part(fetch, self.known, offset, most)
+        if len(found) == most or offset + len(found) >= total:
+            return found
+        known = offset + len(found)
+        if not found:
+            sql = f"SELECT count(*) FROM {self.source} WHERE {self.conditions} AND {self.known}"
+            ((known,),) = await fetch(sql, self.conditions.args, self.plan)
+        missing = f"{self.key} IS NULL"
+        return [*found, *await self._part(fetch, missing, max(0, offset - int(known)), most - len(found))]
+
+    async def _part(self, fetch: Fetch, condition: str, offset: int, most: int) -> list[int]:
+        direction = "DESC" if self.is_descending else "ASC"
+        where = f"FROM {self.source} WHERE {self.conditions} AND {condition}"
+        if self.plan is Plan.WALK:
+            sql = f"SELECT t.no {where} ORDER BY {self.key} {direction}, t.no {direction} LIMIT ? OFFSET ?"
+        else:
+            sql = f"""SELECT no FROM (SELECT t.no AS no, {self.key} AS sort_key {where} {self.fence}) found
+                ORDER BY sort_key {direction}, no {direction} LIMIT ? OFFSET ?"""
+        return [row[0] for row in await fetch(sql, [*self.conditions.args, most, offset], self.plan)]
+
+
 class SearchQueries(SearchIndex, Protocol):
     _kept_counts: KeptCounts
 
-    async def _search_rows(self, sql: str, args: Sequence[Any], *, is_walk: bool = False) -> Sequence[Row]:
-        """Returns the rows of a query that is cut off if it takes too long. `is_walk`: it reads along the index of the
-        column that it is ordered by. Raises InvalidInput if it took too long.
-        """
+    async def _search_rows(self, sql: str, args: Sequence[Any], plan: Plan = Plan.ANY) -> Sequence[Row]:
+        """Returns the rows of a query. Raises InvalidInput if it takes too long."""
 
     async def search(self, table: str, wanted: SearchFilter, order: SearchOrder, offset: int, most: int) -> SearchPage:
         counted = await self._count(table, wanted)
@@ -128,7 +188,7 @@ class SearchQueries(SearchIndex, Protocol):
         changed = await self._changes()
         counts = self._kept_counts.get(key, changed)
         if counts is None:
-            counts = await self._count_rows(table, wanted, scan)
+            counts = await self._count_rows(table, scan)
             self._kept_counts.put(key, changed, counts)
         return _Counted(groups, selection, scan, {no: count for no, count in counts.items() if no in groups})
 
@@ -136,35 +196,51 @@ class SearchQueries(SearchIndex, Protocol):
         ((changes,),) = await self._find("SELECT changes FROM search_state")
         return int(changes)
 
-    async def _count_rows(self, table: str, wanted: SearchFilter, scan: Conditions) -> Counts:
-        words = _words_condition(self._dialect.matches, table)
-        if str(scan) == f"t.no IN ({words})":  # the rows themselves need not be read
+    async def _count_rows(self, table: str, scan: _Scan) -> Counts:
+        plan = Plan.ANY
+        if scan.is_text_only:  # the rows themselves need not be read
+            words = _words_query(self._dialect.matches, table)
             sql = f"SELECT t.no >> {NUMBER_BITS}, count(*) FROM ({words}) t GROUP BY 1"
+        elif await self._is_wide(table, scan):
+            plan, source = Plan.GROUPS, self._dialect.walked.format(f"search_{table}", "group")
+            sql = f"SELECT t.group_no, count(*) FROM {source} WHERE {scan} GROUP BY 1"
         else:
             sql = f"SELECT {_GROUP}, count(*) FROM search_{table} t WHERE {scan} GROUP BY 1"
-        return {int(no): int(count) for no, count in await self._search_rows(sql, scan.args)}
+        return {int(no): int(count) for no, count in await self._search_rows(sql, scan.args, plan)}
 
-    def _scan(self, table: str, wanted: SearchFilter) -> Conditions:
-        conditions = Conditions()
+    async def _is_wide(self, table: str, scan: _Scan) -> bool:
+        """Whether rows are rather all read, in the order of their groups: for several ranges, or a wide one."""
+        if scan.has_words or not scan.ranges:
+            return False
+        if scan.ranges > 1:
+            return True
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM search_{table} t WHERE {scan} LIMIT {_WIDE}) found"
+        ((count,),) = await self._search_rows(sql, scan.args)
+        return bool(count == _WIDE)
+
+    def _scan(self, table: str, wanted: SearchFilter) -> _Scan:
+        scan = _Scan()
         if parts := asked(wanted.text):
-            words = _words_condition(self._dialect.matches, table)
-            conditions.add(f"t.no IN ({words})", self._dialect.query(parts))
+            scan.add(f"t.no IN ({_words_query(self._dialect.matches, table)})", self._dialect.query(parts))
+            scan.has_words = scan.is_text_only = True
         if wanted.owner:
-            conditions.add("lower(t.owner) = lower(?)", wanted.owner)
+            owner, given = self._dialect.sort_key("t.owner"), self._dialect.folded.format("?")
+            scan.add(f"{owner} = {given}", wanted.owner)
+            scan.has_words, scan.is_text_only = True, False
         for column, (least, most) in wanted.ranges.items():
-            key = sort_key(f"t.{column}")
-            if least is not None:
-                conditions.add(f"{key} >= ?", least)
-            if most is not None:
-                conditions.add(f"{key} <= ?", most)
+            key = self._dialect.sort_key(f"t.{column}")
+            for sign, bound in ((">=", least), ("<=", most)):
+                if bound is not None:
+                    scan.add(f"{key} {sign} ?", bound)
+            scan.ranges += 1
+            scan.is_text_only = False
         if wanted.box is not None:
             west, south, east, north = wanted.box
-            if west <= east:
-                conditions.add("t.longitude BETWEEN ? AND ?", west, east)
-            else:
-                conditions.add("(t.longitude >= ? OR t.longitude <= ?)", west, east)
-            conditions.add("t.latitude BETWEEN ? AND ?", south, north)
-        return conditions
+            scan.add(f"(t.longitude >= ? {'AND' if west <= east else 'OR'} t.longitude <= ?)", west, east)
+            scan.add("t.latitude BETWEEN ? AND ?", south, north)
+            scan.ranges += 1
+            scan.is_text_only = False
+        return scan
 
     # Pages
 
@@ -179,12 +255,13 @@ class SearchQueries(SearchIndex, Protocol):
             found += await self._rows_of_group(table, scan, window, direction)
         if middle:
             places = {no: place for place, no in enumerate(middle)}
+            source = self._dialect.walked.format(f"search_{table}", "group")
+            is_middle = self._dialect.any_of.format("t.group_no")
             rows = await self._search_rows(
-                f"""SELECT t.no, {_SHOWN} FROM {self._dialect.numbers} CROSS JOIN search_{table} t
-                WHERE t.no BETWEEN g.value << {NUMBER_BITS} AND (g.value + 1 << {NUMBER_BITS}) - 1 AND {scan}
-                ORDER BY t.no {direction}""",
-                [self._numbers(middle), *scan.args],
+                f"SELECT t.no, {_SHOWN} FROM {source} WHERE {is_middle} AND {scan}",
+                [self._numbers(sorted(middle)), *scan.args],
             )
+            rows = sorted(rows, key=lambda row: row[0], reverse=is_descending)
             found += [row[1:] for row in sorted(rows, key=lambda row: places[row[0] >> NUMBER_BITS])]
         for window in windows[1:][-1:]:
             found += await self._rows_of_group(table, scan, window, direction)
@@ -205,37 +282,33 @@ class SearchQueries(SearchIndex, Protocol):
         offset: int,
         most: int,
     ) -> list[Row]:
-        """Of a page ordered by a column: first those with a value, then those without."""
-        is_walk = total > _COLLECTED
-        name, is_narrowed = f"search_{table}", len(chosen) < len(counted.counts)
-        source, key = f"{name} t", sort_key(f"t.{order.column}")
+        """Of a page ordered by a column: first those with a value, then those without.
+
+        Their numbers are found first, which an index has, so that rows before the page are not read.
+        """
+        pages = self._pages_of(table, counted, chosen, total, order)
+        numbers = await pages.numbers(self._search_rows, offset, most, total)
+        sql = f"SELECT t.no, {_SHOWN} FROM search_{table} t WHERE {self._dialect.any_of.format('t.no')}"
+        rows = {row[0]: row[1:] for row in await self._search_rows(sql, [self._numbers(sorted(numbers))])}
+        return [rows[number] for number in numbers if number in rows]
+
+    def _pages_of(
+        self, table: str, counted: _Counted, chosen: Mapping[int, int], total: int, order: SearchOrder
+    ) -> _Pages:
+        goes_together = counted.scan.has_words and order.column in _WORD_COLUMNS
+        is_walk = total > (_COLLECTED_BY_WORDS if goes_together else _COLLECTED)
+        plan = Plan.WALK if is_walk else Plan.ANY
+        name, key = f"search_{table}", self._dialect.sort_key(f"t.{order.column}")
+        source = self._dialect.walked.format(name, order.column) if is_walk else f"{name} t"
         conditions = Conditions()
-        if is_narrowed and not is_walk and not counted.scan.args:
-            source = f"{self._dialect.numbers} CROSS JOIN {name} t"
-            bounds = f"g.value << {NUMBER_BITS} AND (g.value + 1 << {NUMBER_BITS}) - 1"
-            conditions.add(f"t.no BETWEEN {bounds}", self._numbers(sorted(chosen)))
-        elif is_narrowed:
-            conditions.add(self._dialect.any_of.format(_GROUP), self._numbers(sorted(chosen)))
+        if len(chosen) < len(counted.counts):
+            groups = _GROUP
+            if not is_walk and not counted.scan.args:
+                source, groups = self._dialect.walked.format(name, "group"), "t.group_no"
+            conditions.add(self._dialect.any_of.format(groups), self._numbers(sorted(chosen)))
         conditions.add(str(counted.scan), *counted.scan.args)
-        if is_walk:
-            source = self._dialect.walked.format(name, order.column)
-        else:
-            key = self._dialect.unindexed.format(key)
-        direction = "DESC" if order.is_descending else "ASC"
-        is_known = "" if order.column in ALWAYS_KNOWN else f" AND {key} IS NOT NULL"
-        sql = f"""SELECT {_SHOWN} FROM {source} WHERE {conditions}{is_known}
-            ORDER BY {key} {direction}, t.no {direction} LIMIT ? OFFSET ?"""
-        found = list(await self._search_rows(sql, [*conditions.args, most, offset], is_walk=is_walk))
-        if order.column in ALWAYS_KNOWN or len(found) == most or offset + len(found) >= total:
-            return found
-        known = offset + len(found)
-        if not found:
-            sql = f"SELECT count(*) FROM {source} WHERE {conditions}{is_known}"
-            ((known,),) = await self._search_rows(sql, conditions.args)
-        sql = f"""SELECT {_SHOWN} FROM {source} WHERE {conditions} AND {key} IS NULL
-            ORDER BY t.no {direction} LIMIT ? OFFSET ?"""
-        args = [*conditions.args, most - len(found), max(0, offset - int(known))]
-        return [*found, *await self._search_rows(sql, args, is_walk=is_walk)]
+        known = "1 = 1" if order.column in ALWAYS_KNOWN else f"{key} >= {least_value(order.column)}"
+        return _Pages(source, conditions, key, known, order.is_descending, plan, self._dialect.fence)
 
     def _numbers(self, numbers: Sequence[int]) -> Any:
         """Returns the parameter of `any_of` and `numbers`."""
@@ -353,7 +426,7 @@ def _bounds(left: int, bottom: int, right: int, top: int, zoom: int) -> Box:
     return west - 180_000_000, south - 90_000_000, east - 180_000_001, north - 90_000_001
 
 
-def _words_condition(matches: str, table: str) -> str:
+def _words_query(matches: str, table: str) -> str:
     words = f"search_{table}_words"
     return f"SELECT rowid AS no FROM {words} WHERE {matches.format(words)}"
 

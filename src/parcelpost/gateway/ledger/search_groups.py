@@ -16,7 +16,6 @@ FACETS = ("state", "county", "platform", "delinquent", "has_liens", "use", "tax_
 """In the order of GROUP_COLUMNS."""
 MAP_FACETS = frozenset(FACETS[: len(MAP_COLUMNS)])
 _FLAGS = ("delinquent", "has_liens")
-_PLATFORM = FACETS.index("platform")
 _DELINQUENT = FACETS.index("delinquent")
 MAX_FACET_VALUES = 50
 
@@ -58,15 +57,27 @@ class Window(NamedTuple):
 
 
 class Groups:
-    """Of one table, as far as they are known."""
+    """Of one table, as they are known up to some change of the index. Never changed: threads count in it."""
 
     def __init__(self) -> None:
         self.changed = -1
-        """Up to which change of the index they are known."""
         self._groups: dict[int, Group] = {}
         self._by_values: dict[Values, int] = {}
         self._map_numbers: dict[Values, int] = {}
-        self._by_facet: dict[str, dict[Any, list[int]]] = {name: defaultdict(list) for name in FACETS}
+        self._by_facet: dict[str, dict[Any, tuple[int, ...]]] = {name: {} for name in FACETS}
+
+    def updated(self, groups: Sequence[Group], changed: int) -> Groups:
+        """Returns these groups and others that are new or have changed."""
+        new = Groups()
+        new.changed = changed
+        new._groups = self._groups | {group.no: group for group in groups}
+        new._by_values, new._map_numbers, new._by_facet = self._by_values, self._map_numbers, self._by_facet
+        added = [group for group in groups if group.no not in self._groups]
+        if added:
+            new._by_values = self._by_values | {group.values: group.no for group in added}
+            new._map_numbers = {self.map_values(group.values): group.map_no for group in added} | self._map_numbers
+            new._by_facet = {name: _added(self._by_facet[name], name, added) for name in FACETS}
+        return new
 
     def __getitem__(self, group_no: int) -> Group:
         return self._groups[group_no]
@@ -81,20 +92,6 @@ class Groups:
     @property
     def counts(self) -> Counts:
         return {no: group.rows for no, group in self._groups.items() if group.rows}
-
-    def update(self, groups: Iterable[Group], changed: int) -> None:
-        for group in groups:
-            if group.no not in self._groups:
-                self._add(group)
-            self._groups[group.no] = group
-        self.changed = max(changed, self.changed)
-
-    def _add(self, group: Group) -> None:
-        self._by_values[group.values] = group.no
-        self._map_numbers.setdefault(self.map_values(group.values), group.map_no)
-        for name, value in zip(FACETS, group.values, strict=True):
-            for shown in facet_values(name, value):
-                self._by_facet[name][shown].append(group.no)
 
     def of_row(self, no: int) -> Group:
         return self._groups[no >> NUMBER_BITS]
@@ -165,6 +162,15 @@ class Groups:
             offset = 0
             if not most:
                 return
+
+
+def _added(by_value: Mapping[Any, tuple[int, ...]], name: str, added: Sequence[Group]) -> dict[Any, tuple[int, ...]]:
+    place = FACETS.index(name)
+    new: defaultdict[Any, list[int]] = defaultdict(list)
+    for group in added:
+        for value in facet_values(name, group.values[place]):
+            new[value].append(group.no)
+    return {**by_value, **{value: (*by_value.get(value, ()), *numbers) for value, numbers in new.items()}}
 
 
 def facet_values(name: str, value: Any) -> Sequence[Any]:

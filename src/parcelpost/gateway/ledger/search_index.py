@@ -7,9 +7,10 @@ made one since the step began: the index is as if one process had kept it, whene
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
@@ -21,7 +22,7 @@ from parcelpost.gateway.ledger.queries import PAGE_CHARS
 from parcelpost.gateway.ledger.rows import Row
 from parcelpost.gateway.ledger.schedules import ScheduleQueries
 from parcelpost.gateway.ledger.search_groups import Group, Groups, Values, row_number
-from parcelpost.gateway.ledger.search_schema import COLUMNS, LIENS, PARCELS, SHOWN_COLUMNS, Dialect
+from parcelpost.gateway.ledger.search_schema import COLUMNS, LIENS, PARCELS, Dialect
 from parcelpost.gateway.models import ScheduleRow, Scope, SearchRow
 from parcelpost.gateway.search_rows import (
     Coverage,
@@ -108,7 +109,7 @@ _SET_SCHEDULES = "UPDATE search_state SET schedules = ?"
 _TAKE = "DELETE FROM search_queue WHERE queue_no = ?"
 
 _WORDS_HASH, _STALE_AT = COLUMNS.index("words_hash"), COLUMNS.index("stale_at")
-_FIRST_TIME = SHOWN_COLUMNS.index("scraped_at")
+_NUMBER, _FIRST_TIME = COLUMNS.index("number"), COLUMNS.index("scraped_at")
 
 
 class IndexedRow(NamedTuple):
@@ -133,6 +134,29 @@ class IndexedParcel(NamedTuple):
     liens: Sequence[IndexedRow]
 
 
+class _ReadParcels(NamedTuple):
+    """What the ledger has of some parcels, by their numbers. `facts` are by source, `platforms` by lien."""
+
+    parcels: Mapping[int, Row]
+    sources: Mapping[int, Sequence[Row]]
+    facts: Mapping[int, RecordFacts]
+    liens: Mapping[int, Sequence[Row]]
+    platforms: Mapping[int, Sequence[Row]]
+    coverages: Mapping[Place, Sequence[Coverage]]
+
+    def rows(self, now: datetime) -> Iterator[IndexedParcel]:
+        for number, parcel in self.parcels.items():
+            sources, liens = self.sources[number], self.liens[number]
+            merged = merge([self.facts[row[0]] for row in sources])
+            names = sorted({row[1] for row in sources})
+            covering = self.coverages.get((parcel[0], parcel[1]), ())
+            yield _indexed(_parcel_row(number, parcel, names, merged, liens, covering, now), liens, self.platforms)
+
+
+def _flat(rows: Mapping[int, Sequence[Row]]) -> list[Row]:
+    return [row for of in rows.values() for row in of]
+
+
 class _State(NamedTuple):
     changes: int
     rebuilt_to: int
@@ -142,7 +166,7 @@ class _State(NamedTuple):
 
 class SearchIndex(ScheduleQueries, Protocol):
     _dialect: Dialect
-    _groups: Mapping[str, Groups]
+    _groups: dict[str, Groups]
     """By table."""
 
     async def _change_index(self, changes: int, statements: Sequence[Statement]) -> bool:
@@ -161,17 +185,19 @@ class SearchIndex(ScheduleQueries, Protocol):
         if not queued:
             return await self._requeue(state, now)
         numbers = list(dict.fromkeys(number for _, number in queued))
-        made = await self._indexed_parcels(numbers, now)
-        change = _IndexChange(state.changes + 1, self._dialect)
+        read = await self._read_parcels(numbers)
         known = await self._find_by_number(_INDEXED_PARCELS, numbers)
         liens = await self._find_by_number(_INDEXED_LIENS, numbers)
-        for table, old, new in (
-            (PARCELS, known, [parcel for parcel, _ in made]),
-            (LIENS, liens, [lien for _, liens in made for lien in liens]),
-        ):
-            groups = await self.search_groups(table)
-            change.add(table, groups, [row for of in old.values() for row in of], new)
-        statements = [*change.statements(), (_TAKE, [(queue_no,) for queue_no, _ in queued])]
+        groups = {table: await self.search_groups(table) for table in (PARCELS, LIENS)}
+
+        def make_statements() -> list[Statement]:
+            made = list(read.rows(now))
+            change = _IndexChange(state.changes + 1, self._dialect)
+            change.add(PARCELS, groups[PARCELS], _flat(known), [parcel for parcel, _ in made])
+            change.add(LIENS, groups[LIENS], _flat(liens), [lien for _, liens in made for lien in liens])
+            return change.statements()
+
+        statements = [*await asyncio.to_thread(make_statements), (_TAKE, [(queue_no,) for queue_no, _ in queued])]
         await self._change_index(state.changes, statements)
         return len(queued)
 
@@ -203,26 +229,24 @@ class SearchIndex(ScheduleQueries, Protocol):
         """Returns the groups as they are now."""
         known = self._groups[table]
         found = await self._find(_GROUPS.format(table), known.changed)
-        changed = max((row[3] for row in found), default=known.changed)
-        known.update((Group(row[0], row[1], tuple(row[4:]), row[2]) for row in found), changed)
-        return known
+        if not found:
+            return known
+        changed = [Group(row[0], row[1], tuple(row[4:]), row[2]) for row in found]
+        groups = self._groups[table] = known.updated(changed, max(row[3] for row in found))
+        return groups
 
-    async def _indexed_parcels(self, numbers: Sequence[int], now: datetime) -> list[IndexedParcel]:
+    async def _read_parcels(self, numbers: Sequence[int]) -> _ReadParcels:
         parcels = await self._find_by_number(_PARCELS, numbers)
         sources = await self._find_by_number(_SOURCES, numbers)
         liens = await self._find_by_number(_LIENS, numbers)
-        platforms = await self._find_by_number(_LIEN_PLATFORMS, [row[0] for of in liens.values() for row in of])
-        facts = await self._facts([row for of in sources.values() for row in of])
-        coverages = await self._coverages([parcel for (parcel,) in parcels.values()])
-        made: list[IndexedParcel] = []
-        for number, (parcel,) in parcels.items():
-            of = sources[number]
-            merged = merge([facts[row[0]] for row in of])
-            names = sorted({row[1] for row in of})
-            covering = coverages.get((parcel[0], parcel[1]), ())
-            row = _parcel_row(number, parcel, names, merged, liens[number], covering, now)
-            made.append(_indexed(row, liens[number], platforms))
-        return made
+        return _ReadParcels(
+            parcels={number: parcel for number, (parcel,) in parcels.items()},
+            sources=sources,
+            facts=await self._facts(_flat(sources)),
+            liens=liens,
+            platforms=await self._find_by_number(_LIEN_PLATFORMS, [row[0] for row in _flat(liens)]),
+            coverages=await self._coverages([parcel for (parcel,) in parcels.values()]),
+        )
 
     async def _facts(self, sources: Iterable[Row]) -> Mapping[int, RecordFacts]:
         """Of sources: number, platform, length of the record. A few megabytes at a time."""
@@ -240,7 +264,7 @@ class SearchIndex(ScheduleQueries, Protocol):
 
     async def _facts_of(self, source_nos: Sequence[int]) -> dict[int, RecordFacts]:
         data = await self._find_by_number(_DATA, source_nos)
-        return {source_no: read_facts(text) for source_no, ((text,),) in data.items()}
+        return await asyncio.to_thread(lambda: {source_no: read_facts(text) for source_no, ((text,),) in data.items()})
 
     async def _coverages(self, parcels: Sequence[Row]) -> Mapping[Place, Sequence[Coverage]]:
         """Of the places of these parcels: state, county, number."""
@@ -297,12 +321,12 @@ class _IndexChange:
     def add(self, table: str, groups: Groups, old: Sequence[Row], new: Sequence[IndexedRow]) -> None:
         """`old`: the rows of the same parcels."""
         numbers = _GroupNumbers(groups)
-        known = {row[1]: row for row in old}
+        known = {row[_NUMBER]: row for row in old}
         gone, came, touched, unworded, worded = [], [], [], [], []
         for made in new:
             group = numbers.of(made.values)
             no = row_number(group.no, made.row.number)
-            values = (no, *structs.astuple(made.row), _words_hash(made.words), made.stale_at)
+            values = (no, group.no, *structs.astuple(made.row), _words_hash(made.words), made.stale_at)
             before = known.pop(made.row.number, None)
             if before is not None and tuple(before) == values:
                 continue
@@ -343,7 +367,7 @@ class _IndexChange:
         return [(sql, values) for sql, values in (*self._statements, (_ADD_TO_CELLS, cells)) if values]
 
     def _count_cells(self, table: str, group: Group, row: Row, sign: int) -> None:
-        shown = SearchRow(*row[1:_WORDS_HASH])
+        shown = SearchRow(*row[_NUMBER:_WORDS_HASH])
         if table != PARCELS or shown.longitude is None or shown.latitude is None:
             return
         for zoom in MAP_ZOOMS:
@@ -390,8 +414,7 @@ class _GroupNumbers:
 
 
 def _but_times(values: Sequence[Any]) -> tuple[Any, ...]:
-    first = 1 + _FIRST_TIME
-    return (*values[:first], *values[first + 2 : _STALE_AT])
+    return (*values[:_FIRST_TIME], *values[_FIRST_TIME + 2 : _STALE_AT])
 
 
 def _words_hash(words: str) -> int:

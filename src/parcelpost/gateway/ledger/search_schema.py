@@ -36,13 +36,16 @@ GROUP_COLUMNS = (
 MAP_COLUMNS = GROUP_COLUMNS[:5]
 
 SHOWN_COLUMNS = SearchRow.__struct_fields__
-COLUMNS = ("no", *SHOWN_COLUMNS, "words_hash", "stale_at")
+COLUMNS = ("no", "group_no", *SHOWN_COLUMNS, "words_hash", "stale_at")
 _TYPES = {
     "no": "{integer} PRIMARY KEY",
+    "group_no": "{integer} NOT NULL",
+    "parcel_id": "{folded} NOT NULL",
+    **dict.fromkeys(("owner", "situs", "certificate_number", "holder_name"), "{folded}"),
     "acres": "{real}",
     **dict.fromkeys(("number", "parcel_no", "liens", "scraped_at", "changed_at", "words_hash"), "{integer} NOT NULL"),
-    **dict.fromkeys(("state", "county", "parcel_norm", "parcel_id", "platforms", "freshness"), "{text} NOT NULL"),
-    **dict.fromkeys(("owner", "situs", "land_use", "status", "sold_on", "certificate_number", "holder_name"), "{text}"),
+    **dict.fromkeys(("state", "county", "parcel_norm", "platforms", "freshness"), "{text} NOT NULL"),
+    **dict.fromkeys(("land_use", "status", "sold_on"), "{text}"),
 }
 _INTEGER = "{integer}"
 
@@ -60,6 +63,10 @@ SORTED_COLUMNS = {
 }
 """Columns with an index. All others that can be sorted by are facets."""
 _FOLDED = ("parcel_id", "owner", "situs", "holder_name", "certificate_number")
+_GROUP_INDEX = (
+    "group_no, tax_due, market_value, lien_amount, acres, sold_on, scraped_at, changed_at, longitude, latitude"
+)
+"""All columns that ranges are asked of: rows are counted by group in its order, whichever ranges there are."""
 _MAP_INDEX = "longitude, latitude, delinquent, lien_amount"
 
 _TABLES = (*(f"{table}{part}" for table in (PARCELS, LIENS) for part in ("", "_groups", "_words")), "cells", "state")
@@ -67,20 +74,26 @@ TABLES = {"search_queue", *(f"search_{name}" for name in _TABLES)}
 STATE_VERSION = "SELECT version FROM search_state"
 
 
-def sort_key(column: str) -> str:
-    """The expression that a column is indexed and sorted by: texts without case."""
-    return f"lower({column})" if column in _FOLDED else column
+def least_value(column: str) -> str:
+    """No value of the column is less. As a bound it is looked up in the index, which `IS NOT NULL` is not."""
+    return "''" if _TYPES.get(column, "").startswith(("{text}", "{folded}")) else "-9223372036854775807"
 
 
 class Dialect(Struct, frozen=True):
     """Where the databases differ."""
 
+    folded_text: str
+    """The type of a text that is sorted without case."""
+    folded: str
+    """The expression that such a text is sorted and indexed by."""
     integer: str
     real: str
     text: str
     identity: str
     row_index: str
     """Columns that an index of a column has after it, so that it holds a row's number."""
+    folded_index: str
+    """What an index of a folded text has besides, so that rows need not be read."""
     words_table: str
     words_index: str
     add_words: str
@@ -89,14 +102,16 @@ class Dialect(Struct, frozen=True):
     query: Callable[[Sequence[Asked]], str]
     any_of: str
     """Whether an expression is one of several whole numbers, which are one parameter."""
-    numbers: str
-    """A table `g (value)` of several whole numbers."""
     walked: str
-    """A table, read along one of its indexes."""
-    unindexed: str
-    """An expression whose index is not used."""
+    """A table `t`, read along one of its indexes."""
+    fence: str
+    """After a query whose rows are all found before those around it are ordered."""
     follow: Sequence[str]
     """What puts the parcels of new results into the queue."""
+
+    def sort_key(self, column: str) -> str:
+        """The expression that a column is indexed and sorted by: texts without case."""
+        return self.folded.format(column) if column.removeprefix("t.") in _FOLDED else column
 
 
 def _fts_query(parts: Sequence[Asked]) -> str:
@@ -121,20 +136,22 @@ def _either(part: Asked, quote: Callable[..., str], both: str, either: str) -> s
 
 
 SQLITE = Dialect(
+    folded_text="TEXT COLLATE NOCASE",
+    folded="{}",
     integer="INTEGER",
     real="REAL",
     text="TEXT",
     identity="INTEGER PRIMARY KEY AUTOINCREMENT",
     row_index="",
+    folded_index="",
     words_table="CREATE VIRTUAL TABLE {} USING fts5 (words, tokenize = 'ascii', detail = none, prefix = '1 2 3')",
     words_index="",
     add_words="INSERT INTO {} (rowid, words) VALUES (?, ?)",
     matches="{} MATCH ?",
     query=_fts_query,
     any_of="{} IN (SELECT value FROM json_each(?))",
-    numbers="json_each(?) g",
     walked="{0} t INDEXED BY {0}_by_{1}",
-    unindexed="+{}",
+    fence="LIMIT -1",
     follow=[
         "DROP TRIGGER IF EXISTS results_to_index",
         """CREATE TRIGGER results_to_index AFTER INSERT ON results_to_compare BEGIN
@@ -143,25 +160,27 @@ SQLITE = Dialect(
     ],
 )
 POSTGRES = Dialect(
+    folded_text='TEXT COLLATE "C"',
+    folded="lower({})",
     integer="BIGINT",
     real="DOUBLE PRECISION",
     text='TEXT COLLATE "C"',
     identity="BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
     row_index=", no",
+    folded_index=" INCLUDE ({})",
     words_table="CREATE TABLE {} (rowid BIGINT PRIMARY KEY, words TSVECTOR NOT NULL)",
     words_index="CREATE INDEX {0}_by_word ON {0} USING gin (words) WITH (fastupdate = off)",
     add_words="INSERT INTO {} (rowid, words) VALUES (?, array_to_tsvector(string_to_array(?, ' ')))",
     matches="words @@ ?::text::tsquery",
     query=_ts_query,
     any_of="{} = ANY (?::bigint[])",
-    numbers="unnest(?::bigint[]) g (value)",
     walked="{0} t",
-    unindexed="{}",
+    fence="OFFSET 0",
     follow=[
         """CREATE OR REPLACE FUNCTION queue_for_search() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN
             INSERT INTO search_queue (parcel_no)
-            SELECT DISTINCT s.parcel_no FROM added a JOIN sources s ON s.source_no = a.source_no;
+            SELECT DISTINCT (SELECT s.parcel_no FROM sources s WHERE s.source_no = a.source_no) FROM added a;
             RETURN NULL;
         END $$""",
         "DROP TRIGGER IF EXISTS results_to_index ON results_to_compare",
@@ -174,7 +193,7 @@ POSTGRES = Dialect(
 def create_statements(dialect: Dialect) -> list[str]:
     """Statements that make an empty index, whatever was there before."""
     integer, text = dialect.integer, dialect.text
-    types = {"integer": integer, "real": dialect.real, "text": text}
+    types = {"integer": integer, "real": dialect.real, "text": text, "folded": dialect.folded_text}
     made = [f"DROP TABLE IF EXISTS search_{name}" for name in _TABLES]
     made.append(f"CREATE TABLE IF NOT EXISTS search_queue (queue_no {dialect.identity}, parcel_no {integer} NOT NULL)")
     made.append(
@@ -189,9 +208,11 @@ def create_statements(dialect: Dialect) -> list[str]:
         made.append(f"CREATE TABLE {name} ({columns})")
         made.append(f"CREATE INDEX {name}_by_number ON {name} (number)")
         made += [
-            f"CREATE INDEX {name}_by_{column} ON {name} ({sort_key(column)}{dialect.row_index})"
+            f"CREATE INDEX {name}_by_{column} ON {name} ({dialect.sort_key(column)}{dialect.row_index})"
+            + (dialect.folded_index.format(column) if column in _FOLDED else "")
             for column in SORTED_COLUMNS[table]
         ]
+        made.append(f"CREATE INDEX {name}_by_group ON {name} ({_GROUP_INDEX})")
         made.append(f"CREATE INDEX {name}_on_map ON {name} ({_MAP_INDEX}{dialect.row_index})")
         made.append(dialect.words_table.format(f"{name}_words"))
         if dialect.words_index:

@@ -281,6 +281,10 @@ class SqlLedger(SearchQueries, ScheduleQueries, TaskQueries, WebhookQueries, Pro
     async def activity(self, since: datetime) -> Sequence[ActivityRow]:
         return [rows.activity(row) for row in await self._find(_ACTIVITY, since)]
 
+    async def first_activity(self, since: datetime) -> datetime | None:
+        ((minute,),) = await self._find("SELECT min(minute) FROM activity WHERE minute >= ?", since)
+        return rows.timestamp_or_none(minute)
+
 
 def _is_countable(signal: Signal) -> bool:
     """Whether a signal can be stored: it must be text that fits into an index."""

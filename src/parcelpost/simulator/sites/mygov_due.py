@@ -82,6 +82,7 @@ def _charges(parcel: Parcel) -> list[dict[str, Any]]:
 
 def _parcel(parcel: Parcel, year: int) -> dict[str, Any]:
     situs = f"{parcel.situs} {parcel.situs_city}, FL {parcel.zip_code}" if parcel.situs else ""
+    latitude, longitude = parcel.coordinates
     return {
         "account_number": parcel.parcel_id,
         "parcel_id": f"{year}-{parcel.number}",
@@ -91,5 +92,5 @@ def _parcel(parcel: Parcel, year: int) -> dict[str, Any]:
         "parcel_state": parcel.state,
         "parcel_zip": parcel.zip_code,
         "parcel_details": {"property_type": "Real", "situs": situs, "parcel_legal": parcel.legal},
-        "parcel_coordinates": {"latitude": "28.072100", "longitude": "-81.985802"},
+        "parcel_coordinates": {"latitude": f"{latitude:.6f}", "longitude": f"{longitude:.6f}"},
     }
