@@ -8,6 +8,7 @@ index changes.
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -21,6 +22,7 @@ from parcelpost.gateway.ledger.search_index import MAP_ZOOMS, SearchIndex, cell
 from parcelpost.gateway.ledger.search_schema import (
     ALWAYS_KNOWN,
     NUMBER_BITS,
+    NUMBER_MASK,
     PARCELS,
     SHOWN_COLUMNS,
     SORTED_COLUMNS,
@@ -160,6 +162,34 @@ class SearchQueries(SearchIndex, Protocol):
             )
             found = await self._rows_of_windows(table, counted.scan, windows, is_descending=order.is_descending)
         return SearchPage([SearchRow(*row) for row in found], total)
+
+    async def search_numbers(self, table: str, wanted: SearchFilter, order: SearchOrder) -> Sequence[int]:
+        counted = await self._count(table, wanted)
+        chosen = await asyncio.to_thread(lambda: counted.chosen)
+        total = sum(chosen.values())
+        if order.column in SORTED_COLUMNS[table]:
+            found = await self._pages_of(table, counted, chosen, total, order).numbers(
+                self._search_rows, 0, total, total
+            )
+            return array("q", (no & NUMBER_MASK for no in found))
+        windows = counted.groups.pages(chosen, order.column, is_descending=order.is_descending, offset=0, most=total)
+        places = {window.group_no: place for place, window in enumerate(windows)}
+        sql = f"SELECT t.no FROM search_{table} t WHERE {counted.scan}"
+        rows = await self._search_rows(sql, counted.scan.args)
+
+        def ordered() -> Sequence[int]:
+            numbers = sorted((no for (no,) in rows if no >> NUMBER_BITS in places), reverse=order.is_descending)
+            numbers.sort(key=lambda no: places[no >> NUMBER_BITS])
+            return array("q", (no & NUMBER_MASK for no in numbers))
+
+        return await asyncio.to_thread(ordered)
+
+    async def search_rows(self, table: str, numbers: Sequence[int]) -> Sequence[SearchRow]:
+        condition = self._dialect.any_of.format("t.number")
+        sql = f"SELECT {_SHOWN} FROM search_{table} t WHERE {condition}"
+        found = await self._search_rows(sql, [self._numbers(list(numbers))])
+        rows = {row[0]: SearchRow(*row) for row in found}
+        return [rows[number] for number in numbers if number in rows]
 
     async def search_facets(self, table: str, wanted: SearchFilter) -> FacetCounts:
         counted = await self._count(table, wanted)
