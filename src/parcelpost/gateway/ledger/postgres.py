@@ -36,7 +36,7 @@ from parcelpost.gateway.ledger.queries import (
 )
 from parcelpost.gateway.ledger.rows import TASK_COLUMNS, Row
 from parcelpost.gateway.ledger.schedules import ADD_SCHEDULE, ADD_TARGET
-from parcelpost.gateway.ledger.search import SEARCH_SECONDS, KeptCounts
+from parcelpost.gateway.ledger.search import SEARCH_SECONDS, KeptCounts, Plan
 from parcelpost.gateway.ledger.search_groups import Groups
 from parcelpost.gateway.ledger.sql import (
     CLAIM_WORKER_ID,
@@ -331,7 +331,11 @@ _SEARCH_SETTINGS = f"""
 SET LOCAL statement_timeout = {int(SEARCH_SECONDS * 1000)}; SET LOCAL plan_cache_mode = force_custom_plan;
 SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL enable_seqscan = off
 """
-_WALK_SETTINGS = f"{_SEARCH_SETTINGS}; SET LOCAL enable_sort = off"
+_SETTINGS_OF_PLANS = {
+    Plan.ANY: "",
+    Plan.WALK: "; SET LOCAL enable_sort = off",
+    Plan.GROUPS: "; SET LOCAL enable_bitmapscan = off",
+}
 _CHANGES_LOCK = 0x6368_616E_6765  # "change": one at a time finds changes, so that their numbers have no gaps
 _WORKER_IDS_LOCK = 0x776F_726B_6572  # "worker": one at a time takes an id
 
@@ -470,10 +474,10 @@ class PostgresLedger(SqlLedger):
 
         return await _with_retries(change)
 
-    async def _search_rows(self, sql: str, args: Sequence[Any], *, is_walk: bool = False) -> Sequence[Row]:
+    async def _search_rows(self, sql: str, args: Sequence[Any], plan: Plan = Plan.ANY) -> Sequence[Row]:
         async def search() -> list[Any]:
             async with self._searches, self._pool.acquire() as connection, connection.transaction(readonly=True):
-                await connection.execute(_WALK_SETTINGS if is_walk else _SEARCH_SETTINGS)
+                await connection.execute(_SEARCH_SETTINGS + _SETTINGS_OF_PLANS[plan])
                 return await connection.fetch(numbered(sql), *args)
 
         try:

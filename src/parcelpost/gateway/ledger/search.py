@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import structs
@@ -41,8 +42,11 @@ SEARCH_SECONDS = 5.0
 """A query that takes longer is cut off."""
 _COLLECTED = 4_000
 """So many rows are rather sorted than looked for along an index."""
-_WIDE = 20_000
+_WIDE = 50_000
 """From so many rows on, a range is wide."""
+_COLLECTED_BY_WORDS = 12_000
+_WORD_COLUMNS = ("owner", "situs", "parcel_id", "certificate_number", "holder_name")
+"""Words and order may go together, such as a name and the order of owners: the index may have them all at its end."""
 _KEPT_COUNTS = 64
 MAX_CLUSTERS = 3_000
 _MAX_SINGLES = 20_000
@@ -50,6 +54,19 @@ MAX_ZOOM = 20
 Box = tuple[int, int, int, int]
 _SHOWN = ", ".join(f"t.{column}" for column in SHOWN_COLUMNS)
 _GROUP = f"(t.no >> {NUMBER_BITS})"
+
+
+class Plan(StrEnum):
+    """How a query is run, where a database may choose."""
+
+    ANY = "any"
+    WALK = "walk"
+    """Along the index of the column that it is ordered by."""
+    GROUPS = "groups"
+    """Along the index that has all columns of ranges by group."""
+
+
+Fetch = Callable[[str, Sequence[Any], Plan], Awaitable[Sequence[Row]]]
 
 
 class KeptCounts:
@@ -109,45 +126,36 @@ class _Pages(NamedTuple):
     known: str
     """The condition that a row has a value."""
     is_descending: bool
-    is_walk: bool
+    plan: Plan
     fence: str
 
-    async def numbers(
-        self, fetch: Callable[..., Awaitable[Sequence[Row]]], offset: int, most: int, total: int
-    ) -> list[int]:
-        found = await self._part(fetch, self.known, self.key, offset, most)
+    async def numbers(self, fetch: Fetch, offset: int, most: int, total: int) -> list[int]:
+        found = await self._part(fetch, self.known, offset, most)
         if len(found) == most or offset + len(found) >= total:
             return found
         known = offset + len(found)
         if not found:
             sql = f"SELECT count(*) FROM {self.source} WHERE {self.conditions} AND {self.known}"
-            ((known,),) = await fetch(sql, self.conditions.args)
+            ((known,),) = await fetch(sql, self.conditions.args, self.plan)
         missing = f"{self.key} IS NULL"
-        return [*found, *await self._part(fetch, missing, "", max(0, offset - int(known)), most - len(found))]
+        return [*found, *await self._part(fetch, missing, max(0, offset - int(known)), most - len(found))]
 
-    async def _part(
-        self, fetch: Callable[..., Awaitable[Sequence[Row]]], condition: str, key: str, offset: int, most: int
-    ) -> list[int]:
+    async def _part(self, fetch: Fetch, condition: str, offset: int, most: int) -> list[int]:
         direction = "DESC" if self.is_descending else "ASC"
         where = f"FROM {self.source} WHERE {self.conditions} AND {condition}"
-        if self.is_walk:
-            order = ", ".join(f"{part} {direction}" for part in (key, "t.no") if part)
-            sql = f"SELECT t.no {where} ORDER BY {order} LIMIT ? OFFSET ?"
+        if self.plan is Plan.WALK:
+            sql = f"SELECT t.no {where} ORDER BY {self.key} {direction}, t.no {direction} LIMIT ? OFFSET ?"
         else:
-            order = ", ".join(f"{part} {direction}" for part in (key and "sort_key", "no") if part)
-            sql = f"""SELECT no FROM (SELECT t.no AS no, {key or "0"} AS sort_key {where} {self.fence}) found
-                ORDER BY {order} LIMIT ? OFFSET ?"""
-        rows = await fetch(sql, [*self.conditions.args, most, offset], is_walk=self.is_walk)
-        return [row[0] for row in rows]
+            sql = f"""SELECT no FROM (SELECT t.no AS no, {self.key} AS sort_key {where} {self.fence}) found
+                ORDER BY sort_key {direction}, no {direction} LIMIT ? OFFSET ?"""
+        return [row[0] for row in await fetch(sql, [*self.conditions.args, most, offset], self.plan)]
 
 
 class SearchQueries(SearchIndex, Protocol):
     _kept_counts: KeptCounts
 
-    async def _search_rows(self, sql: str, args: Sequence[Any], *, is_walk: bool = False) -> Sequence[Row]:
-        """Returns the rows of a query that is cut off if it takes too long. `is_walk`: it reads along the index of the
-        column that it is ordered by. Raises InvalidInput if it took too long.
-        """
+    async def _search_rows(self, sql: str, args: Sequence[Any], plan: Plan = Plan.ANY) -> Sequence[Row]:
+        """Returns the rows of a query. Raises InvalidInput if it takes too long."""
 
     async def search(self, table: str, wanted: SearchFilter, order: SearchOrder, offset: int, most: int) -> SearchPage:
         counted = await self._count(table, wanted)
@@ -189,15 +197,16 @@ class SearchQueries(SearchIndex, Protocol):
         return int(changes)
 
     async def _count_rows(self, table: str, scan: _Scan) -> Counts:
+        plan = Plan.ANY
         if scan.is_text_only:  # the rows themselves need not be read
             words = _words_query(self._dialect.matches, table)
             sql = f"SELECT t.no >> {NUMBER_BITS}, count(*) FROM ({words}) t GROUP BY 1"
         elif await self._is_wide(table, scan):
-            source = self._dialect.walked.format(f"search_{table}", "group")
+            plan, source = Plan.GROUPS, self._dialect.walked.format(f"search_{table}", "group")
             sql = f"SELECT t.group_no, count(*) FROM {source} WHERE {scan} GROUP BY 1"
         else:
             sql = f"SELECT {_GROUP}, count(*) FROM search_{table} t WHERE {scan} GROUP BY 1"
-        return {int(no): int(count) for no, count in await self._search_rows(sql, scan.args)}
+        return {int(no): int(count) for no, count in await self._search_rows(sql, scan.args, plan)}
 
     async def _is_wide(self, table: str, scan: _Scan) -> bool:
         """Whether rows are rather all read, in the order of their groups: for several ranges, or a wide one."""
@@ -229,7 +238,7 @@ class SearchQueries(SearchIndex, Protocol):
             west, south, east, north = wanted.box
             scan.add(f"(t.longitude >= ? {'AND' if west <= east else 'OR'} t.longitude <= ?)", west, east)
             scan.add("t.latitude BETWEEN ? AND ?", south, north)
-            scan.ranges += bool(scan.ranges)
+            scan.ranges += 1
             scan.is_text_only = False
         return scan
 
@@ -286,7 +295,9 @@ class SearchQueries(SearchIndex, Protocol):
     def _pages_of(
         self, table: str, counted: _Counted, chosen: Mapping[int, int], total: int, order: SearchOrder
     ) -> _Pages:
-        is_walk = total > _COLLECTED
+        goes_together = counted.scan.has_words and order.column in _WORD_COLUMNS
+        is_walk = total > (_COLLECTED_BY_WORDS if goes_together else _COLLECTED)
+        plan = Plan.WALK if is_walk else Plan.ANY
         name, key = f"search_{table}", self._dialect.sort_key(f"t.{order.column}")
         source = self._dialect.walked.format(name, order.column) if is_walk else f"{name} t"
         conditions = Conditions()
@@ -297,7 +308,7 @@ class SearchQueries(SearchIndex, Protocol):
             conditions.add(self._dialect.any_of.format(groups), self._numbers(sorted(chosen)))
         conditions.add(str(counted.scan), *counted.scan.args)
         known = "1 = 1" if order.column in ALWAYS_KNOWN else f"{key} >= {least_value(order.column)}"
-        return _Pages(source, conditions, key, known, order.is_descending, is_walk, self._dialect.fence)
+        return _Pages(source, conditions, key, known, order.is_descending, plan, self._dialect.fence)
 
     def _numbers(self, numbers: Sequence[int]) -> Any:
         """Returns the parameter of `any_of` and `numbers`."""
