@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import browser, coupling, export, overhead, report, startup, sync
+from bench import browser, coupling, export, nation, overhead, report, startup, sync
+from bench.dashboard import command as dashboard
 from bench.gateway import command as gateway
 from bench.layers import command as layers
 from bench.mutate import command as mutate
@@ -13,7 +14,22 @@ from bench.parse import command as parse
 from bench.scrape import command as scrape
 from bench.store import command as store
 
-BENCHMARKS = (scrape, store, overhead, coupling, sync, gateway, parse, mutate, layers, browser, startup, export)
+BENCHMARKS = (
+    scrape,
+    store,
+    overhead,
+    coupling,
+    sync,
+    gateway,
+    nation,
+    parse,
+    mutate,
+    layers,
+    browser,
+    startup,
+    export,
+    dashboard,
+)
 
 
 def main() -> int:

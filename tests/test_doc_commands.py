@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import BENCHMARKS
-from parcelpost.cli.demo.processes import free_port
 from parcelpost.errors import InvalidSettings
+from parcelpost.files_and_sockets import free_port
 from parcelpost.simulator.parcels import World
 from tests.doc_commands import commands_in, inline, leaf, typed, understood
 from tests.doc_running import Reader, differences, reader

@@ -15,6 +15,8 @@ from typer.main import get_command
 from docs.reference import pages
 from docs.reference.commands import commands
 from parcelpost import errors, events
+from parcelpost.chaos.breaks import BREAKS
+from parcelpost.chaos.schedule import PROFILES
 from parcelpost.cli.main import app
 from parcelpost.scrapers.counties import load_counties
 from parcelpost.scrapers.county_scraper import CountySites
@@ -142,14 +144,19 @@ def test_every_store_error_is_documented() -> None:
 
 @pytest.mark.parametrize("number", range(1, 10))
 def test_every_invariant_is_documented_and_named_where_it_is_held(number: int) -> None:
-    text = (DOCS / "data-path.md").read_text(encoding="utf-8")
+    text = (DOCS / "invariants.md").read_text(encoding="utf-8")
     row = re.search(rf"^\| I{number} \|.*\|$", text, flags=re.MULTILINE)
-    assert row, f"docs/data-path.md has no row for I{number}"
+    assert row, f"docs/invariants.md has no row for I{number}"
     assert named_tests(row[0]), f"no test is named for I{number}"
     assert missing(row[0]) == []
     if number != 7:  # holds by what the store does not do
         sources = [*(DOCS.parent / "src").rglob("*.py"), *(DOCS.parent / "src").rglob("*.sql")]
         assert any(re.search(rf"\bI{number}\b", path.read_text(encoding="utf-8")) for path in sources)
+
+
+def test_every_profile_and_break_is_documented() -> None:
+    text = (DOCS / "invariants.md").read_text(encoding="utf-8")
+    assert [name for name in (*PROFILES, *BREAKS) if f"`{name}`" not in text] == []
 
 
 @pytest.mark.parametrize("text", ["000", "001", "002", "003", "004"])

@@ -252,6 +252,11 @@ def test_a_receipt_decides_only_for_an_entry_of_the_batch() -> None:
     }
 
 
+def test_the_answer_to_another_batch_decides_nothing_although_its_counts_fit() -> None:
+    with pytest.raises(Unavailable, match="answers another batch, with the task t9"):
+        batch(1, inserted=1, updated=0, failed=0, receipts=[{"task_id": "t9", "status": "stored"}])
+
+
 def test_receipts_that_make_no_sense_or_contradict_each_other_decide_nothing() -> None:
     both = [{"task_id": "t0", "status": "stored"}, {"task_id": "t0", "status": "rejected"}]
     odd = [7, {"task_id": "t1", "status": "maybe"}, {"task_id": ["t1"], "status": "stored"}, {"status": "stored"}]

@@ -12,7 +12,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from urllib.error import URLError
@@ -178,8 +178,20 @@ _PATH = "/internal/results"
 
 
 @contextmanager
+def gateways(count: int, database: str, folder: Path) -> Iterator[str]:
+    """So many gateways on one database. Yields their addresses, separated by commas."""
+    with ExitStack() as stack:
+        urls = []
+        for number in range(count):
+            place = folder / f"gateway-{number}"
+            place.mkdir()
+            urls.append(stack.enter_context(gateway(database, place)))
+        yield ",".join(urls)
+
+
+@contextmanager
 def posting_client(url: str, batches: int) -> Iterator[subprocess.Popen[str]]:
-    """Yields a process that is ready to post."""
+    """Yields a process that is ready to post. Its connections take turns among several URLs, separated by commas."""
     command = [sys.executable, "-m", "bench.gateway.client", url, str(batches)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -212,11 +224,12 @@ async def _connection(host: str, port: int, posted: Sequence[bytes], worker_id: 
 
 
 async def _post(url: str, posted: Sequence[bytes]) -> float:
-    address = urlsplit(url)
-    host, port = address.hostname or "", address.port or 0
+    addresses = [urlsplit(part) for part in url.split(",")]
     start = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         for number in range(CONNECTIONS):
+            address = addresses[number % len(addresses)]
+            host, port = address.hostname or "", address.port or 0
             group.create_task(_connection(host, port, posted[number::CONNECTIONS], worker_of(number)))
     return time.perf_counter() - start
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,7 @@ def _make_tasks(first: int, last: int) -> Iterator[Task]:
         )
 
 
+GATEWAYS = 3
 _ATTEMPTS = 5
 _STORE_LEASE = timedelta(hours=1)
 
@@ -157,6 +159,8 @@ class Trio:
     bare: Run
     peer: Run
     without_changes: Run
+    several: Run | None
+    """Through three gateways; None on SQLite."""
     left: Run
     """Results that were not compared yet when all were stored, and how long that took afterwards."""
 
@@ -167,6 +171,10 @@ class Trio:
     @property
     def to_without_changes(self) -> float:
         return self.ours.rate / self.without_changes.rate
+
+    @property
+    def several_to_one(self) -> float:
+        return self.several.rate / self.ours.rate if self.several else 0.0
 
     @property
     def to_peer(self) -> float:
@@ -183,7 +191,7 @@ def store_on_sqlite(folder: Path, batches: int, peer_batches: int) -> Trio:
     asyncio.run(_lease_tasks(str(empty), 0))
     inserted = insert_sqlite(sqlite_rows(filled), empty, batches)
     peer = _through(client.peer, f"sqlite+aiosqlite:///{folder / 'peer.db'}", folder, peer_batches)
-    return Trio(ours, inserted, peer, without_changes, asyncio.run(_find_changes(str(filled))))
+    return Trio(ours, inserted, peer, without_changes, None, asyncio.run(_find_changes(str(filled))))
 
 
 def store_on_postgres(server: str, folder: Path, batches: int, peer_batches: int) -> Trio:
@@ -193,13 +201,16 @@ def store_on_postgres(server: str, folder: Path, batches: int, peer_batches: int
     plain = asyncio.run(client.fresh_database(server, "plain"))
     asyncio.run(_lease_tasks(plain, batches))
     without_changes = _through(client.gateway_without_changes, plain, folder, batches)
+    shared = asyncio.run(client.fresh_database(server, "shared"))
+    asyncio.run(_lease_tasks(shared, batches))
+    several = _through(partial(client.gateways, GATEWAYS), shared, folder, batches)
     rows = asyncio.run(postgres_rows(filled))
     empty = asyncio.run(client.fresh_database(server, "bare"))
     asyncio.run(_lease_tasks(empty, 0))
     inserted = asyncio.run(insert_postgres(rows, empty, batches))
     other = asyncio.run(client.fresh_database(server, "peer"))
     peer = _through(client.peer, other.replace("postgresql://", "postgresql+asyncpg://"), folder, peer_batches)
-    return Trio(ours, inserted, peer, without_changes, asyncio.run(_find_changes(filled)))
+    return Trio(ours, inserted, peer, without_changes, several, asyncio.run(_find_changes(filled)))
 
 
 async def _lease_tasks(database: str, batches: int) -> None:

@@ -19,7 +19,7 @@ from bench.scrape.site import HOST, PATH
 
 _PROJECT = Path(__file__).parents[2]
 LEASE_SECONDS = 20
-"""Tasks whose answer was lost by a kill are handed out again after that."""
+"""Tasks whose answer was lost by a kill are handed out again after that; a killed contender is started again then."""
 _STATE, _COUNTY = "NH", "invented"
 
 
@@ -138,6 +138,11 @@ def _gateway(job: Job) -> Iterator[None]:
 
 
 STANDALONE = Contender("Parcelpost, standalone", standalone_commands, partial(_count, _STORED, "store.db"))
+TWO_PROCESSES = Contender(
+    "Parcelpost, two processes",
+    lambda job: standalone_commands(job, "--processes", "2"),
+    partial(_count, _STORED, "store.db"),
+)
 ONDEMAND = Contender(
     "Parcelpost, ondemand", _ondemand_commands, partial(_count, _STORED, "gateway/gateway.db"), _gateway
 )

@@ -22,8 +22,6 @@ from bench.scrape.site import COUNTS, HOST, Counts
 
 _POLL_SECONDS = 0.05
 _MOST_SECONDS = 900
-_RESTARTS = 3
-"""As long as pages are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """After `kill -9` when half of the pages had been served, and up to three restarts."""
+    """After `kill -9` when half of the pages had been served, and a restart."""
 
     pages: int
     lost: int
@@ -107,11 +105,8 @@ def kill_in_the_middle(contender: Contender, parent: Path, ports: Sequence[int],
         with _started(scrape, made) as process:
             wait_until(lambda: counts(ports).pages >= made.total // 2, process, made)
             process.kill()
+        time.sleep(LEASE_SECONDS)
         finish(scrape, made)
-        for _ in range(_RESTARTS - 1):
-            if contender.stored(made) < made.total:
-                time.sleep(LEASE_SECONDS)
-                finish(scrape, made)
         served = counts(ports)
         return Killed(made.total, made.total - contender.stored(made), served.pages - served.distinct)
 

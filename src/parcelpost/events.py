@@ -136,6 +136,14 @@ class WorkerStopped(Event, frozen=True):
     """Tasks that were running and went back to the queue."""
 
 
+class ProcessEnded(Event, frozen=True):
+    """A process of `run --processes` was killed."""
+
+    process: int
+    signal: str
+    restart_in_seconds: float
+
+
 class WorkProgress(Event, frozen=True):
     """Progress of the work in the store: at the start, every minute while it changes, and at the end."""
 

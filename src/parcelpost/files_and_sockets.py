@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -35,6 +36,14 @@ def raise_file_limit() -> int:
     return int(wanted if soft != unlimited else 1_048_576)
 
 
+def free_port() -> int:
+    """Returns a port of this machine that nobody uses at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 """Serves one connection, which is closed when it returns: it must wait until its writes are sent."""
 
@@ -46,10 +55,17 @@ _LOOP_ITERATIONS = 3
 
 @asynccontextmanager
 async def tcp_server(
-    serve: Serve, host: str, port: int = 0, *, limit: int = _LIMIT_BYTES, max_connections: int | None = None
+    serve: Serve,
+    host: str = "",
+    port: int = 0,
+    *,
+    listener: socket.socket | None = None,
+    limit: int = _LIMIT_BYTES,
+    max_connections: int | None = None,
 ) -> AsyncIterator[int]:
-    """Yields its port; 0 uses any free one. At the end, connections are cancelled and waited for. Raises OSError.
+    """Yields its port; 0 uses any free one, a `listener` has its own. Raises OSError.
 
+    At the end, connections are cancelled and waited for.
     Beyond `max_connections` the oldest is closed, so that clients cannot exhaust the process's open files.
     """
     serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -63,7 +79,10 @@ async def tcp_server(
 
     # asyncio accepts as many connections as the backlog allows before it serves the first.
     backlog = _BACKLOG if max_connections is None else min(max_connections, _BACKLOG)
-    server = await asyncio.start_server(accept, host, port, limit=limit, backlog=backlog)
+    if listener is not None:
+        server = await asyncio.start_server(accept, sock=listener, limit=limit, backlog=backlog)
+    else:
+        server = await asyncio.start_server(accept, host, port, limit=limit, backlog=backlog)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

@@ -217,6 +217,10 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         "info",
         lambda e: f"stopped ({e.reason}); {count(e.released, 'running task')} went back to the queue",
     ),
+    events.ProcessEnded: (
+        "error",
+        lambda e: f"process {e.process} ended by {e.signal}; starting it again in {_time(e.restart_in_seconds)}",
+    ),
     events.WorkProgress: ("info", _progress),
     events.TasksReceived: (
         _received_level,

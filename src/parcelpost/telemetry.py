@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from parcelpost.model import QueueDepth
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _LOOPS_UPSTREAM = ("collector", "sync", "heartbeat")
+_SAMPLE_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _LEVELS = ("fine", "collector must stop", "executor must stop")
 _PRESSURES = ("fine", "slow", "no new tasks", "stop browsers")
 _MOST_LABELS = 100
@@ -50,6 +52,30 @@ class _Names:
                 return "other"
             self._known.add(name)
         return name
+
+
+def merged_pages(pages: Mapping[str, bytes]) -> bytes:
+    """Merges the pages of several processes of a worker, by name of the process, which becomes a label."""
+    families: dict[str, list[str]] = {}
+    for process, page in pages.items():
+        family: list[str] = []
+        for line in page.decode().splitlines():
+            if line.startswith("# HELP "):
+                family = families.setdefault(line, [])
+            elif not line.startswith("#"):
+                family.append(_with_process(line, process))
+            elif line not in family:
+                family.append(line)
+    return "".join(f"{line}\n" for head, family in families.items() for line in (head, *family)).encode()
+
+
+def _with_process(sample: str, process: str) -> str:
+    """The text between a name and its labels or value begins with `{` or a space."""
+    name = _SAMPLE_NAME.match(sample)
+    end = name.end() if name else 0
+    if sample[end : end + 1] == "{":
+        return f'{sample[:end]}{{process="{process}",{sample[end + 1 :]}'
+    return f'{sample[:end]}{{process="{process}"}}{sample[end:]}'
 
 
 class Telemetry:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx2
 
-from tests.acceptance.fleet import free_port
+from parcelpost.files_and_sockets import free_port
 from tests.acceptance.processes import FAST, worker
 from tests.hostile import HostileGateway, a_task
 

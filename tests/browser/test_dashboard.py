@@ -166,7 +166,10 @@ async def test_markup_from_pages_and_workers_stays_text(browser: Browser, tmp_pa
         now = SystemClock().now()
         await gateway.ledger.store([an_arrival(record, now, "t1")], SCRIPT, now)
         await gateway.ledger.record_heartbeat(
-            a_beat(SCRIPT, version=SCRIPT, platforms=(SCRIPT,), blocked=(PausedSite(SCRIPT),)), now, now, now
+            a_beat(SCRIPT, version=SCRIPT, platforms=(SCRIPT,), blocked=(PausedSite(SCRIPT, SCRIPT, SCRIPT),)),
+            now,
+            now,
+            now,
         )
         async with a_page(browser, gateway.address) as watched:
             page = watched.page
@@ -228,9 +231,8 @@ async def test_platforms_without_work_are_folded_and_tasks_without_a_worker_mark
     async with served(tmp_path) as gateway:
         now = SystemClock().now()
         many = ("vgsi", "beacon", *(f"quiet_{number}" for number in range(13)))
-        await gateway.ledger.record_heartbeat(
-            a_beat("w1", platforms=many, blocked=(PausedSite("beacon"),)), now, now, now
-        )
+        beat = a_beat("w1", platforms=many, blocked=(PausedSite("beacon"),))
+        await gateway.ledger.record_heartbeat(beat, now, now, now)
         await gateway.ledger.add_tasks([a_task(1, "vgsi"), a_task(2, "vgsii")], now)
         async with a_page(browser, gateway.address) as watched:
             page = watched.page

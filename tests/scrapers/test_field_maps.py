@@ -157,3 +157,10 @@ def test_a_table_whose_quotes_do_not_match_is_asked_for_again() -> None:
     good = "taxkey,owner_name_1,c_a_total\n" + "1,BLOOM,5\n" * 20_000
     assert not isinstance(outcome("socrata", good), Retry)
     assert isinstance(outcome("socrata", good.replace("1,BLOOM", '1,"BLOOM', 1)), Retry)
+
+
+def test_of_several_parcels_only_the_one_that_was_asked_for_is_read() -> None:
+    rows = ({**NAL, "PARCEL_ID": "09-9", "OWN_NAME": "CARVER LOUIS"}, NAL)
+    found = outcome("arcgis", answer(*rows), asked="01-2")
+    assert isinstance(found, Done)
+    assert (len(found.additional_records), found.data["owner_names"]) == (0, ["BLOOM CLARA"])  # type: ignore[index]

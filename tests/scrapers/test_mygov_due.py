@@ -116,3 +116,11 @@ def test_an_account_may_be_asked_for_as_others_write_it(asked: str) -> None:
     assert isinstance(found, Done)
     assert isinstance(found.data, dict)
     assert found.data["parcel_id"] == "1-2"
+
+
+@pytest.mark.parametrize("more", [{"hasMore": True}, {"total": 9}, {"next_page": 2}])
+def test_a_list_that_says_that_it_has_more_bills_is_not_all(more: dict[str, Any]) -> None:
+    page = answer(bill(2023, 100))
+    assert record("mygov_due", page)["unreadable"] == []
+    page["due"]["PPT"] |= more
+    assert "tax_bills" in record("mygov_due", page)["unreadable"]

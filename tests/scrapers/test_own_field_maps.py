@@ -18,6 +18,7 @@ from parcelpost.scrapers.records.field_maps import (
     parse_field_map,
     shipped_field_maps,
 )
+from parcelpost.scrapers.records.problems import Problems
 from parcelpost.scrapers.records.record import Record
 
 PARCEL = {"parcel_id": {"text": ["PIN"]}}
@@ -55,6 +56,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"fields": PARCEL, "kind": "auction"}, "needs kind to be parcel or lien, not 'auction'"),
     ({"fields": PARCEL, "kind": "lien"}, 'needs either both [lien] and kind = "lien", or neither'),
     ({"fields": PARCEL, "lien": {"status": {"text": ["S"]}}}, 'needs either both [lien] and kind = "lien", or neither'),
+    (
+        {"fields": {**PARCEL, "zoning": {"text": ["A"], "like": "["}}},
+        "needs like of zoning to be a regular expression",
+    ),
     (
         {"fields": {**PARCEL, "owner_name": {"text": ["A"]}}},
         "has 'owner_name', which is not a field of a record that can be mapped (did you mean owner_names?)",
@@ -189,3 +194,22 @@ def test_a_change_of_a_map_or_of_its_use_is_seen_by_the_digest() -> None:
     }
     assert len(digests) == 4
     assert FieldMaps([a_map("m", "A", "B", "C")]).digest == FieldMaps([a_map("m", "C", "A", "B")]).digest
+
+
+def test_a_text_that_is_not_like_its_column_is_null_and_named() -> None:
+    maps = FieldMaps([a_map(land_use_code={"text": ["CLASS"], "like": "[A-Z][0-9]"})])
+    found = read(maps, {"PIN": "1", "CLASS": "Y4"}, {"PIN": "2", "CLASS": "401"}, {"PIN": "3", "CLASS": None})
+    assert [(one.land_use_code, one.unreadable) for one in found] == [("Y4", []), (None, ["land_use_code"]), (None, [])]
+
+
+def test_a_value_of_another_kind_than_those_of_the_other_rows_is_null_and_named() -> None:
+    maps = FieldMaps([a_map(situs_zip={"zip": ["ZIP"]}, owner_names={"texts": ["OWNER"]})])
+    rows: list[dict[str, Json]] = [{"PIN": str(at), "ZIP": "54321", "OWNER": "BLOOM"} for at in range(9)]
+    found = read(maps, *rows, {"PIN": "9", "ZIP": "BLOOM", "OWNER": "CARVER"})
+    assert [one.unreadable for one in found] == [[]] * 9 + [["situs_zip"]]
+    problems = Problems()
+    shifted: dict[str, Json] = {"PIN": "9", "ZIP": "BLOOM", "OWNER": "54321"}
+    left = maps.read("arcgis", TARGET, [*rows, shifted], problems=problems)
+    assert isinstance(left, list)
+    assert len(left) == 9
+    assert problems.missing == ["1 rows, whose values do not fit their columns"]

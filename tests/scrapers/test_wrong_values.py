@@ -9,14 +9,14 @@ import pytest
 
 from parcelpost.model import Done, Page, Retry
 from parcelpost.scrapers.html import values
-from parcelpost.scrapers.html.document import Document
-from parcelpost.scrapers.html.extract import Extractor, Section, section
-from parcelpost.scrapers.html.selectors import Id
+from parcelpost.scrapers.html.document import Document, text_of
+from parcelpost.scrapers.html.extract import Extractor, Field, Section, section
+from parcelpost.scrapers.html.selectors import Id, Label
 from parcelpost.scrapers.html.tables import SALE_KINDS, Columns
 from parcelpost.scrapers.records.problems import Problems, drop_repeated
 from parcelpost.scrapers.records.record import Lien, Record, Sale, TaxBill, Valuation
 from parcelpost.scrapers.records.validation import check_shapes
-from tests.scrapers.reading import grid, outcome, record
+from tests.scrapers.reading import grid, outcome, qpublic, record, two_columns
 
 COLUMNS = Columns({"date": ("Sale Date",), "price": ("Price",), "book_page": ("Book/Page",), "deed": ("Deed",)})
 SALES = section("sales", COLUMNS, Id("sales"), kinds=SALE_KINDS)
@@ -197,3 +197,114 @@ def test_a_page_with_two_parcels_has_no_record() -> None:
     two = outcome("qpublic", f"<html><body>{summary.format('1-2')}{owner}{values_of}{summary.format('7-8')}{end}")
     assert getattr(one, "partial", one) != two
     assert two == Retry("the page shows several parcels")
+
+
+HIDDEN = 'style="display: none"'
+OWNER = "<table><tr><td>Owner</td><td id=owner>{}</td></tr><tr><td>Acres</td><td>{}</td></tr></table>"
+
+
+def shown(page: str, name: str = "owner") -> str | None:
+    document = Document.of(Page(body=f"<html><body>{page}</body></html>".encode()))
+    assert document is not None
+    element = document.by_id(name)
+    return text_of(element) if element is not None else None
+
+
+@pytest.mark.parametrize(
+    ("page", "owner"),
+    [
+        (f"<div {HIDDEN}>{OWNER.format('OLD', 9)}</div>{OWNER.format('BLOOM', 2)}", "BLOOM"),
+        (f"{OWNER.format('BLOOM', 2)}<div hidden>{OWNER.format('OLD', 9)}</div>", "BLOOM"),
+        (f"<div {HIDDEN}>{OWNER.format('BLOOM', 2)}</div>", "BLOOM"),  # until somebody opens it
+        (OWNER.format("<s>OLD</s> BLOOM", 2), "BLOOM"),
+        (OWNER.format(f"BLOOM<span {HIDDEN}>as of 2019</span>", 2), "BLOOM"),
+        (OWNER.format("BLOOM <i class=sr-only>the owner</i>", 2), "BLOOM"),
+        (OWNER.format(f"<span {HIDDEN}>BLOOM</span>", 2), "BLOOM"),  # the only value
+        (OWNER.format("BLOOM &amp;amp; SONS", 2), "BLOOM & SONS"),
+        (OWNER.format("OLD", 9) + OWNER.format("BLOOM", 2), None),  # nothing says which of them holds
+    ],
+)
+def test_only_what_a_browser_shows_counts_where_a_page_has_something_twice(page: str, owner: str | None) -> None:
+    assert shown(page) == owner
+
+
+@pytest.mark.parametrize(
+    ("label", "owner", "unreadable"),
+    [
+        ("Owner", "BLOOM", {}),
+        ("Previous Owner", None, {"owner": "its label says that it is something else"}),
+        ("Owner of 1998", None, {"owner": "its label says that it is something else"}),
+    ],
+)
+def test_a_label_that_means_something_else_overrules_the_id(
+    label: str, owner: str | None, unreadable: dict[str, str]
+) -> None:
+    document = Document.of(Page(body=f"<table><tr><td>{label}</td><td id=owner>BLOOM</td></tr></table>".encode()))
+    assert document is not None
+    extractor = Extractor(document)
+    field = Field("owner", (Id("owner"), Label("Owner")), lambda piece: values.text_or_none(piece.text))
+    assert (extractor.value(field), extractor.problems.unreadable) == (owner, unreadable)
+
+
+@pytest.mark.parametrize(
+    "more", ["Showing 1 to 2 of 12 entries", "1 - 2 of 12", "Page 1 of 3", "View all 12", "Show more"]
+)
+def test_a_list_with_more_rows_elsewhere_is_named(more: str) -> None:
+    assert "sales" in read(grid(HEADINGS, SALE, OLDER) + f"<div>{more}</div>")[1]
+
+
+@pytest.mark.parametrize("note", ["Showing 1 to 2 of 2 entries", "Page 1 of 1", "Show map", "1 of 5 parcels"])
+def test_a_list_that_is_all_there_is_has_no_problems(note: str) -> None:
+    assert read(grid(HEADINGS, SALE, OLDER) + f"<div>{note}</div>")[1] == {}
+
+
+@pytest.mark.parametrize(
+    ("dates", "read_as"),
+    [
+        (("3/4/2020", "12/25/1999"), ["2020-03-04", "1999-12-25"]),
+        (("3/4/2020", "25/12/1999"), [None]),  # so the other one is not of March either
+    ],
+)
+def test_on_a_page_that_writes_the_day_first_no_date_is_known(
+    dates: tuple[str, str], read_as: list[str | None]
+) -> None:
+    rows = "".join(f"<tr><td>{day}</td><td>$5</td><td>1/{at}</td></tr>" for at, day in enumerate(dates, 100))
+    table = f"<table><tr><th>Sale Date</th><th>Sale Price</th><th>Book/Page</th></tr>{rows}</table>"
+    page = qpublic(
+        summary=two_columns(parcel_id="1-2-3"),
+        owner="BLOOM CLARA<br>9 ELM ST<br>MARIGOLD, FL 32099",
+        sales=table,
+    )
+    found = record("qpublic", page)
+    assert [sale["date"] for sale in found["sales"]] == read_as
+    assert ("day before the month" in found["completeness"]) is (None in read_as)
+
+
+def test_a_part_that_is_larger_than_the_whole_makes_the_values_unreadable() -> None:
+    for one in (
+        Valuation(year=2024, market_value=Decimal(5), land_value=Decimal(9)),
+        Valuation(year=2024, market_value=Decimal(5), assessed_value=Decimal(9)),
+        Valuation(year=2024, assessed_value=Decimal(5), exemption_value=Decimal(4), taxable_value=Decimal(3)),
+    ):
+        problems = Problems()
+        drop_repeated(Record(parcel_id="1", valuations=[one]), problems)
+        assert problems.unreadable, one
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("tax_account", "0.1377"),
+        ("alternate_id", "136,577 acres"),
+        ("legal_description", "24140"),
+        ("subdivision", "11"),
+        ("ownership_type", "1, Trustee"),
+        ("land_use_desc", "2.500"),
+        ("zoning", "1.00001E+09"),
+    ],
+)
+def test_a_value_of_another_kind_is_null_and_named(field: str, text: str) -> None:
+    found = Record(parcel_id="1")
+    setattr(found, field, text)
+    check_shapes(found)
+    assert (getattr(found, field), found.unreadable) == (None, [field])

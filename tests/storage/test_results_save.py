@@ -173,3 +173,47 @@ async def test_two_hundred_and_fifty_six_callers_at_once_lose_nothing(
         assert gzip.decompress(lpm.raw_path(entry.html_path).read_bytes()) == b"page %d" % seq
     depth = await lpm.queue_depth()
     assert (depth.completed, depth.processing, depth.unsynced) == (256, 0, 256)
+
+
+async def test_a_result_goes_in_together_with_the_claim_of_the_next_task(
+    lpm: LocalPersistenceManager, store: Path
+) -> None:
+    """I3: what the next task is does not change what is saved."""
+    await lpm.add_tasks([a_task("t1"), a_task("t2"), a_task("t3", platform="other")])
+    (first,) = await lpm.claim()
+    result_id, second = await lpm.save_and_claim(first, a_result(), platforms={"vgsi"})
+    assert result_id is not None
+    assert second is not None
+    assert second.task.task_id == "t2"
+    assert await lpm.save_and_claim(first, a_result(), platforms={"vgsi"}) == (None, None), (
+        "a stale claim, no more tasks"
+    )
+    assert (await lpm.save_and_claim(second, a_result(), platforms={"vgsi"}))[1] is None
+    states = look(
+        store, "SELECT task_id, status, (SELECT count(*) FROM results AS r WHERE r.task_id = t.task_id) FROM tasks AS t"
+    )
+    assert states == [("t1", "completed", 1), ("t2", "completed", 1), ("t3", "pending", 0)]
+
+
+async def test_the_task_that_was_claimed_for_a_cancelled_caller_is_released(lpm: LocalPersistenceManager) -> None:
+    """I1, I9: at whatever moment it is cancelled."""
+    for turns in range(12):
+        await lpm.add_tasks([a_task(f"{turns} a"), a_task(f"{turns} b")])
+        (claim, *_) = await lpm.claim()
+        saving = asyncio.create_task(lpm.save_and_claim(claim, a_result(body=b"<p>")))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        saving.cancel()
+        await asyncio.wait([saving])
+        if saving.cancelled():
+            await lpm.release(claim)
+            async with asyncio.timeout(60):
+                while (await lpm.queue_depth()).processing:
+                    await asyncio.sleep(0.001)
+        else:
+            claimed = saving.result()[1]
+            assert claimed is not None
+            await lpm.release(claimed)
+        for left in await lpm.claim(10):
+            assert await lpm.save_result(left, a_result()) is not None
+    assert (await lpm.queue_depth()).completed == 24

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from parcelpost.clock import Clock, SystemClock
 from parcelpost.model import Priority, Target, Task
 from parcelpost.scrapers.counties import Counties, County
-from parcelpost.scrapers.county_scraper import county_scrapers
+from parcelpost.scrapers.county_scraper import CountySites
 from parcelpost.scrapers.fetch.client import PageFetcher
-from parcelpost.scrapers.learning.ranking import Ranking
 from tests.scrapers.fetching import HERE
 from tests.website import Asked, Reply, Website
 from tests.worker.executing import Works, at_work
@@ -77,10 +76,13 @@ async def at_counties(
         for name, pace in paces.items()
     ]
     fetch = replace(HERE, **options)
-    async with (
-        PageFetcher.open(fetch, clock=clock, resolve=_here) as fetcher,
-        at_work(folder, clock, availability=fetcher.availability, slots=slots, idle_seconds=0.2) as works,
-    ):
-        scrapers = county_scrapers(Counties(entries), fetcher.session, Ranking(), clock)
-        works.factory.register("arcgis", scrapers["arcgis"])
-        yield works
+    async with PageFetcher.open(fetch, clock=clock, resolve=_here) as fetcher:
+        sites = CountySites(counties=Counties(entries), sessions=fetcher.session, clock=clock)
+        about: dict[str, Any] = {
+            "availability": fetcher.availability,
+            "sites": sites,
+            "slots": slots,
+            "idle_seconds": 0.2,
+        }
+        async with at_work(folder, clock, **about) as works:
+            yield works

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from parcelpost.clock import Clock, ManualClock
 from parcelpost.events import Emit, Event, StoreNotWritable
 from parcelpost.model import Task, TaskStatus
+from parcelpost.scrapers.county_scraper import CountySites
 from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.scrapers.fetch.throttle import SiteAvailability
 from parcelpost.scrapers.learning.ranking import Ranking
@@ -111,7 +112,8 @@ class Works:
     @asynccontextmanager
     async def looping(self) -> AsyncIterator[None]:
         """All slots at work, as in a worker."""
-        loops = [Loop(slot.name, slot.step, self.clock, self._emit) for slot in self.executor.slots]
+        steps = [of_loop for slot in self.executor.slots for of_loop in slot.loops.items()]
+        loops = [Loop(name, step, self.clock, self._emit) for name, step in steps]
         running = [asyncio.create_task(loop.run()) for loop in loops]
         try:
             yield
@@ -139,6 +141,7 @@ async def at_work(
     grace: float = 0.05,
     max_abandoned: int = 32,
     availability: SiteAvailability | None = None,
+    sites: CountySites | None = None,
     **settings: Any,
 ) -> AsyncIterator[Works]:
     clock = clock or ManualClock()
@@ -150,7 +153,7 @@ async def at_work(
 
     store = LocalPersistenceManager.open(folder / "store.db", clock=clock, options=options, emit=emit, waits=True)
     async with store as lpm:
-        factory = ScraperFactory(clock, installed=installed)
+        factory = ScraperFactory(clock, sites=sites, installed=installed)
         of_ours = ExecutorSettings(**settings)
         known = availability or SiteAvailability()
         works = Works(lpm, clock, factory, of_ours, grace=grace, max_abandoned=max_abandoned, availability=known)

@@ -183,10 +183,10 @@ class Telling:
         return object.__getattribute__(self, name)
 
 
-async def test_a_record_is_encoded_and_checked_on_the_slots_own_thread(works: Works) -> None:
+async def test_a_record_is_encoded_and_checked_on_the_sandboxs_thread(works: Works) -> None:
     threads: set[str] = set()
     record: Any = {"sale": Telling(1.5, threads), "note": None}
     await works.add(a_task(), answering(Done(data=record)))
     assert await works.step() == 0
     assert await works.status() is TaskStatus.COMPLETED
-    assert threads == {"slot 1"}
+    assert threads == {"sandbox"}

@@ -1,13 +1,51 @@
-"""A slot with both its loops: the next task does not wait for the disk."""
+"""A slot with both its loops: the next task does not wait for the disk, nor for the parser of a built-in platform."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
-from parcelpost.model import Done, Outcome, Task
+from parcelpost.clock import SystemClock
+from parcelpost.events import AttemptAbandoned, AttemptEnded
+from parcelpost.model import Done, GiveUp, Outcome, Page, Target, Task, TaskStatus
+from parcelpost.scrapers.counties import County
+from parcelpost.scrapers.county_scraper import CountySites
+from parcelpost.scrapers.fetch.client import PageFetcher
+from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
 from tests.storage.factories import a_task
-from tests.worker.executing import at_work
+from tests.worker.executing import Works, at_work
+
+
+class OneSite(CountySites, frozen=True, kw_only=True):
+    """A built-in platform that does what a test wants."""
+
+    fetch: Callable[[Target], Page]
+    read: Callable[[PageReader], ReadResult]
+
+    def platform(self, name: str) -> CountyPlatform | None:
+        async def fetch(target: Target, _county: County | None, _fetcher: Fetcher) -> Page:
+            await asyncio.sleep(0)
+            return self.fetch(target)
+
+        return CountyPlatform(name=name, version=1, fetch=fetch, read=self.read)
+
+
+@asynccontextmanager
+async def at_one_site(
+    folder: Path,
+    read: Callable[[PageReader], ReadResult],
+    fetch: Callable[[Target], Page] = lambda target: Page(body=target.parcel_id.encode()),
+    **settings: Any,
+) -> AsyncIterator[Works]:
+    clock = SystemClock()
+    async with PageFetcher.open(clock=clock) as fetcher:
+        sites = OneSite(sessions=fetcher.session, clock=clock, fetch=fetch, read=read)
+        async with at_work(folder, clock, sites=sites, **settings) as works:
+            yield works
 
 
 async def test_both_loops_together_have_one_task_on_the_stage(tmp_path: Path) -> None:
@@ -21,12 +59,75 @@ async def test_both_loops_together_have_one_task_on_the_stage(tmp_path: Path) ->
         running -= 1
         return Done(data={})
 
-    async with at_work(tmp_path) as works:
+    async with at_work(tmp_path, slots=1) as works:
         works.factory.register("vgsi", scrape)
         await works.lpm.add_tasks(a_task(f"t{number}", parcel_id=str(number)) for number in range(20))
         (slot, *_) = works.executor.slots
         assert len(slot.loops) == 2
-        for _ in range(10):
-            await asyncio.gather(*(step() for step in slot.loops.values()))
+        async with asyncio.timeout(60):
+            while (await works.lpm.queue_depth()).completed < 20:
+                await asyncio.gather(*(step() for step in slot.loops.values()))
         assert most == 1
-        assert (await works.lpm.queue_depth()).completed == 20
+
+
+async def test_a_page_that_makes_a_built_in_parser_hang_costs_only_its_own_task(tmp_path: Path) -> None:
+    release = threading.Event()
+
+    def read(reader: PageReader) -> ReadResult:
+        if reader.page.body == b"hangs":
+            release.wait(60)
+        return GiveUp(f"read {reader.page.body.decode()}")
+
+    try:
+        async with at_one_site(tmp_path, read, slots=2, task_timeout_seconds=0.5) as works:
+            await works.lpm.add_task(a_task("hangs", parcel_id="hangs"))
+            await works.lpm.add_tasks(a_task(f"t{number}", parcel_id=str(number)) for number in range(20))
+            async with works.looping(), asyncio.timeout(60):
+                while len(works.seen(AttemptEnded)) < 21:
+                    await asyncio.sleep(0.01)
+            reasons = {event.task_id: event.reason for event in works.seen(AttemptEnded)}
+            assert reasons.pop("hangs") == "took longer than 0.5 s and did not stop"
+            assert reasons == {f"t{number}": f"read {number}" for number in range(20)}
+            assert [event.task_id for event in works.seen(AttemptAbandoned)] == ["hangs"]
+            assert await works.status("hangs") is TaskStatus.PENDING
+    finally:
+        release.set()
+
+
+async def test_what_a_built_in_platform_raises_is_a_retry_of_its_own_task(tmp_path: Path) -> None:
+    def fetch(target: Target) -> Page:
+        raise ZeroDivisionError(target.parcel_id)
+
+    def read(reader: PageReader) -> ReadResult:
+        raise AssertionError(reader)
+
+    async with at_one_site(tmp_path, read, fetch) as works:
+        await works.lpm.add_task(a_task("t1", parcel_id="7"))
+        assert await works.step() == 0.0
+        (event,) = works.seen(AttemptEnded)
+        assert (event.outcome, event.reason) == ("retry", "ZeroDivisionError: 7")
+
+
+async def test_fetches_go_on_while_pages_are_parsed(tmp_path: Path) -> None:
+    """As many as there are slots: a page that is being parsed does not count."""
+    fetched, release = set[str](), threading.Event()
+
+    def fetch(target: Target) -> Page:
+        fetched.add(target.parcel_id)
+        return Page(body=target.parcel_id.encode())
+
+    def read(reader: PageReader) -> ReadResult:
+        release.wait(60)
+        return GiveUp("read")
+
+    try:
+        async with at_one_site(tmp_path, read, fetch, slots=1) as works:
+            await works.lpm.add_tasks(a_task(f"t{number}", parcel_id=str(number)) for number in range(2))
+            async with works.looping(), asyncio.timeout(60):
+                while len(fetched) < 2:
+                    await asyncio.sleep(0.01)
+                release.set()
+                while len(works.seen(AttemptEnded)) < 2:
+                    await asyncio.sleep(0.01)
+    finally:
+        release.set()

@@ -31,6 +31,7 @@ _SITE_RATES = {"challenge": 0.05, "429": 0.2, "redesign": 1.0, "charset": 1.0}
 _PHASE_SECONDS = 6.0
 _COMMAND_SECONDS = 30.0
 _READY_TASKS = 20
+_SUPPLY_SECONDS = 6.0
 _LAST_SAVES_SECONDS = 3.0
 """What was in progress when the gateway went away is saved by then."""
 
@@ -45,6 +46,9 @@ class Target(Struct, kw_only=True):
     kills: int = 0
     power_cuts: int = 0
     full_disks: int = 0
+    disk_locks: dict[str, asyncio.Lock] = {}
+    away_until: float = 0.0
+    """Until when the gateways cannot be reached, and for how long afterwards they stay."""
     troubled: dict[str, float] = {}
     """When a store was last hit by something that may end its workers or keep them from scraping."""
 
@@ -202,6 +206,9 @@ async def network(target: Target, step: Step) -> None:
 async def gateway_away(target: Target, step: Step) -> None:
     """All gateways refuse every connection. Stores that nothing else troubles must go on scraping (I7)."""
     began = target.clock.monotonic()
+    if began < target.away_until:
+        return  # the workers need new tasks first
+    target.away_until = began + step.seconds + _SUPPLY_SECONDS
     for proxy in target.topology.gateway_proxies:
         proxy.troubles[step] = Trouble(kind="refused")
     try:
@@ -475,7 +482,10 @@ async def disk_read_only(target: Target, step: Step) -> None:
         for worker in store.workers:
             worker.holds_until = 0.0
     await target.clock.sleep(step.seconds)
-    await asyncio.to_thread(disk.make_read_only, False)
+    try:
+        await asyncio.to_thread(disk.make_read_only, False)
+    except disks.DiskError:  # the file system has given itself up meanwhile
+        await _remount(target, store, disk)
     await _settle(target, store, "disk read-only")
 
 
@@ -485,6 +495,16 @@ async def _settle(target: Target, store: Store, why: str) -> None:
     for worker in store.workers:
         if worker.expects_exit == why:
             worker.expects_exit = ""
+
+
+def _one_at_a_time(fault: Callable[[Target, Step], Awaitable[None]]) -> Callable[[Target, Step], Awaitable[None]]:
+    """Of the faults of a disk: the second one waits for the first."""
+
+    async def apply(target: Target, step: Step) -> None:
+        async with target.disk_locks.setdefault(step.target, asyncio.Lock()):
+            await fault(target, step)
+
+    return apply
 
 
 class Fault(Struct, frozen=True):
@@ -514,11 +534,16 @@ FAULTS: Mapping[str, Fault] = {
     "memory-limit": Fault(memory_limit, "a worker gets no more memory", "I2 I8"),
     "file-size-limit": Fault(file_size_limit, "a worker's files cannot grow: writes fail half-way", "I2 I3 I8"),
     "power-cut": Fault(
-        power_cut, "a disk loses its power with all that was not synced", "I2 I3 I6 I9", needs_disks=True
+        _one_at_a_time(power_cut),
+        "a disk loses its power with all that was not synced",
+        "I2 I3 I6 I9",
+        needs_disks=True,
     ),
-    "disk-full": Fault(disk_full, "a disk is full", "I2 I8", needs_disks=True),
-    "disk-read-only": Fault(disk_read_only, "a disk turns read-only", "I2 I8", needs_disks=True),
-    "disk-fails": Fault(disk_fails, "every fsync fails under running workers", "I2 I3 I6", needs_disks=True),
+    "disk-full": Fault(_one_at_a_time(disk_full), "a disk is full", "I2 I8", needs_disks=True),
+    "disk-read-only": Fault(_one_at_a_time(disk_read_only), "a disk turns read-only", "I2 I8", needs_disks=True),
+    "disk-fails": Fault(
+        _one_at_a_time(disk_fails), "every fsync fails under running workers", "I2 I3 I6", needs_disks=True
+    ),
 }
 
 

@@ -11,6 +11,7 @@ import contextlib
 import gzip
 import hashlib
 import json
+import math
 import re
 import sqlite3
 from collections import Counter
@@ -135,7 +136,7 @@ class Judge:
         self.saved: dict[tuple[str, str], dict[str, Any]] = {}
         """Saved results, by store and task."""
         self.scraped_at: dict[str, tuple[float, float]] = {}
-        """When a result was scraped, and by how much the worker's clock was ahead, by task."""
+        """When a result was scraped, and by how much the worker's clock was ahead, by key."""
         self.saves = 0
         self.saves_of: Counter[str] = Counter()
         """By store."""
@@ -145,8 +146,6 @@ class Judge:
         self.opened: dict[int, tuple[str, float]] = {}
         """Owner and time by process that has opened a store."""
         self.poison: set[str] = set()
-        self.lost_pages: set[str] = set()
-        """Hashes of pages that a fault deleted."""
         self.dead: dict[int, float] = {}
         """When processes were killed or told to end."""
         self.paused: dict[int, list[tuple[float, float]]] = {}
@@ -292,7 +291,7 @@ class Judge:
             text = "two results of the task were acknowledged"
             raise BrokenInvariant(Violation(invariant="I4", kind="doubled", text=text, task=task, store=store))
         self.saved[store, task] = facts
-        self.scraped_at[task] = facts["scraped"], facts["ahead"]
+        self.scraped_at[facts["key"]] = facts["scraped"], facts["ahead"]
         if facts["page"]:
             self.checked["I6"] += 1
             parcel = self.topology.tasks.get(task)
@@ -356,7 +355,7 @@ class Judge:
             )
             if synced and not is_receipted:
                 self._fail("I2", "lost", "the result left the outbox without a receipt", task, store)
-            if rejected and success and task not in self.poison and not self.lost_pages:
+            if rejected and success and task not in self.poison:
                 self._fail("I1", "wrongly rejected", f"the result was rejected: {rejected}", task, store)
 
     def _check_held(self, store: Store, held: Sequence[tuple[str, str]]) -> None:
@@ -385,24 +384,12 @@ class Judge:
             if (size := worker.memory_bytes()) > _MOST_MEMORY_BYTES:
                 self._fail("I8", "too large", f"{worker.name} takes {size:,} bytes of memory", "", store)
 
-    def check_pages(self, store: Store) -> None:
-        """I6 of every result in the store. When no process of it was just killed: the next one restores pages."""
-        with contextlib.closing(read_only(store.path)) as db:
-            named = db.execute(
-                "SELECT task_id, html_path, raw_sha256 FROM results WHERE html_path IS NOT NULL"
-            ).fetchall()
-        for task, html_path, digest in named:
-            self.checked["I6"] += 1
-            if digest in self.lost_pages or _hash_of(store.raw_folder / html_path) == digest:
-                continue
-            if not self._still_names(store, task, digest):
-                continue  # it was delivered and cleaned away meanwhile
+    async def check_pages(self, store: Store) -> None:
+        """I6 of every result in the store. Not after a power cut: the next start restores pages."""
+        checked, missing = await asyncio.to_thread(_missing_pages, store)
+        self.checked["I6"] += checked
+        for task, html_path in missing:
             self._fail("I6", "lost", f"the page {html_path} is missing or is another one", task, store)
-
-    def _still_names(self, store: Store, task: str, digest: str) -> bool:
-        with contextlib.closing(read_only(store.path)) as db:
-            row = db.execute("SELECT raw_sha256 FROM results WHERE task_id = ?", (task,)).fetchone()
-        return row is not None and row[0] == digest
 
     # What the gateway holds
 
@@ -417,27 +404,35 @@ class Judge:
             if count > 1:
                 self._fail("I5", "doubled", f"the gateway has {count} results of the task", task)
         for task, key, *digest in rows:
-            if task in told and key not in told[task]:
+            if task in told and key not in told[task] and not self._may_be_untold(task):
                 self._fail("I5", "doubled", f"the gateway's key {key} is not one of the worker's", task)
             if digest and key != f"{task}:{digest[0]}" and task in told:
                 self._fail("I5", "half-written", "the gateway's record is not the one of its key", task)
         self.checked["I2"] += len(acknowledged)
-        newest = self._newest_scrapes(counts)
+        newest = self._newest_scrapes(rows)
         for task in acknowledged.keys() - counts.keys():
-            if not self._is_superseded(task, newest):
+            if not any(self._is_superseded(task, key, newest) for key in acknowledged[task]):
                 self._fail("I2", "lost", "the gateway acknowledged the result and does not have it", task)
 
-    def _newest_scrapes(self, tasks: Iterable[str]) -> dict[str, float]:
-        """When the results that the gateway has of each parcel were scraped: the last one."""
+    def _may_be_untold(self, task: str) -> bool:
+        """Whether a worker may have been killed after a commit and before it was told of it."""
+        claims = (claim for (_store, name), made in self._claims.items() if name == task for claim in made)
+        return any(f"{task} {claim.token}" not in self._ended_claims for claim in claims)
+
+    def _newest_scrapes(self, rows: Sequence[tuple[str, ...]]) -> dict[str, float]:
+        """When the results that the gateway has of each parcel were scraped: the last one.
+
+        A worker that was killed before it was told of a save did not say when that was: perhaps later than any other.
+        """
         newest: dict[str, float] = {}
-        for task in tasks:
+        for task, key, *_ in rows:
             parcel = self.topology.tasks.get(task, "")
-            newest[parcel] = max(newest.get(parcel, 0.0), self.scraped_at.get(task, (0.0, 0.0))[0])
+            newest[parcel] = max(newest.get(parcel, 0.0), self.scraped_at.get(key, (math.inf, 0.0))[0])
         return newest
 
-    def _is_superseded(self, task: str, newest: Mapping[str, float]) -> bool:
+    def _is_superseded(self, task: str, key: str, newest: Mapping[str, float]) -> bool:
         """A gateway drops scrapes that show nothing new, except the newest of a parcel."""
-        scraped_at, ahead = self.scraped_at.get(task, (0.0, 0.0))
+        scraped_at, ahead = self.scraped_at.get(key, (0.0, 0.0))
         last = newest.get(self.topology.tasks.get(task, ""))
         return last is not None and (last > scraped_at or abs(ahead) > _MOST_SKEW_SECONDS)
 
@@ -516,6 +511,20 @@ def _json(message: Message | None) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _missing_pages(store: Store) -> tuple[int, list[tuple[str, str]]]:
+    """Returns how many pages results name, and those that are not there, unless they were cleaned away meanwhile."""
+    query = "SELECT task_id, html_path, raw_sha256 FROM results WHERE html_path IS NOT NULL"
+    with contextlib.closing(read_only(store.path)) as db:
+        named = db.execute(query).fetchall()
+        missing = [(task, path, digest) for task, path, digest in named if not _has(store.raw_folder / path, digest)]
+        still = set(db.execute(query)) if missing else set()
+    return len(named), [(row[0], row[1]) for row in missing if row in still]
+
+
+def _has(file: Path, digest: str) -> bool:
+    return _hash_of(file) == digest
 
 
 def _hash_of(file: Path) -> str:

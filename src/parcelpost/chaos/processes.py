@@ -21,13 +21,6 @@ _START_SECONDS = 60.0
 _END_SECONDS = 20.0
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class Command(Struct, frozen=True, kw_only=True):
     """A parcelpost command with what it needs."""
 

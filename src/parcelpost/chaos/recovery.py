@@ -9,10 +9,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from parcelpost.chaos.processes import HOST, Command, Member, free_port, wait_for_port, wait_until
+from parcelpost.chaos.processes import HOST, Command, Member, wait_for_port, wait_until
 from parcelpost.chaos.topology import PLATFORM
 from parcelpost.clock import Clock
 from parcelpost.errors import ParcelpostError
+from parcelpost.files_and_sockets import free_port
 from parcelpost.simulator import sites
 from parcelpost.simulator.parcels import World
 

@@ -243,7 +243,7 @@ class Runner:
         now = self._clock.monotonic()
         if now - self._target.troubled.get(store.name, -1e9) > 10.0 and all(one.runs for one in store.workers):
             with contextlib.suppress(sqlite3.Error, OSError):
-                self._judge.check_pages(store)
+                await self._judge.check_pages(store)
 
     async def _compare_gateway(self, *, with_data: bool = False) -> None:
         acknowledged = {task: set(keys) for task, keys in self._judge.receipts.items()}
@@ -298,7 +298,7 @@ class Runner:
         self._judge.read_told()
         for store in self._topology.stores.values():
             await self._judge.check_store(store)
-            self._judge.check_pages(store)
+            await self._judge.check_pages(store)
         await self._compare_gateway(with_data=True)
         self._judge.check_order([(row[0], row[1], row[2]) for row in await self._ledger(_ORDER)])
         self._judge.check_end(unfinished)

@@ -12,11 +12,12 @@ from msgspec import Struct
 
 from parcelpost.chaos import disks
 from parcelpost.chaos.disks import LoopDisk
-from parcelpost.chaos.processes import HOST, Command, Member, free_port, wait_for_port
+from parcelpost.chaos.processes import HOST, Command, Member, wait_for_port
 from parcelpost.chaos.proxy import Observe, Proxy
 from parcelpost.chaos.schedule import Profile, worker_names
 from parcelpost.clock import Clock
 from parcelpost.errors import ParcelpostError
+from parcelpost.files_and_sockets import free_port
 from parcelpost.simulator import sites
 from parcelpost.simulator.parcels import World
 

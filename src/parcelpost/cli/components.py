@@ -58,6 +58,7 @@ def fetch_options(settings: Settings, environment: Mapping[str, str]) -> FetchOp
         user_agent=fetch.user_agent or f"parcelpost/{__version__}{contact}",
         pace_seconds=fetch.pace_seconds,
         concurrency_per_host=fetch.concurrency_per_host,
+        processes=settings.worker.processes,
         timeout_seconds=fetch.timeout_seconds,
         max_page_bytes=min(fetch.max_page_bytes, settings.storage.max_page_bytes),
         proxy=fetch.proxy,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ from msgspec.structs import replace
 from parcelpost.cli.components import fetch_options, known_sites, open_upstream, scraper_factory
 from parcelpost.cli.context import store_options
 from parcelpost.cli.health.settings import check_ready, secret_warnings
+from parcelpost.cli.processes import health_socket, share_of
 from parcelpost.cli.settings_options import profiles_folder
 from parcelpost.cli.systemd import Service
 from parcelpost.clock import SystemClock
@@ -42,13 +45,24 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_worker(
-    settings: Settings, environment: Mapping[str, str], control: Control, *, progress_seconds: float
+    settings: Settings,
+    environment: Mapping[str, str],
+    control: Control,
+    *,
+    progress_seconds: float,
+    process: int = 0,
 ) -> AsyncIterator[Worker]:
-    """Opens everything that a worker needs, and closes it at the end. Raises InvalidSettings and StoreError."""
+    """Opens everything that a worker needs, and closes it at the end. Raises InvalidSettings and StoreError.
+
+    `process`: the number of this one among those of `--processes`, which another starts and watches; 0: there is one.
+    """
     if settings.worker.mode == "legacy":  # one task at a time
         settings = replace(settings, executor=replace(settings.executor, slots=1))
     clock = SystemClock()
-    telemetry = _telemetry(settings)
+    listener = health_socket() if process else None
+    if process:
+        settings = share_of(settings, process)
+    telemetry = _telemetry(settings, is_watched=listener is not None)
     service = Service(environment)
     log = make_log(settings.log.level, settings.log.format, sys.stderr)
     emit = _broadcast(log, service.emit, *([telemetry.emit] if telemetry else []))
@@ -107,7 +121,10 @@ async def open_worker(
             service.problems = lambda: [finding.message for finding in worker.findings() if finding.blocks_work]
             worker.supervisor.add("service", service.step)
         if telemetry:
-            await stack.enter_async_context(health_pages.served(settings.http, _pages(worker, telemetry), emit))
+            pages = _pages(worker, telemetry)
+            await stack.enter_async_context(health_pages.served(settings.http, pages, emit, listener))
+        if process:
+            worker.supervisor.add("parent", partial(_look_for_parent, os.getppid(), control))
         yield worker
 
 
@@ -119,9 +136,19 @@ def read_targets(schedule: ScheduleSettings) -> Sequence[Target]:
     return importer.read_targets(schedule.file, [], (site.platform, site.state, site.county), None, _MAX_TARGETS)
 
 
-def _telemetry(settings: Settings) -> Telemetry | None:
-    """Returns None if there is no port to serve it on."""
-    if not settings.http.port:
+_PARENT_SECONDS = 1.0
+
+
+async def _look_for_parent(parent: int, control: Control) -> float:
+    """Drains the worker when the process that started it is gone."""
+    if os.getppid() != parent:
+        control.leave("the process that started it has ended")
+    return _PARENT_SECONDS
+
+
+def _telemetry(settings: Settings, *, is_watched: bool) -> Telemetry | None:
+    """Returns None if there is nothing to serve it on."""
+    if not (settings.http.port or is_watched):
         return None
     from parcelpost.telemetry import Telemetry
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec import structs
-from msgspec.json import Encoder
 
 from parcelpost.errors import InvalidInput
 from parcelpost.gateway.context import Context
+from parcelpost.gateway.ledger.rows import encode_target, read_target, site_text
 from parcelpost.gateway.models import IngestedResult, KnownTask, SourceKey, StoreOutcome
 from parcelpost.gateway.uploads import parse_body
 from parcelpost.model import Json, Target, is_child_id
@@ -20,7 +20,6 @@ from parcelpost.protocol import payloads, server
 from parcelpost.search_fields import letters_and_digits, search_fields
 
 _MAX_ERRORS = 100
-_encode = Encoder().encode
 
 _CASE_NUMBERS = ("case_number", "certificate_number")
 
@@ -33,7 +32,7 @@ async def ingest_results(context: Context, body: bytes, worker_id: str) -> paylo
     read = await parse_body(_read_entries, body, now)
     task_ids = sorted({entry.task_id for entry in read if isinstance(entry, IngestedResult)})
     known = await context.ledger.known_tasks(task_ids, worker_id)
-    matched = [_with_target(_matched_to_task(entry, known.get(entry.task_id)), known) for entry in read]
+    matched = [_matched_to_task(entry, known.get(entry.task_id)) for entry in read]
     read = await _without_future_times(context, matched, now)
     results = [entry for entry in read if isinstance(entry, IngestedResult)]
     stored = await context.ledger.store(results, worker_id, now) if results else ()
@@ -82,40 +81,43 @@ def _rejected(task_id: str, parcel_id: str, platform: str, problem: str) -> serv
 def _matched_to_task(
     entry: IngestedResult | server.BadEntry, task: KnownTask | None
 ) -> IngestedResult | server.BadEntry:
-    """Rejects a result for another parcel than its task's: it would complete a task that was not done. Results
-    of unknown tasks are accepted.
+    """Adds the target for scraping it again. Rejects a result for another parcel than its task's: it would complete a
+    task that was not done. Results of unknown tasks are accepted.
 
     The records of a multi-record page have parcel numbers of their own. They are accepted from a worker that was
     granted the task, unless it says that the record is not one of a list: `listed` is optional, and workers that do not
     know the field must be able to deliver lists, too.
     """
-    if isinstance(entry, server.BadEntry) or task is None:
+    if isinstance(entry, server.BadEntry):
         return entry
-    key, target = entry.source, task.target
+    key = entry.source
+    if task is None:
+        return _with_target(entry, encode_target(Target(parcel_id=entry.parcel_id, state=key.state, county=key.county)))
+    names_its_parcel = entry.listed is False or not task.was_granted
+    if names_its_parcel or task.site != site_text(key.platform, key.state, key.county):
+        wrong = _differences(entry, task, names_its_parcel=names_its_parcel)
+        if wrong:
+            problem = f"the result's {' and '.join(wrong)} does not match its task"
+            return _rejected(entry.task_id, entry.parcel_id, key.platform, problem)
+    return _with_target(entry, task.target)
+
+
+def _differences(entry: IngestedResult, task: KnownTask, *, names_its_parcel: bool) -> list[str]:
+    key, target = entry.source, read_target(task.target)
     pairs = {
         "platform": (key.platform, task.platform),
         "state": (key.state, state_or_text(target.state) or key.state),
         "county": (key.county, county_slug(target.county) or key.county),
     }
-    if entry.listed is False or not task.was_granted:
+    if names_its_parcel:
         number = letters_and_digits(entry.parcel_id) or entry.parcel_id
         pairs["parcel"] = (number, letters_and_digits(target.parcel_id) or target.parcel_id or number)
-    wrong = [name for name, (sent, wanted) in pairs.items() if sent != wanted]
-    if not wrong:
-        return entry
-    problem = f"the result's {' and '.join(wrong)} does not match its task"
-    return _rejected(entry.task_id, entry.parcel_id, key.platform, problem)
+    return [name for name, (sent, wanted) in pairs.items() if sent != wanted]
 
 
-def _with_target(
-    entry: IngestedResult | server.BadEntry, known: Mapping[str, KnownTask]
-) -> IngestedResult | server.BadEntry:
-    """Adds the target for scraping it again: its task's, or one made of its number and place."""
-    if isinstance(entry, server.BadEntry) or entry.listed or entry.search_fields.is_listed:
-        return entry
-    task, key = known.get(entry.task_id), entry.source
-    target = task.target if task else Target(parcel_id=entry.parcel_id, state=key.state, county=key.county)
-    return structs.replace(entry, target=_encode(target).decode())
+def _with_target(entry: IngestedResult, target: str) -> IngestedResult:
+    is_of_list = entry.listed or entry.search_fields.is_listed
+    return entry if is_of_list else structs.replace(entry, target=target)
 
 
 async def _without_future_times(context: Context, read: _Entries, now: datetime) -> _Entries:

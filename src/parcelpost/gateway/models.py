@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from parcelpost.model import Site, Target, Task
+from parcelpost.model import Site, Task
 from parcelpost.protocol.payloads import Heartbeat
 from parcelpost.schedule import Timing, longest_interval
 from parcelpost.search_fields import Lien, SearchFields
@@ -109,8 +109,11 @@ class IngestedResult(Struct, frozen=True, kw_only=True, gc=False):
 class KnownTask(Struct, frozen=True):
     """The target of a task that the ledger knows."""
 
+    site: str
+    """Platform, state and county, as `site_text` writes them."""
     platform: str
-    target: Target
+    target: str
+    """JSON of a Target."""
     was_granted: bool
     """Whether it was ever leased to this worker or to another one with the same token."""
 

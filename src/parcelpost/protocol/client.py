@@ -195,7 +195,7 @@ def _parcel_result(entry: OutboxEntry, now: datetime) -> ParcelResult:
 
 
 def read_results(body: bytes, task_ids: Collection[str], hide: Callable[[str], str] = str) -> Submitted:
-    """Returns the outcome of the batch of these tasks. Raises Unavailable for counts that do not fit the batch.
+    """Returns the outcome of the batch of these tasks. Raises Unavailable for the answer to another batch.
 
     `hide` removes secrets from the gateway's messages.
     """
@@ -222,8 +222,12 @@ def _count(answer: Mapping[str, Piece], name: str) -> int:
 def _receipts(
     answer: Mapping[str, Piece], task_ids: frozenset[str], hide: Callable[[str], str]
 ) -> Mapping[str, Receipt]:
-    """Returns the valid receipts. If two contradict each other, neither counts."""
+    """Returns the valid receipts. If two contradict each other, neither counts.
+
+    Raises Unavailable if all are for other tasks: then the counts are those of another batch, too.
+    """
     receipts: dict[str, Receipt] = {}
+    other = ""
     contradicted: set[str] = set()
     pieces = elements(answer["receipts"]) if "receipts" in answer else ()
     for piece in (pieces or ())[: 2 * len(task_ids)]:
@@ -233,10 +237,13 @@ def _receipts(
             continue
         task_id = receipt.task_id
         if task_id not in task_ids:
+            other = task_id
             continue
         if task_id in receipts and receipts[task_id].is_stored is not receipt.is_stored:
             contradicted.add(task_id)
         receipts[task_id] = replace(receipt, error=_message(receipt.error, hide))
+    if other and not receipts:
+        raise Unavailable(f"it answers another batch, with the task {_message(other, hide)}")
     return {task_id: receipt for task_id, receipt in receipts.items() if task_id not in contradicted}
 
 

@@ -36,6 +36,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """(): all installed ones."""
     drain_seconds: Seconds = 30.0
     give_up_seconds: Seconds = 300.0
+    processes: Annotated[int, Meta(ge=1, le=64)] = 1
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

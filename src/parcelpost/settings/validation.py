@@ -122,6 +122,17 @@ def url_problem(url: str) -> str:
 def check_runnable(settings: Settings) -> None:
     """Checks what only a running worker needs. Raises InvalidSettings."""
     mode = settings.worker.mode
+    processes, slots = settings.worker.processes, settings.executor.slots
+    if processes > 1 and mode == "legacy":
+        raise InvalidSettings(
+            f"worker.processes is {processes}, but mode legacy runs one task at a time",
+            hint="run with --mode ondemand or standalone, or with --processes 1",
+        )
+    if processes > slots:
+        raise InvalidSettings(
+            f"worker.processes is {processes}, but executor.slots is {slots}: each process needs a slot",
+            hint=f"run with --slots {4 * processes} or fewer processes",
+        )
     if settings.worker.upstream == "firestore":
         if not settings.firestore.raw:
             raise InvalidSettings(

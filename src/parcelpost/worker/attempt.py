@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import NamedTuple, assert_never
 
@@ -42,6 +42,9 @@ OUTCOME_NAMES: dict[type[Attempted], str] = {
     Blocked: "blocked",
 }
 """Names of outcomes in events."""
+
+Save = Callable[[Claim, Result], Awaitable[str | None]]
+"""Returns the result's id, None for a stale claim."""
 
 _LONGEST_REQUEST_SECONDS = 86_400.0
 _STALE = "another attempt has ended this task: nothing was changed"
@@ -154,12 +157,14 @@ class AttemptRecorder:
         self.browser_waits = BrowserWaits(context.clock)
         self._cool_downs = CoolDowns(executor.cool_down_seconds, executor.cool_down_max_seconds)
 
-    async def record(self, attempt: Attempt, outcome: Outcome) -> None:
-        """Raises a StoreError that waiting does not cure, or any StoreError once the worker drains."""
+    async def record(self, attempt: Attempt, outcome: Outcome, save: Save) -> None:
+        """`save`: `save_result`, or a function that also claims the next task.
+
+        Raises a StoreError that waiting does not cure, or any StoreError once the worker drains."""
         if isinstance(outcome, Busy):
             await self._put_off(attempt, outcome)
         else:
-            await self._end(attempt, self._partials.instead_of(outcome, attempt.claim))
+            await self._end(attempt, self._partials.instead_of(outcome, attempt.claim), save)
 
     async def _put_off(self, attempt: Attempt, outcome: Busy) -> None:
         task, seconds = attempt.claim.task, outcome.after_seconds
@@ -169,13 +174,13 @@ class AttemptRecorder:
             self.browser_waits.put_off(task, outcome.reason, outcome.remedy)
         self._emit(TaskPutOff(task_id=task.task_id, platform=task.platform, seconds=seconds, reason=outcome.reason))
 
-    async def _end(self, attempt: Attempt, outcome: Attempted) -> None:
+    async def _end(self, attempt: Attempt, outcome: Attempted, save: Save) -> None:
         task, seconds = attempt.claim.task, self._clock.monotonic() - attempt.started
         try:
-            is_current = await self._store(attempt, outcome, seconds)
+            is_current = await self._store(attempt, outcome, seconds, save)
         except InvalidInput as error:
             outcome = GiveUp(str(error))
-            is_current = await self._store(attempt, outcome, seconds)
+            is_current = await self._store(attempt, outcome, seconds, save)
         if isinstance(outcome, (Done, NotFound, GiveUp)):
             self.browser_waits.ended(task)
         self._learning.take(signals_of(outcome))
@@ -190,14 +195,13 @@ class AttemptRecorder:
             )
         )
 
-    async def _store(self, attempt: Attempt, outcome: Attempted, seconds: float) -> bool:
+    async def _store(self, attempt: Attempt, outcome: Attempted, seconds: float, save: Save) -> bool:
         """Returns False if the claim is stale: then nothing changed (I4)."""
         claim = attempt.claim
         match outcome:
             case Done():
                 self._got_through(attempt)
-                saved = await self._lpm.save_result(claim, self._result(claim, outcome, seconds))
-                return self._ended(saved is not None)
+                return self._ended(await save(claim, self._result(claim, outcome, seconds)) is not None)
             case NotFound():
                 self._got_through(attempt)
                 return self._ended(await self._lpm.finish(claim, outcome.reason))

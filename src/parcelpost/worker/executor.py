@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from itertools import count
 
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
 from parcelpost.events import AttemptAbandoned
-from parcelpost.model import Blocked, Claim, GiveUp, Outcome, Retry, Task
+from parcelpost.model import Blocked, Claim, GiveUp, Outcome, Result, Retry, Task
 from parcelpost.scrapers.county_scraper import CountyScraper
-from parcelpost.scrapers.fetch.throttle import SiteAvailability
+from parcelpost.scrapers.fetch.throttle import ClosedSites, SiteAvailability
+from parcelpost.scrapers.platform import Scrape
 from parcelpost.worker.attempt import Attempt, AttemptRecorder
 from parcelpost.worker.context import Context
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import Step
-from parcelpost.worker.sandbox import GRACE_SECONDS, ParseThreads, Sandbox, encoded, guarded
+from parcelpost.worker.sandbox import GRACE_SECONDS, Sandbox, Sandboxes, encoded, guarded
 from parcelpost.worker.status import BrowserWait
 
 MAX_ABANDONED = 32
@@ -97,33 +101,39 @@ class _Running:
                 self.idle.set()
 
 
-class _FetchTurn:
-    """The right of one of a slot's loops to fetch. The other one may take its turn as soon as it has ended."""
+class FetchTurns:
+    """As many tasks are fetched at a time as there are slots. Sandboxed ones keep their turn until they end."""
 
-    def __init__(self, lock: asyncio.Lock) -> None:
-        self._lock = lock
-        self._is_held = False
+    def __init__(self, slots: int) -> None:
+        self._free = asyncio.Semaphore(slots)
+        self.taken = 0
 
-    async def __aenter__(self) -> _FetchTurn:
-        await self._lock.acquire()
-        self._is_held = True
-        return self
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[Callable[[], None]]:
+        """Waits for a turn. Yields the function that ends it early."""
+        await self._free.acquire()
+        self.taken += 1
+        is_over = False
 
-    async def __aexit__(self, *_: object) -> None:
-        self.end()
+        def end() -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                self.taken -= 1
+                self._free.release()
 
-    def end(self) -> None:
-        if self._is_held:
-            self._is_held = False
-            self._lock.release()
+        try:
+            yield end
+        finally:
+            end()
 
 
 class Slot:
     """Has two loops: while one parses its page and waits for its result to be durable, the other fetches the next.
 
     Fetching therefore does not wait for the disk. Built-in platforms fetch on the worker's event loop and parse on
-    `ParseThreads`; all other platform code runs in the slot's sandbox, the other loop waiting until it has ended.
-    Cancelling a step loses nothing: its claim is released, or recovered at the next start (I9).
+    threads; all other platform code runs in a sandbox. Cancelling a step loses nothing: its claim is released, or
+    recovered at the next start (I9).
     """
 
     def __init__(self, name: str, executor: Executor) -> None:
@@ -131,9 +141,6 @@ class Slot:
         self._executor = executor
         self._context = executor.context
         self._lpm = executor.context.lpm
-        self._sandbox = executor.new_sandbox(name)
-        self._fetching = asyncio.Lock()
-        """Locked by the loop that fetches, or uses the sandbox."""
         self._limits: set[asyncio.Timeout] = set()
         """The time limits of its fetches."""
         self._is_interrupted = False
@@ -148,53 +155,46 @@ class Slot:
     async def step(self) -> float:
         """Claims a task, runs it and stores its outcome. Returns the seconds until the next try if there is none."""
         executor = self._executor
+        if executor.is_draining:
+            return self._context.settings.executor.idle_seconds
         with executor.running.step() as step:
-            async with _FetchTurn(self._fetching) as turn:
+            async with executor.fetching.turn() as end_turn:
                 claim = await executor.next_claim(self.name)
                 if not isinstance(claim, Claim):
                     return claim
                 executor.running.claims[step] = claim
                 try:
-                    await self._work_on(claim, turn)
+                    await self._work_on(claim, end_turn)
                 except asyncio.CancelledError:
-                    await self._release(claim, None)
+                    await executor.release(claim)
                     raise
                 except BaseException:
-                    await self._release(claim, timedelta(seconds=self._context.settings.executor.retry_min_seconds))
+                    delay = timedelta(seconds=self._context.settings.executor.retry_min_seconds)
+                    await executor.release(claim, delay)
                     raise
             return 0.0
 
     def interrupt(self) -> None:
         """Stops the running tasks, which are released. The slot cannot be used again."""
         self._is_interrupted = True
-        self._sandbox.interrupt()
         for limit in self._limits:
             limit.reschedule(asyncio.get_running_loop().time())
 
-    async def close(self) -> None:
-        """Ends its thread, unless platform code does not return."""
-        await self._sandbox.close()
-
-    async def _work_on(self, claim: Claim, turn: _FetchTurn) -> None:
+    async def _work_on(self, claim: Claim, end_turn: Callable[[], None]) -> None:
         executor = self._executor
         attempt = Attempt(claim=claim, started=self._context.clock.monotonic())
         try:
-            outcome = await self._scrape(claim.task, turn)
+            outcome = await self._scrape(claim.task, end_turn)
         finally:
             executor.availability.task_ended(claim.task)
-        turn.end()
+        end_turn()
         if outcome is None:
-            self.released += await self._lpm.release(claim)
+            was_current = await self._lpm.release(claim)
+            self.released += was_current
         else:
-            await executor.recorder.record(attempt, outcome)
+            await executor.recorder.record(attempt, outcome, partial(executor.save_and_claim, self.name))
 
-    async def _release(self, claim: Claim, delay: timedelta | None) -> None:
-        try:
-            await self._lpm.release(claim, delay)
-        except StoreError:
-            self._lpm.release_later(claim)
-
-    async def _scrape(self, task: Task, turn: _FetchTurn) -> Outcome | None:
+    async def _scrape(self, task: Task, end_turn: Callable[[], None]) -> Outcome | None:
         """Returns None if it was interrupted."""
         factory, abandoned = self._context.factory, self._executor.abandoned
         scrape = factory.scraper(task.platform)
@@ -203,37 +203,30 @@ class Slot:
         if abandoned.are_too_many(task.platform):
             return Blocked(f"{abandoned.count} threads of platform code have not returned")
         if built_in := factory.county_scraper(task.platform):
-            return await self._scrape_built_in(built_in, task, turn)
-        outcome = await self._sandbox.run(scrape, task, self._time_limit)
-        if outcome is not None and not self._sandbox.is_free:
-            self._executor.abandon(self._sandbox, task)
-            self._sandbox = self._executor.new_sandbox(self.name)
-        return outcome
+            return await self._scrape_built_in(built_in, task, end_turn)
+        return await self._executor.run_in(self._executor.sandboxes, scrape, task)
 
-    async def _scrape_built_in(self, scraper: CountyScraper, task: Task, turn: _FetchTurn) -> Outcome | None:
+    async def _scrape_built_in(
+        self, scraper: CountyScraper, task: Task, end_turn: Callable[[], None]
+    ) -> Outcome | None:
         """Its platform's code is ours: it may raise, and a page may make its parser hang, but fetching never blocks."""
-        limit = asyncio.timeout(self._time_limit)
+        seconds = self._context.settings.executor.task_timeout_seconds
+        limit = asyncio.timeout(seconds)
 
         async def parse(page: Callable[[], Outcome]) -> Outcome:
-            turn.end()
+            end_turn()
             limit.reschedule(None)  # the thread has a limit of its own
-            outcome, stuck = await self._executor.parse_threads.run(lambda _: page(), task, self._time_limit)
-            if stuck is not None:
-                self._executor.abandon(stuck, task)
-            return outcome
+            outcome = await self._executor.run_in(self._executor.parse_threads, lambda _: page(), task)
+            return outcome or Retry("interrupted")
 
         self._limits.add(limit)
         try:
             async with limit:
                 return await guarded(scraper.scrape(task, parse))
         except TimeoutError:
-            return None if self._is_interrupted else Retry(f"took longer than {self._time_limit:g} s")
+            return None if self._is_interrupted else Retry(f"took longer than {seconds:g} s")
         finally:
             self._limits.discard(limit)
-
-    @property
-    def _time_limit(self) -> float:
-        return self._context.settings.executor.task_timeout_seconds
 
 
 class Executor:
@@ -256,19 +249,27 @@ class Executor:
         self.grace = grace
         self.running = _Running()
         self.abandoned = AbandonedThreads(max_abandoned)
-        self.parse_threads = ParseThreads(lambda: self.new_sandbox("parse"))
+        slots = context.settings.executor.slots
+        self.fetching = FetchTurns(slots)
+        self.sandboxes = Sandboxes(lambda: self._new_sandbox("sandbox"), slots)
+        # More parsers than processors would only disturb each other.
+        self.parse_threads = Sandboxes(lambda: self._new_sandbox("parser"), os.cpu_count() or 1)
         self.recorder = AttemptRecorder(context, learning, availability)
         self._wake_ups = WakeUps(context.settings.executor.idle_seconds, context.clock)
-        self._one_by_one = asyncio.Lock()
-        self._is_draining = False
-        self.slots = [Slot(f"slot {number}", self) for number in range(1, context.settings.executor.slots + 1)]
+        self._claiming = 0
+        """How many claims are being made."""
+        self._claim_made = asyncio.Event()
+        self._ahead: deque[Claim] = deque()
+        """Claimed together with the last results: the next to be fetched."""
+        self.is_draining = False
+        self.slots = [Slot(f"slot {number}", self) for number in range(1, slots + 1)]
         self._half = {slot.name for slot in self.slots[: max(1, len(self.slots) // 2)]}
         """Slots that keep claiming when memory is tight."""
 
     @property
     def active(self) -> int:
-        """How many tasks are running."""
-        return len(self.running.claims)
+        """How many tasks are running, or about to."""
+        return len(self.running.claims) + len(self._ahead)
 
     @property
     def browser_waits(self) -> Sequence[BrowserWait]:
@@ -279,7 +280,8 @@ class Executor:
 
         Returns how many tasks were interrupted and released, including those of an earlier drain that was cancelled.
         """
-        self._is_draining = True
+        self.is_draining = True
+        await self._release_ahead()
         idle = self.running.idle
         if not idle.is_set():
             await self.context.clock.wait(idle, seconds)
@@ -287,41 +289,99 @@ class Executor:
             self.context.lpm.backpressure.stop_waiting()
             for slot in self.slots:
                 slot.interrupt()
+            self.sandboxes.interrupt()
             await idle.wait()
         return sum(slot.released for slot in self.slots)
 
     async def close(self) -> None:
         """Ends all threads that can end. Call it after the last step."""
-        self._is_draining = True
-        await asyncio.gather(self.parse_threads.close(), *(slot.close() for slot in self.slots))
+        self.is_draining = True
+        await self._release_ahead()
+        await asyncio.gather(self.parse_threads.close(), self.sandboxes.close())
 
-    def new_sandbox(self, name: str) -> Sandbox:
-        # Records can be large, so they are encoded in the sandbox's thread.
-        return Sandbox(name, grace=self.grace, finish=lambda outcome: encoded(outcome, self.context.lpm.encode))
-
-    def abandon(self, sandbox: Sandbox, task: Task) -> None:
-        """Leaves a sandbox behind whose platform code did not stop."""
-        self.abandoned.add(task.platform, sandbox)
-        left_behind = self.abandoned.count
-        self.context.emit(AttemptAbandoned(task_id=task.task_id, platform=task.platform, left_behind=left_behind))
+    async def run_in(self, sandboxes: Sandboxes, scrape: Scrape, task: Task) -> Outcome | None:
+        """Returns the outcome of platform code, None if it was interrupted."""
+        outcome, stuck = await sandboxes.run(scrape, task, self.context.settings.executor.task_timeout_seconds)
+        if stuck is not None:
+            self.abandoned.add(task.platform, stuck)
+            left_behind = self.abandoned.count
+            self.context.emit(AttemptAbandoned(task_id=task.task_id, platform=task.platform, left_behind=left_behind))
+        return outcome
 
     async def next_claim(self, slot: str) -> Claim | float:
         """Returns the next claim for the slot, or the seconds until its next try."""
         if not self._may_claim(slot):
+            await self._release_ahead()
             return self._wake_ups.next_in(slot, ())
-        # With rate limits, each caller must see which host the previous claim will use.
-        async with self._one_by_one if self.availability.knows_sites else contextlib.nullcontext():
-            closed = self.availability.closed()
-            platforms = self.context.chosen_platforms
-            claims = await self.context.lpm.claim(1, platforms=platforms, exclude_sites=closed.sites)
+        if self._ahead:
+            return self._ahead.popleft()
+        closed = await self._closed_sites()
+        with self._being_claimed():
+            claims = await self.context.lpm.claim(
+                1, platforms=self.context.chosen_platforms, exclude_sites=closed.sites
+            )
             if claims and self._may_claim(slot):
                 self.availability.task_claimed(claims[0].task)
                 return claims[0]
         if claims:
-            await self.context.lpm.release(claims[0])
+            await self.release(claims[0])
         else:
             self.context.control.wake("collector")
         return self._wake_ups.next_in(slot, closed.opens_in)
 
+    async def save_and_claim(self, slot: str, claim: Claim, result: Result) -> str | None:
+        """Saves the result and, if there is room for another task, claims it in the same transaction."""
+        closed = self.availability.closed()
+        is_wanted = len(self._ahead) + self._claiming < max(1, len(self.slots) // 2) and self._may_claim(slot)
+        if not is_wanted or not self._may_claim_together(closed):
+            return await self.context.lpm.save_result(claim, result)
+        with self._being_claimed():
+            saved, claimed = await self.context.lpm.save_and_claim(
+                claim, result, platforms=self.context.chosen_platforms, exclude_sites=closed.sites
+            )
+            if claimed is not None:
+                self.availability.task_claimed(claimed.task)
+                self._ahead.append(claimed)
+        if self._ahead and not self._may_claim(slot):
+            await self._release_ahead()
+        return saved
+
+    async def release(self, claim: Claim, delay: timedelta | None = None) -> None:
+        try:
+            await self.context.lpm.release(claim, delay)
+        except StoreError:
+            self.context.lpm.release_later(claim)
+
+    async def _release_ahead(self) -> None:
+        while self._ahead:
+            claim = self._ahead.popleft()
+            self.availability.task_ended(claim.task)
+            await self.release(claim)
+
+    async def _closed_sites(self) -> ClosedSites:
+        """With rate limits, a claim must see which host the previous claims will use, if that makes a difference."""
+        while not self._may_claim_together(closed := self.availability.closed()):
+            self._claim_made.clear()
+            await self._claim_made.wait()
+        return closed
+
+    def _may_claim_together(self, closed: ClosedSites) -> bool:
+        """Whether the same sites would be closed wherever the claims lead that are being made."""
+        return not self._claiming or self.availability.closed(self._claiming).sites == closed.sites
+
+    @contextlib.contextmanager
+    def _being_claimed(self) -> Iterator[None]:
+        self._claiming += 1
+        try:
+            yield
+        finally:
+            self._claiming -= 1
+            self._claim_made.set()
+
+    def _new_sandbox(self, name: str) -> Sandbox:
+        # Records can be large, so they are encoded in the sandbox's thread.
+        return Sandbox(name, grace=self.grace, finish=lambda outcome: encoded(outcome, self.context.lpm.encode))
+
     def _may_claim(self, slot: str) -> bool:
-        return not self._is_draining and self.context.control.may_claim(even_if_slow=slot in self._half)
+        is_of_half = slot in self._half and self.fetching.taken <= len(self._half)
+        return not self.is_draining and self.context.control.may_claim(even_if_slow=is_of_half)

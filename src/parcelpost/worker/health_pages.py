@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
@@ -27,7 +28,7 @@ class Answer(msgspec.Struct, frozen=True):
     content_type: str = "application/json"
 
 
-Page = Callable[[], Answer]
+Page = Callable[[], Answer | Awaitable[Answer]]
 
 
 def state(findings: list[Finding]) -> Answer:
@@ -38,9 +39,14 @@ def state(findings: list[Finding]) -> Answer:
 
 
 @asynccontextmanager
-async def served(settings: HttpSettings, pages: dict[str, Page], emit: Emit) -> AsyncIterator[None]:
-    """Serves pages by path until the block ends; does nothing if the port is 0. Raises InvalidSettings."""
-    if not settings.port:
+async def served(
+    settings: HttpSettings, pages: dict[str, Page], emit: Emit, listener: socket.socket | None = None
+) -> AsyncIterator[None]:
+    """Serves pages by path until the block ends, on the `listener` if there is one.
+
+    Does nothing if there is none and the port is 0. Raises AddressNotFree.
+    """
+    if not settings.port and listener is None:
         yield
         return
 
@@ -51,7 +57,12 @@ async def served(settings: HttpSettings, pages: dict[str, Page], emit: Emit) -> 
 
     async with AsyncExitStack() as stack:
         server = tcp_server(
-            answer, settings.host, settings.port, limit=_MOST_HEADER_BYTES, max_connections=_MOST_CONNECTIONS
+            answer,
+            settings.host,
+            settings.port,
+            listener=listener,
+            limit=_MOST_HEADER_BYTES,
+            max_connections=_MOST_CONNECTIONS,
         )
         try:
             await stack.enter_async_context(server)
@@ -60,25 +71,27 @@ async def served(settings: HttpSettings, pages: dict[str, Page], emit: Emit) -> 
                 f"http.port {settings.port} on {settings.host} cannot be used: {error.strerror or error}",
                 hint="choose another http.port, or 0 for no health pages",
             ) from error
-        emit(PagesServed(address=f"http://{settings.host}:{settings.port}"))
+        if listener is None:
+            emit(PagesServed(address=f"http://{settings.host}:{settings.port}"))
         yield
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pages: dict[str, Page]) -> None:
     """Answers one request."""
     request = await reader.readuntil(b"\r\n\r\n")
-    writer.write(_response(request, pages))
+    writer.write(await _response(request, pages))
     writer.close()
     await writer.wait_closed()
 
 
-def _response(request: bytes, pages: dict[str, Page]) -> bytes:
+async def _response(request: bytes, pages: dict[str, Page]) -> bytes:
     method, _, rest = request.partition(b"\r\n")[0].partition(b" ")
     path = rest.split(b" ")[0].split(b"?")[0].decode("ascii", "replace")
     if method not in (b"GET", b"HEAD"):
         answer = Answer(405, b'{"error": "only GET"}\n')
     elif path in pages:
-        answer = pages[path]()
+        made = pages[path]()
+        answer = made if isinstance(made, Answer) else await made
     else:
         answer = Answer(404, msgspec.json.encode({"pages": sorted(pages)}) + b"\n")
     head = (

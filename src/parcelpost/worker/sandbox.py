@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -258,43 +257,49 @@ class Sandbox:
         return work.result()
 
 
-_PARSE_WAIT_SECONDS = 1.0
+_TURN_SECONDS = 1.0
 
 
-class ParseThreads:
-    """Parses pages of built-in platforms on a few threads. A page that makes one hang costs only its own task."""
+class Sandboxes:
+    """As many sandboxes as calls run at a time. A sandbox whose code does not stop is left behind."""
 
-    def __init__(self, new_sandbox: Callable[[], Sandbox]) -> None:
+    def __init__(self, new_sandbox: Callable[[], Sandbox], limit: int) -> None:
+        """At most `limit` calls run at a time; one that has waited for a second for others that hang runs, too."""
         self._new_sandbox = new_sandbox
-        self._sandboxes: list[Sandbox] = []
-        self._turns = asyncio.Semaphore(os.cpu_count() or 1)
+        self._sandboxes: set[Sandbox] = set()
+        self._unused: list[Sandbox] = []
+        self._turns = asyncio.Semaphore(limit)
 
-    async def run(self, parse: Scrape, task: Task, timeout: float) -> tuple[Outcome, Sandbox | None]:
-        """Returns the outcome, and the sandbox if the parser did not stop in time."""
+    async def run(self, scrape: Scrape, task: Task, timeout: float) -> tuple[Outcome | None, Sandbox | None]:
+        """Returns the outcome (None: it was interrupted), and the sandbox if its code did not stop in time."""
         is_counted = await self._wait_for_turn()
         try:
-            sandbox = next((sandbox for sandbox in self._sandboxes if sandbox.is_free), None)
-            if sandbox is None:
-                sandbox = self._new_sandbox()
-                self._sandboxes.append(sandbox)
-            outcome = await sandbox.run(parse, task, timeout)
+            sandbox = self._unused.pop() if self._unused else self._new_sandbox()
+            self._sandboxes.add(sandbox)
+            outcome = await sandbox.run(scrape, task, timeout)
+            if sandbox.is_free:
+                self._unused.append(sandbox)
         finally:
             if is_counted:
                 self._turns.release()
-        if outcome is not None and sandbox.is_free:
+        if outcome is None or sandbox.is_free:
             return outcome, None
         self._sandboxes.remove(sandbox)
-        return outcome or Retry("the parser was interrupted"), sandbox
+        return outcome, sandbox
+
+    def interrupt(self) -> None:
+        for sandbox in self._sandboxes:
+            sandbox.interrupt()
 
     async def close(self) -> None:
+        """Ends all threads, unless platform code does not return."""
         await asyncio.gather(*(sandbox.close() for sandbox in self._sandboxes))
 
     async def _wait_for_turn(self) -> bool:
-        """More threads than processors only disturb each other; but nobody waits for long for pages that hang."""
         if not self._turns.locked():
             return await self._turns.acquire()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PARSE_WAIT_SECONDS):
+            async with asyncio.timeout(_TURN_SECONDS):
                 return await self._turns.acquire()
         return False
 

@@ -126,7 +126,9 @@ class TaskLife(RuleBasedStateMachine):
     def claim(self, pick: random.Random) -> None:
         limit = pick.choice([1, 1, 1, 2, 5])
         wanted = pick.choice([None] * 8 + [{"vgsi"}, {"beacon", "qpublic"}, set()])
-        claims = self.run(self.lpm.claim(limit, platforms=wanted))
+        self.is_claimed(self.run(self.lpm.claim(limit, platforms=wanted)), limit, wanted)
+
+    def is_claimed(self, claims: list[Claim], limit: int, wanted: set[str] | None) -> None:
         expected = [(stored.task.task_id, stored.retries) for stored in self.model.claimable(limit, wanted, self.now)]
         ended = look(self.store, "SELECT task_id, completed_at FROM tasks WHERE status = 'expired'")
         ready = look(self.store, "SELECT task_id FROM tasks WHERE available_at IS NULL")
@@ -144,6 +146,17 @@ class TaskLife(RuleBasedStateMachine):
         assert (result_id is not None) is (stored is not None)
         if stored is not None:
             self.model.end(stored, TaskStatus.COMPLETED, self.now, self.a_record(result_id, body, step))
+
+    @rule(pick=picks)
+    def save_and_claim(self, pick: random.Random) -> None:
+        claim, wanted = self.some_claim(pick), pick.choice([None, None, {"vgsi"}])
+        stored = self.model.current(claim)
+        step = self.model.step
+        result_id, claimed = self.run(self.lpm.save_and_claim(claim, self.a_result(None), platforms=wanted))
+        assert (result_id is not None) is (stored is not None)
+        if stored is not None:
+            self.model.end(stored, TaskStatus.COMPLETED, self.now, self.a_record(result_id, None, step))
+        self.is_claimed([] if claimed is None else [claimed], 1, wanted)
 
     @rule(pick=picks)
     def end(self, pick: random.Random) -> None:

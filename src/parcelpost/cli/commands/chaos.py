@@ -62,6 +62,7 @@ def run(
     import asyncio
     import secrets
     import shutil
+    import signal
     import tempfile
 
     from parcelpost.chaos.breaks import BREAKS
@@ -91,6 +92,7 @@ def run(
         print(text, file=sys.stderr if as_json else sys.stdout, flush=True)
 
     say(f"Profile {profile}: {PROFILES[profile].summary}. Seed {seed}. Files: {place}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: no process and no mount is left
     with needed_packages():
         runner = Runner(profile, seed, minutes * 60, place.resolve(), CLOCK, say, break_)
         outcome = asyncio.run(runner.run())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Mapping
@@ -73,13 +72,6 @@ class Child:
 
 def _open_log(path: Path) -> BinaryIO:
     return open(path, "ab", opener=partial(os.open, mode=0o600))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def wait_until_listening(port: int, child: Child, clock: Clock) -> None:

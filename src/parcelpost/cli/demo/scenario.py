@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from parcelpost.cli.context import CLOCK, open_for_reading
-from parcelpost.cli.demo.processes import Child, free_port, wait_until_listening
+from parcelpost.cli.demo.processes import Child, wait_until_listening
 from parcelpost.cli.demo.results import ComparisonRow, DemoFiles, compare, count_retried, save_sheets
 from parcelpost.cli.output import count, fitted, print_lines, terminal_width
 from parcelpost.clock import Clock
+from parcelpost.files_and_sockets import free_port
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.models import TaskState

@@ -329,7 +329,7 @@ _SEARCHES = 4
 """At a time: the other connections are for everything else."""
 _SEARCH_SETTINGS = f"""
 SET LOCAL statement_timeout = {int(SEARCH_SECONDS * 1000)}; SET LOCAL plan_cache_mode = force_custom_plan;
-SET LOCAL max_parallel_workers_per_gather = 0
+SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL enable_seqscan = off
 """
 _WALK_SETTINGS = f"{_SEARCH_SETTINGS}; SET LOCAL enable_sort = off"
 _CHANGES_LOCK = 0x6368_616E_6765  # "change": one at a time finds changes, so that their numbers have no gaps

@@ -238,7 +238,7 @@ WHERE coalesce(c.chars_before, 0) < ? ORDER BY {order}
 
 
 _KNOWN_TASKS = """
-SELECT t.task_id, t.platform, t.target,
+SELECT t.task_id, t.site, t.platform, t.target,
        EXISTS (SELECT 1 FROM leases l WHERE l.task_id = t.task_id AND (l.worker_id = ? OR EXISTS (
            SELECT 1 FROM worker_ids holder JOIN worker_ids asker ON asker.token = holder.token
            WHERE holder.worker_id = l.worker_id AND asker.worker_id = ?)))

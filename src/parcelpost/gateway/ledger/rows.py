@@ -115,9 +115,13 @@ def task(row: Row, lease_expires_at: datetime | None) -> Task:
     )
 
 
+def encode_target(target: Target) -> str:
+    return encode(target).decode()
+
+
 def known_task(row: Row) -> KnownTask:
-    """From task_id, platform, target, and whether it was granted to the worker."""
-    return KnownTask(row[1], read_target(row[2]), bool(row[3]))
+    """From task_id, site, platform, target, and whether it was granted to the worker."""
+    return KnownTask(row[1], row[2], row[3], bool(row[4]))
 
 
 def task_row(row: Row, leases: Sequence[Lease] = ()) -> TaskRow:

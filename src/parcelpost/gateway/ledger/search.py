@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import structs
@@ -98,6 +98,47 @@ class _Counted(NamedTuple):
         """The counts of the selected groups."""
         groups = self.selection.all_but()
         return {no: count for no, count in self.counts.items() if count and (groups is None or no in groups)}
+
+
+class _Pages(NamedTuple):
+    """Rows in the order of a column."""
+
+    source: str
+    conditions: Conditions
+    key: str
+    known: str
+    """The condition that a row has a value."""
+    is_descending: bool
+    is_walk: bool
+    fence: str
+
+    async def numbers(
+        self, fetch: Callable[..., Awaitable[Sequence[Row]]], offset: int, most: int, total: int
+    ) -> list[int]:
+        found = await self._part(fetch, self.known, self.key, offset, most)
+        if len(found) == most or offset + len(found) >= total:
+            return found
+        known = offset + len(found)
+        if not found:
+            sql = f"SELECT count(*) FROM {self.source} WHERE {self.conditions} AND {self.known}"
+            ((known,),) = await fetch(sql, self.conditions.args)
+        missing = f"{self.key} IS NULL"
+        return [*found, *await self._part(fetch, missing, "", max(0, offset - int(known)), most - len(found))]
+
+    async def _part(
+        self, fetch: Callable[..., Awaitable[Sequence[Row]]], condition: str, key: str, offset: int, most: int
+    ) -> list[int]:
+        direction = "DESC" if self.is_descending else "ASC"
+        where = f"FROM {self.source} WHERE {self.conditions} AND {condition}"
+        if self.is_walk:
+            order = ", ".join(f"{part} {direction}" for part in (key, "t.no") if part)
+            sql = f"SELECT t.no {where} ORDER BY {order} LIMIT ? OFFSET ?"
+        else:
+            order = ", ".join(f"{part} {direction}" for part in (key and "sort_key", "no") if part)
+            sql = f"""SELECT no FROM (SELECT t.no AS no, {key or "0"} AS sort_key {where} {self.fence}) found
+                ORDER BY {order} LIMIT ? OFFSET ?"""
+        rows = await fetch(sql, [*self.conditions.args, most, offset], is_walk=self.is_walk)
+        return [row[0] for row in rows]
 
 
 class SearchQueries(SearchIndex, Protocol):
@@ -205,12 +246,13 @@ class SearchQueries(SearchIndex, Protocol):
             found += await self._rows_of_group(table, scan, window, direction)
         if middle:
             places = {no: place for place, no in enumerate(middle)}
+            source = self._dialect.walked.format(f"search_{table}", "group")
+            is_middle = self._dialect.any_of.format("t.group_no")
             rows = await self._search_rows(
-                f"""SELECT t.no, {_SHOWN} FROM {self._dialect.numbers} CROSS JOIN search_{table} t
-                WHERE t.no BETWEEN g.value << {NUMBER_BITS} AND (g.value + 1 << {NUMBER_BITS}) - 1 AND {scan}
-                ORDER BY t.no {direction}""",
-                [self._numbers(middle), *scan.args],
+                f"SELECT t.no, {_SHOWN} FROM {source} WHERE {is_middle} AND {scan}",
+                [self._numbers(sorted(middle)), *scan.args],
             )
+            rows = sorted(rows, key=lambda row: row[0], reverse=is_descending)
             found += [row[1:] for row in sorted(rows, key=lambda row: places[row[0] >> NUMBER_BITS])]
         for window in windows[1:][-1:]:
             found += await self._rows_of_group(table, scan, window, direction)
@@ -231,37 +273,31 @@ class SearchQueries(SearchIndex, Protocol):
         offset: int,
         most: int,
     ) -> list[Row]:
-        """Of a page ordered by a column: first those with a value, then those without."""
+        """Of a page ordered by a column: first those with a value, then those without.
+
+        Their numbers are found first, which an index has, so that rows before the page are not read.
+        """
+        pages = self._pages_of(table, counted, chosen, total, order)
+        numbers = await pages.numbers(self._search_rows, offset, most, total)
+        sql = f"SELECT t.no, {_SHOWN} FROM search_{table} t WHERE {self._dialect.any_of.format('t.no')}"
+        rows = {row[0]: row[1:] for row in await self._search_rows(sql, [self._numbers(sorted(numbers))])}
+        return [rows[number] for number in numbers if number in rows]
+
+    def _pages_of(
+        self, table: str, counted: _Counted, chosen: Mapping[int, int], total: int, order: SearchOrder
+    ) -> _Pages:
         is_walk = total > _COLLECTED
-        name, is_narrowed = f"search_{table}", len(chosen) < len(counted.counts)
-        source, key = f"{name} t", self._dialect.sort_key(f"t.{order.column}")
+        name, key = f"search_{table}", self._dialect.sort_key(f"t.{order.column}")
+        source = self._dialect.walked.format(name, order.column) if is_walk else f"{name} t"
         conditions = Conditions()
-        if is_narrowed and not is_walk and not counted.scan.args:
-            source = f"{self._dialect.numbers} CROSS JOIN {name} t"
-            bounds = f"g.value << {NUMBER_BITS} AND (g.value + 1 << {NUMBER_BITS}) - 1"
-            conditions.add(f"t.no BETWEEN {bounds}", self._numbers(sorted(chosen)))
-        elif is_narrowed:
-            conditions.add(self._dialect.any_of.format(_GROUP), self._numbers(sorted(chosen)))
+        if len(chosen) < len(counted.counts):
+            groups = _GROUP
+            if not is_walk and not counted.scan.args:
+                source, groups = self._dialect.walked.format(name, "group"), "t.group_no"
+            conditions.add(self._dialect.any_of.format(groups), self._numbers(sorted(chosen)))
         conditions.add(str(counted.scan), *counted.scan.args)
-        if is_walk:
-            source = self._dialect.walked.format(name, order.column)
-        else:
-            key = self._dialect.unindexed.format(key)
-        direction = "DESC" if order.is_descending else "ASC"
-        is_known = "" if order.column in ALWAYS_KNOWN else f" AND {key} >= {least_value(order.column)}"
-        sql = f"""SELECT {_SHOWN} FROM {source} WHERE {conditions}{is_known}
-            ORDER BY {key} {direction}, t.no {direction} LIMIT ? OFFSET ?"""
-        found = list(await self._search_rows(sql, [*conditions.args, most, offset], is_walk=is_walk))
-        if order.column in ALWAYS_KNOWN or len(found) == most or offset + len(found) >= total:
-            return found
-        known = offset + len(found)
-        if not found:
-            sql = f"SELECT count(*) FROM {source} WHERE {conditions}{is_known}"
-            ((known,),) = await self._search_rows(sql, conditions.args)
-        sql = f"""SELECT {_SHOWN} FROM {source} WHERE {conditions} AND {key} IS NULL
-            ORDER BY t.no {direction} LIMIT ? OFFSET ?"""
-        args = [*conditions.args, most - len(found), max(0, offset - int(known))]
-        return [*found, *await self._search_rows(sql, args, is_walk=is_walk)]
+        known = "1 = 1" if order.column in ALWAYS_KNOWN else f"{key} >= {least_value(order.column)}"
+        return _Pages(source, conditions, key, known, order.is_descending, is_walk, self._dialect.fence)
 
     def _numbers(self, numbers: Sequence[int]) -> Any:
         """Returns the parameter of `any_of` and `numbers`."""

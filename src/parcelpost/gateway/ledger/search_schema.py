@@ -92,6 +92,8 @@ class Dialect(Struct, frozen=True):
     identity: str
     row_index: str
     """Columns that an index of a column has after it, so that it holds a row's number."""
+    folded_index: str
+    """What an index of a folded text has besides, so that rows need not be read."""
     words_table: str
     words_index: str
     add_words: str
@@ -100,12 +102,10 @@ class Dialect(Struct, frozen=True):
     query: Callable[[Sequence[Asked]], str]
     any_of: str
     """Whether an expression is one of several whole numbers, which are one parameter."""
-    numbers: str
-    """A table `g (value)` of several whole numbers."""
     walked: str
-    """A table, read along one of its indexes."""
-    unindexed: str
-    """An expression whose index is not used."""
+    """A table `t`, read along one of its indexes."""
+    fence: str
+    """After a query whose rows are all found before those around it are ordered."""
     follow: Sequence[str]
     """What puts the parcels of new results into the queue."""
 
@@ -143,15 +143,15 @@ SQLITE = Dialect(
     text="TEXT",
     identity="INTEGER PRIMARY KEY AUTOINCREMENT",
     row_index="",
+    folded_index="",
     words_table="CREATE VIRTUAL TABLE {} USING fts5 (words, tokenize = 'ascii', detail = none, prefix = '1 2 3')",
     words_index="",
     add_words="INSERT INTO {} (rowid, words) VALUES (?, ?)",
     matches="{} MATCH ?",
     query=_fts_query,
     any_of="{} IN (SELECT value FROM json_each(?))",
-    numbers="json_each(?) g",
     walked="{0} t INDEXED BY {0}_by_{1}",
-    unindexed="+{}",
+    fence="LIMIT -1",
     follow=[
         "DROP TRIGGER IF EXISTS results_to_index",
         """CREATE TRIGGER results_to_index AFTER INSERT ON results_to_compare BEGIN
@@ -167,20 +167,20 @@ POSTGRES = Dialect(
     text='TEXT COLLATE "C"',
     identity="BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
     row_index=", no",
+    folded_index=" INCLUDE ({})",
     words_table="CREATE TABLE {} (rowid BIGINT PRIMARY KEY, words TSVECTOR NOT NULL)",
     words_index="CREATE INDEX {0}_by_word ON {0} USING gin (words) WITH (fastupdate = off)",
     add_words="INSERT INTO {} (rowid, words) VALUES (?, array_to_tsvector(string_to_array(?, ' ')))",
     matches="words @@ ?::text::tsquery",
     query=_ts_query,
     any_of="{} = ANY (?::bigint[])",
-    numbers="unnest(?::bigint[]) g (value)",
     walked="{0} t",
-    unindexed="{}",
+    fence="OFFSET 0",
     follow=[
         """CREATE OR REPLACE FUNCTION queue_for_search() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN
             INSERT INTO search_queue (parcel_no)
-            SELECT DISTINCT s.parcel_no FROM added a JOIN sources s ON s.source_no = a.source_no;
+            SELECT DISTINCT (SELECT s.parcel_no FROM sources s WHERE s.source_no = a.source_no) FROM added a;
             RETURN NULL;
         END $$""",
         "DROP TRIGGER IF EXISTS results_to_index ON results_to_compare",
@@ -209,6 +209,7 @@ def create_statements(dialect: Dialect) -> list[str]:
         made.append(f"CREATE INDEX {name}_by_number ON {name} (number)")
         made += [
             f"CREATE INDEX {name}_by_{column} ON {name} ({dialect.sort_key(column)}{dialect.row_index})"
+            + (dialect.folded_index.format(column) if column in _FOLDED else "")
             for column in SORTED_COLUMNS[table]
         ]
         made.append(f"CREATE INDEX {name}_by_group ON {name} ({_GROUP_INDEX})")

@@ -6,7 +6,6 @@ import asyncio
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -17,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from msgspec import Struct
 
-from parcelpost.clock import iso
+from parcelpost.clock import SystemClock, iso
 from parcelpost.errors import InvalidInput, LedgerError, LedgerUnavailable
 from parcelpost.files_and_sockets import make_private
 from parcelpost.gateway.ledger import search_schema, sql
@@ -26,6 +25,7 @@ from parcelpost.gateway.ledger.queries import too_slow
 BUSY_SECONDS = 10.0
 """How long to wait for another process's lock."""
 
+_CLOCK = SystemClock()
 _CACHED_STATEMENTS = 512  # kept prepared: bulk writes have one for each number of rows
 _APPLICATION_ID = 0x50504C47  # "PPLG": marks our files
 _IDENTITY = "SELECT (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)"
@@ -200,8 +200,8 @@ class Readers:
             db = self._connection()
             try:
                 if self._most_seconds:
-                    until = time.monotonic() + self._most_seconds
-                    db.set_progress_handler(lambda: time.monotonic() > until, _STEPS_BETWEEN_LOOKS)
+                    until = _CLOCK.monotonic() + self._most_seconds
+                    db.set_progress_handler(lambda: _CLOCK.monotonic() > until, _STEPS_BETWEEN_LOOKS)
                 return query(db)
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:

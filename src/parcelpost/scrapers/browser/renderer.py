@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 HTML = "text/html; charset=utf-8"
 _POLL_SECONDS = 0.05
 _SETTLE_SECONDS = 0.5
-_READ_SECONDS = 10.0
-_MIN_READ_SECONDS = 1.0
+_READ_SECONDS = 5.0
 _STEP_SECONDS = 15.0
 _ARTIFACT_SECONDS = 5.0
 _MAX_FRAMES = 20
@@ -165,7 +164,6 @@ class PageLoad:
         self._seconds = context.settings.page_seconds
         self._quiet_seconds = context.quiet_seconds if request.until else _SETTLE_SECONDS
         self._clock = clock
-        self._began = clock.monotonic()
         self._error = playwright_error()
         self._frame: Frame = lease.leased.page.main_frame
         """The frame to read."""
@@ -262,9 +260,8 @@ class PageLoad:
 
     async def _read(self, max_bytes: int) -> bytes:
         host = self._navigation.last.host
-        left = self._began + self._seconds - self._clock.monotonic()
         try:
-            async with asyncio.timeout(max(_MIN_READ_SECONDS, min(_READ_SECONDS, left))):
+            async with asyncio.timeout(_READ_SECONDS):
                 length: int = await self._leased.call(self._frame.evaluate(_LENGTH))
                 text = await self._leased.call(self._frame.content()) if length <= max_bytes else ""
         except TimeoutError:

@@ -65,7 +65,9 @@ class PageFetcher:
         self._cache = cache
         self._clock = clock
         self._emit = emit
-        self._throttle = HostThrottle(options.pace_seconds, options.concurrency_per_host, clock)
+        self._throttle = HostThrottle(
+            options.pace_seconds, options.concurrency_per_host, clock, processes=options.processes
+        )
         self._renderer = renderer
         self.availability = SiteAvailability(
             self._throttle.opens_in, *([renderer.opens_in] if renderer is not None else [])

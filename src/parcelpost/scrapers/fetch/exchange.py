@@ -39,6 +39,8 @@ class FetchOptions(Struct, frozen=True, kw_only=True):
     user_agent: str = f"parcelpost/{__version__}"
     pace_seconds: float = 1.0
     concurrency_per_host: int = 2
+    processes: int = 1
+    """How many of them send requests to the same hosts: each waits that many times as long between two requests."""
     timeout_seconds: float = 60.0
     max_page_bytes: int = 32 * 1024**2
     proxy: str = ""

@@ -45,11 +45,13 @@ class _Host:
 class HostThrottle:
     """Rate limits per host. Belongs to one event loop.
 
-    `pace`: seconds between two requests to a host; `slots`: concurrent requests to a host.
+    `pace`: seconds between two requests to a host; `slots`: concurrent requests to a host. If several `processes` send
+    requests to the same hosts, each takes that many times the pace.
     """
 
-    def __init__(self, pace: float, slots: int, clock: Clock) -> None:
+    def __init__(self, pace: float, slots: int, clock: Clock, *, processes: int = 1) -> None:
         self._pace = pace
+        self._processes = processes
         self._slots = slots
         self._clock = clock
         self._hosts: dict[str, _Host] = {}
@@ -65,7 +67,7 @@ class HostThrottle:
         state.requests += 1
         state.waiting += 1
         is_waiting = True
-        state.pace = max(pace, self._pace)
+        state.pace = max(pace, self._pace) * self._processes
         try:
             self._check_wait(host, state, has_started=has_started)
             async with state.slots:
@@ -105,7 +107,9 @@ class HostThrottle:
         now = self._clock.monotonic()
         until_next = max(0.0, state.next_at - now, state.paused_until - now)
         by_pace = until_next + (state.waiting + ahead) * state.pace - MAX_FIRST_WAIT_SECONDS
-        may_queue = 1 if state.average_seconds <= MAX_FIRST_WAIT_SECONDS else 0  # a slot will be free soon
+        is_quick = state.average_seconds <= MAX_FIRST_WAIT_SECONDS
+        # A slot will be free soon. Nobody should wait for the first responses of a host.
+        may_queue = 0 if not is_quick else self._slots if state.average_seconds else 1
         is_full = state.requests + ahead >= self._slots + may_queue
         by_slots = max(state.average_seconds / self._slots, _MIN_RECHECK_SECONDS) if is_full else 0.0
         return max(0.0, state.closed_until - now, by_pace, by_slots)
@@ -189,10 +193,6 @@ class SiteAvailability:
         self._in_transit: dict[str, str] = {}
         """Task -> its host, until its first request."""
 
-    @property
-    def knows_sites(self) -> bool:
-        return bool(self._host_of)
-
     def learn(self, site: Site, host: str) -> None:
         known = self._host_of.get(site)
         if known == host:
@@ -255,15 +255,16 @@ class SiteAvailability:
         self.reached_host(task)
         self.got_page(task)
 
-    def closed(self) -> ClosedSites:
+    def closed(self, ahead: int = 0) -> ClosedSites:
+        """`ahead`: how many further tasks may be on their way to any of the sites."""
         in_transit = Counter(self._in_transit.values())
         closed: set[Site] = set()
         opens_in = []
         for host, sites in self._sites_at.items():
-            if seconds := self._opens_in(host, in_transit[host]):
+            if seconds := self._opens_in(host, in_transit[host] + ahead):
                 closed |= sites
                 opens_in.append(seconds)
-        if self._need_browser and (seconds := self._page_opens_in(len(self._waiting_for_page))):
+        if self._need_browser and (seconds := self._page_opens_in(len(self._waiting_for_page) + ahead)):
             closed |= self._need_browser
             opens_in.append(seconds)
         return ClosedSites(frozenset(closed), sorted(opens_in))

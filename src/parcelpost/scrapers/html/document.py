@@ -76,11 +76,11 @@ BREAK = "\N{LINE SEPARATOR}"
 _CELLS = frozenset({"td", "th"})
 _NAMES = _CELLS | {"dt"}
 """Elements that are a label as a whole: the value is beside them, not beside their parent."""
-_ELEMENTS_NOT_SHOWN = etree.XPath(
-    "//*[@hidden or contains(@style, 'display') or self::s or self::del or self::strike"
-    " or contains(@class, 'sr-only') or contains(@class, 'visually-hidden') or contains(@class, 'tooltiptext')]"
-)
-_WITH_ID = etree.XPath("//*[@id]")
+_STYLED = etree.XPath("descendant-or-self::*[@style]")
+_MARKED_HIDDEN = etree.XPath("descendant-or-self::*[@hidden]")
+_HINTS = ("sr-only", "visually-hidden", "tooltiptext")
+"""Classes of texts that a browser does not show beside others."""
+_WITH_ID = etree.XPath("descendant-or-self::*[@id]")
 _NOT_DISPLAYED = re.compile(r"display\s*:\s*none", re.IGNORECASE)
 _DIGIT = re.compile("[0-9]")
 _STRUCK = frozenset({"s", "del", "strike"})
@@ -142,12 +142,13 @@ class Document:
 
         Other hidden parts stay: sites hide details until somebody opens them.
         """
-        hidden: list[Element] = []
-        for element in _elements(_ELEMENTS_NOT_SHOWN, self.root):
-            if element.tag in _STRUCK or (element.tag in _INLINE and _is_hidden(element) and _is_beside_text(element)):
-                _drop(element)
-            elif _is_hidden(element) and len(element):
-                hidden.append(element)
+        styled = (e for e in _elements(_STYLED, self.root) if _NOT_DISPLAYED.search(e.get("style") or ""))
+        hints = (e for e in self.root.iter(*_INLINE) if any(name in (e.get("class") or "") for name in _HINTS))
+        unseen = [*styled, *_elements(_MARKED_HIDDEN, self.root), *hints]
+        dropped = [*self.root.iter(*_STRUCK), *(e for e in unseen if e.tag in _INLINE and _is_beside_text(e))]
+        for element in dropped:
+            _drop(element)
+        hidden = [element for element in unseen if element.tag not in _INLINE and len(element)]
         inside = {element for part in hidden for element in part.iter()}
         copies = [part for part in hidden if self._is_copy(part, inside)]
         for part in copies:
@@ -433,12 +434,6 @@ def _whole_label(element: Element) -> str:
 
 def _elements(path: etree.XPath, root: Element) -> list[Element]:
     return cast(list[Element], path(root))
-
-
-def _is_hidden(element: Element) -> bool:
-    style = element.get("style")
-    is_displayed = style is None or _NOT_DISPLAYED.search(style) is None
-    return not is_displayed or element.get("hidden") is not None or (element.tag in _INLINE and not style)
 
 
 def _have_one_form(part: Element, other: Element) -> bool:

@@ -81,8 +81,8 @@ _BREAK_PROBABILITY = 1e-5
 _MAX_LEARNED = 8
 _MIN_FLEET_RATE = 0.8
 """A label that the fleet has learned is tried here from this success rate on."""
-_REPORT_ALL, _REPORT_EVERY = 100, 10
-"""Signals are kept of the first pages of a site, then of every tenth, regardless of the result."""
+_REPORT_ALL, _REPORT_EVERY = 100, 20
+"""Signals are kept of the first pages of a site, then of every twentieth, regardless of the result."""
 
 _DISTINCT = ("owner_names", "situs_address", "legal_description", "mailing_lines", "last_sale_book_page")
 """Fields that are seldom the same on two parcels."""
@@ -278,6 +278,8 @@ class Ranking:
         self._noted: dict[SiteKey, int] = {}
         self._pages: dict[SiteKey, int] = {}
         self._repetitions: dict[SiteKey, dict[str, _Repetition]] = {}
+        self._missed: dict[SiteKey, set[str]] = {}
+        """Fields that may be broken: a page lacked them, and none has shown since that they are not."""
         self.sections = Sections()
 
     def order(self, site: SiteKey) -> SiteOrder:
@@ -312,6 +314,7 @@ class Ranking:
         with self._lock:
             fields, fleet = self._sites.setdefault(site, {}), self._fleet.get(site[0], {})
             self._noted[site] = self._noted.get(site, 0) + 1
+            missed = self._missed.setdefault(site, set())
             for name, field_results in _by_field(results).items():
                 state = fields.get(name)
                 if state is None:
@@ -323,6 +326,7 @@ class Ranking:
                     continue
                 if not state.repeats(field_results, task_id):
                     state.note(field_results, fleet.get(name, _NO_FLEET_STATS), task_id, at)
+                missed.add(name)
 
     def note_values(self, site: SiteKey, record: Mapping[str, Json], task_id: str = "") -> None:
         """Counts values that parcels share, of fields that are seldom the same on two parcels."""
@@ -335,11 +339,14 @@ class Ranking:
     def broken_fields(self, site: SiteKey) -> list[str]:
         """Fields that the site no longer shows where it used to."""
         with self._lock:
-            states = self._sites.get(site, {})
-            for state in states.values():
+            states, missed = self._sites.get(site, {}), self._missed.get(site, set())
+            for name in list(missed):
+                state = states[name]
                 if state.misses:
                     state.settle()
-            return [name for name, state in states.items() if state.is_broken]
+                elif not state.is_broken:
+                    missed.discard(name)
+            return [name for name in states if name in missed and states[name].is_broken] if missed else []
 
     def restore(self, reports: Iterable[Broken]) -> None:
         """Restores what was broken when the last worker stopped: signals are a sample and may not show it."""
@@ -347,6 +354,7 @@ class Ranking:
             for report in (known for known in reports if not known.same_value):
                 site = (report.platform, report.state, report.county)
                 self._sites.setdefault(site, {}).setdefault(report.field, _FieldState()).restore(report)
+                self._missed.setdefault(site, set()).add(report.field)
 
     def broken(self) -> Iterator[Broken]:
         """Fields that are no longer found, or only by another selector than before."""

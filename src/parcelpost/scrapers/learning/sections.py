@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 from msgspec import Struct, structs
 
@@ -63,7 +64,7 @@ class SiteHistory(Struct, frozen=True):
     """A list has brackets behind its name."""
 
 
-class PageSections(Struct, frozen=True):
+class PageSections(Struct, frozen=True, dict=True):
     """What one page with a record shows of the platform's sections and lists, and what it lacks."""
 
     shown: Sequence[str]
@@ -72,7 +73,8 @@ class PageSections(Struct, frozen=True):
     is_cut: bool = False
     """Whether other parts are missing, too: then a missing section says nothing about the site."""
 
-    def lists(self) -> dict[str, bool]:
+    @cached_property
+    def lists(self) -> Mapping[str, bool]:
         """List -> whether the page has it."""
         is_shown: dict[str, bool] = {}
         for result in self.results:
@@ -104,11 +106,11 @@ class Sections:
         """Lists that the site's pages have had and this page lacks."""
         with self._lock:
             known = self._sites.get(site, {})
-            lacking = [name for name, is_shown in page.lists().items() if not is_shown]
+            lacking = [name for name, is_shown in page.lists.items() if not is_shown]
             return [name for name in lacking if (history := known.get(f"{name}[]")) is not None and history.is_expected]
 
     def note(self, site: SiteKey, page: PageSections, parcel: str) -> None:
-        lists = page.lists()
+        lists = page.lists
         shown = [*page.shown, *(f"{name}[]" for name, is_shown in lists.items() if is_shown)]
         absent = [*page.absent, *(f"{name}[]" for name, is_shown in lists.items() if not is_shown)]
         with self._lock:

@@ -88,6 +88,9 @@ def _record(cells: Sequence[Element]) -> Record | None:
     item = _ITEM.search(link.get("href") or "") if link is not None else None
     if link is None or item is None:
         return None
+    marks = {mark for cell in cells for element in cell.iter("span") if (mark := element.get("data-auction-id"))}
+    if marks - {item[2]}:
+        return None  # the row ends with cells of another item
     at = next(number for number, cell in enumerate(cells) if link in cell.iter("a"))
     following = cells[at + 1 :]
     amounts = {amount for cell in following[: _auction_name(following)] if (amount := _amount(cell)) is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
@@ -28,6 +29,7 @@ _SALE_KEYS = (
     *("DateOfSale", "SalePrice", "OfficialRecordBook", "OfficialRecordPage", "SaleInstrument", "QualifiedFlag"),
     *("GrantorName1", "GrantorName2", "GranteeName1", "GranteeName2"),
 )
+_FOLIO = re.compile(r"\d{2}-?\d{4}-?\d{3}-?\d{4}", re.ASCII)
 _TROUBLE = ("error", "exception", "try again", "timeout", "timed out", "unavailable", "busy")
 """Words in messages about errors of the site."""
 
@@ -35,6 +37,8 @@ _TROUBLE = ("error", "exception", "try again", "timeout", "timed out", "unavaila
 def read(reader: PageReader) -> ReadResult:
     response = reader.json
     folio = json_text(json_at(response, "PropertyInfo", "FolioNumber"))
+    if folio is not None and _FOLIO.fullmatch(folio) is None:
+        return Retry(f"the response cannot be read: its folio is {folio!r:.60}")
     if folio is None:
         message = json_text(json_at(response, "Message"))
         if (
@@ -228,7 +232,7 @@ def _sale(item: Mapping[str, Json]) -> Sale:
     return Sale(
         date=json_date(item.get("DateOfSale")),
         price=json_money(item.get("SalePrice")),
-        book_page=f"{book}/{page}" if book and page else None,
+        book_page=f"{book}/{page}" if _is_place(book) and _is_place(page) else None,
         instrument=json_text(item.get("SaleInstrument")),
         qualified=json_text(item.get("QualifiedFlag")),
         reason_code=short_code(json_text(item.get("ReasonCode"))),
@@ -238,6 +242,10 @@ def _sale(item: Mapping[str, Json]) -> Sale:
         grantor=_parties(item, "GrantorName1", "GrantorName2"),
         grantee=_parties(item, "GranteeName1", "GranteeName2"),
     )
+
+
+def _is_place(text: str | None) -> bool:
+    return text is not None and text.isalnum() and any(map(str.isdigit, text))
 
 
 def _parties(sale: Mapping[str, Json], *names: str) -> str | None:

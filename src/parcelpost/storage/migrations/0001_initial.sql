@@ -1,6 +1,6 @@
 -- Initial schema. Once a version is released, this file is never edited: add 0002_....sql beside it.
 -- CHECKs compare with =, not IN: SQLite builds a temporary table for every IN list, for every row.
--- Times are UTC ISO-8601 text with milliseconds. I1..I9 are the invariants of docs/data-path.md.
+-- Times are UTC ISO-8601 text with milliseconds. I1..I9 are in docs/invariants.md.
 
 CREATE TABLE tasks (
     seq              INTEGER PRIMARY KEY,           -- order of arrival; unlike times, it never goes back

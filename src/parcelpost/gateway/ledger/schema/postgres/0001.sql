@@ -421,15 +421,17 @@ CREATE FUNCTION store_results(
     l_entry INTEGER[], l_position INTEGER[], l_key TEXT[], l_number TEXT[], l_year INTEGER[], l_tax_year INTEGER[],
     l_status TEXT[], l_holder TEXT[], l_amount BIGINT[], l_sale_date TEXT[], l_json TEXT[]
 ) RETURNS TABLE (answer TEXT) LANGUAGE plpgsql
-SET enable_seqscan = off AS $$ -- by keys, also while the tables grow faster than their statistics
+SET enable_seqscan = off AS $$ -- by keys, also while the tables grow faster than their statistics: no join reads a table
 DECLARE
     e_parcel_no BIGINT[];
+    added  INTEGER;
     e_no   BIGINT[];
     won_no BIGINT[];
     won_is_new BOOLEAN[];
     kept_no   BIGINT[];
     kept_task TEXT[];
     merged_no BIGINT[];
+    single_no BIGINT[];
     listed    BIGINT[];
 BEGIN
     UPDATE tasks t SET state = 'done', ended_at = now_at, error = NULL
@@ -449,6 +451,7 @@ BEGIN
          AS e (state, county, norm, parcel, leads, scraped, owner, situs, delinquent, due, liens)
     WHERE e.leads
     ON CONFLICT (state, county, parcel_norm) DO UPDATE SET state = p.state WHERE FALSE; -- locks it, and changes nothing
+    GET DIAGNOSTICS added = ROW_COUNT;
 
     SELECT array_agg(
         (SELECT p.parcel_no FROM parcels p WHERE (p.state, p.county, p.parcel_norm) = (e.state, e.county, e.norm))
@@ -533,11 +536,16 @@ BEGIN
     END IF;
 
     -- A new parcel with one source has been written as that source shows it. All others are merged.
-    SELECT array_agg(DISTINCT s.parcel_no) INTO merged_no
-    FROM unnest(won_no, won_is_new) AS w (no, is_new) JOIN sources s ON s.source_no = w.no
-    WHERE NOT w.is_new OR EXISTS (
-        SELECT 1 FROM sources other WHERE other.parcel_no = s.parcel_no AND other.source_no <> s.source_no
-    );
+    IF added < cardinality(e_task) THEN
+        SELECT array_agg(DISTINCT won.parcel_no) INTO merged_no
+        FROM (
+            SELECT w.is_new, (SELECT s.parcel_no FROM sources s WHERE s.source_no = w.no) AS parcel_no
+            FROM unnest(won_no, won_is_new) AS w (no, is_new)
+        ) won
+        WHERE NOT won.is_new OR (
+            SELECT count(*) FROM (SELECT FROM sources s WHERE s.parcel_no = won.parcel_no LIMIT 2) of_parcel
+        ) > 1;
+    END IF;
 
     -- A list adds liens, also an older one, and several lists may show a parcel.
     SELECT merged_no || array_agg(e.parcel_no), array_agg(e.place) INTO merged_no, listed
@@ -546,8 +554,9 @@ BEGIN
     WHERE e.listed;
 
     IF merged_no IS NOT NULL THEN
-        DELETE FROM lien_sources ls USING liens l
-        WHERE l.parcel_no = ANY (merged_no) AND ls.lien_no = l.lien_no AND ls.source_no = ANY (won_no)
+        DELETE FROM lien_sources ls
+        WHERE ls.lien_no = ANY (ARRAY(SELECT l.lien_no FROM liens l WHERE l.parcel_no = ANY (merged_no)))
+          AND ls.source_no = ANY (won_no)
           AND ls.source_no IN (
               SELECT e.no FROM unnest(e_no, e_newest, e_partial, e_listed) AS e (no, newest, partial, listed)
               WHERE e.newest AND NOT e.partial AND NOT e.listed
@@ -593,18 +602,35 @@ BEGIN
     IF merged_no IS NOT NULL THEN
         DELETE FROM liens l
         WHERE l.parcel_no = ANY (merged_no)
-          AND NOT EXISTS (SELECT 1 FROM lien_sources ls WHERE ls.lien_no = l.lien_no);
+          AND (SELECT ls.lien_no FROM lien_sources ls WHERE ls.lien_no = l.lien_no LIMIT 1) IS NULL;
 
         UPDATE liens l
         SET certificate_number = m.certificate_number, certificate_year = m.certificate_year, tax_year = m.tax_year,
             status = m.status, holder_name = m.holder_name, amount_cents = m.amount_cents, sale_date = m.sale_date
-        FROM merged_liens m WHERE m.lien_no = l.lien_no AND l.parcel_no = ANY (merged_no);
+        FROM merged_liens m
+        WHERE m.lien_no = l.lien_no AND l.parcel_no = ANY (merged_no) AND m.parcel_no = ANY (merged_no);
+
+        -- Most parcels have one source, and are as it shows them.
+        SELECT array_agg(c.no) FILTER (WHERE c.of_one), array_agg(c.no) FILTER (WHERE NOT c.of_one)
+        INTO single_no, merged_no
+        FROM (
+            SELECT u.no, (SELECT count(*) FROM (SELECT FROM sources s WHERE s.parcel_no = u.no LIMIT 2) any_two) = 1 AS of_one
+            FROM unnest(merged_no) AS u (no)
+        ) c;
+
+        UPDATE parcels p
+        SET parcel_id = s.parcel_id, owner = s.owner, situs = s.situs, delinquent = s.delinquent,
+            tax_due_cents = s.tax_due_cents, scraped_at = s.scraped_at, received_at = s.received_at,
+            lien_count = (SELECT count(*) FROM liens l WHERE l.parcel_no = p.parcel_no)
+        FROM sources s
+        WHERE s.parcel_no = p.parcel_no AND p.parcel_no = ANY (single_no) AND s.parcel_no = ANY (single_no);
 
         UPDATE parcels p
         SET parcel_id = m.parcel_id, owner = m.owner, situs = m.situs, delinquent = m.delinquent,
             tax_due_cents = m.tax_due_cents, lien_count = m.lien_count, scraped_at = m.scraped_at,
             received_at = m.received_at
-        FROM merged_parcels m WHERE m.parcel_no = p.parcel_no AND p.parcel_no = ANY (merged_no);
+        FROM merged_parcels m
+        WHERE m.parcel_no = p.parcel_no AND p.parcel_no = ANY (merged_no) AND m.parcel_no = ANY (merged_no);
     END IF;
 
     RETURN QUERY
