@@ -22,7 +22,8 @@ from parcelpost.worker.attempt import Attempt, AttemptRecorder
 from parcelpost.worker.context import Context
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import Step
-from parcelpost.worker.sandbox import GRACE_SECONDS, Sandbox, Sandboxes, encoded, guarded
+from parcelpost.worker.outcomes import encoded, guarded
+from parcelpost.worker.sandbox import GRACE_SECONDS, Sandbox, Sandboxes
 from parcelpost.worker.status import BrowserWait
 
 MAX_ABANDONED = 32
