@@ -36,6 +36,14 @@ def raise_file_limit() -> int:
     return int(wanted if soft != unlimited else 1_048_576)
 
 
+def free_port() -> int:
+    """Returns a port of this machine that nobody uses at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 def new_loop() -> asyncio.AbstractEventLoop:
     """Returns the fastest event loop that is installed."""
     try:
@@ -43,14 +51,6 @@ def new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
-
-
-def free_port() -> int:
-    """Returns a port of this machine that nobody uses at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
