@@ -84,6 +84,7 @@ def _split_save() -> None:
 
 def _forget_claim_token() -> None:
     tasks._END = tasks._END.replace("AND claim_token = ?", "AND ? <> ''")
+    tasks._RETRY = tasks._RETRY.replace("AND claim_token = ?", "AND ? <> ''")
 
     def complete_each(db: sqlite3.Connection, tokens: Mapping[int, str], now: str) -> bool:
         return all(tasks.end(db, seq, token, "completed", now, None) for seq, token in tokens.items())

@@ -32,6 +32,7 @@ _PHASE_SECONDS = 6.0
 _COMMAND_SECONDS = 30.0
 _READY_TASKS = 20
 _SUPPLY_SECONDS = 6.0
+_BUSY_SECONDS = 10.0
 _LAST_SAVES_SECONDS = 3.0
 """What was in progress when the gateway went away is saved by then."""
 
@@ -215,19 +216,35 @@ async def gateway_away(target: Target, step: Step) -> None:
         await target.clock.sleep(_LAST_SAVES_SECONDS)
         target.judge.read_told()
         saves = dict(target.judge.saves_of)
-        ready = {store.name: _ready_tasks(store) for store in target.topology.stores.values()}
+        able = [store for store in target.topology.stores.values() if _can_scrape(target, store, began)]
         await target.clock.sleep(step.seconds - _LAST_SAVES_SECONDS)
+        for store in able:
+            await _check_scraping(target, store, saves.get(store.name, 0), began)
     finally:
         for proxy in target.topology.gateway_proxies:
             proxy.troubles.pop(step, None)
-    target.judge.read_told()
-    for store in target.topology.stores.values():
-        has_run = any(one.runs and not one.is_stopped and one.started_at < began - 3.0 for one in store.workers)
-        is_quiet, had = target.quiet_since(store, began - 3.0), ready[store.name]
-        made = target.judge.saves_of[store.name] - saves.get(store.name, 0)
-        target.judge.note_offline(store, made, ready=had, has_run=has_run, is_quiet=is_quiet)
-        if has_run and is_quiet and had > _READY_TASKS:
-            target.judge.check_offline(store, made, step.seconds - _LAST_SAVES_SECONDS)
+
+
+def _can_scrape(target: Target, store: Store, began: float) -> bool:
+    """Whether a worker of the store has scraped before, and has enough tasks."""
+    first = target.judge.first_save
+    has_saved = any(one.runs and not one.is_stopped and first.get(one.pid, began) < began for one in store.workers)
+    ready, is_quiet = _ready_tasks(store), target.quiet_since(store, began - 3.0)
+    target.judge.note("gateway-away", target=store.name, has_saved=has_saved, ready=ready, is_quiet=is_quiet)
+    return has_saved and ready > _READY_TASKS
+
+
+async def _check_scraping(target: Target, store: Store, saves: int, began: float) -> None:
+    """Waits somewhat longer on a machine that is busy with something else."""
+
+    def has_scraped() -> bool:
+        target.judge.read_told()
+        return target.judge.saves_of[store.name] > saves or not target.quiet_since(store, began - 3.0)
+
+    await wait_until(has_scraped, target.clock, seconds=_BUSY_SECONDS)
+    if target.quiet_since(store, began - 3.0):
+        seconds = target.clock.monotonic() - began - _LAST_SAVES_SECONDS
+        target.judge.check_offline(store, target.judge.saves_of[store.name] - saves, seconds)
 
 
 def _ready_tasks(store: Store) -> int:

@@ -150,7 +150,8 @@ class Judge:
         """When processes were killed or told to end."""
         self.paused: dict[int, list[tuple[float, float]]] = {}
         self._claims: dict[tuple[str, str], list[_Claim]] = {}
-        self._ended_claims: set[str] = set()
+        self._ending: dict[str, float] = {}
+        """When the ending of a claim began, by task and token."""
         self._positions: dict[Path, int] = {}
         self._unheld: dict[tuple[str, str, str], float] = {}
         """Since when a task of a store is held by an owner that has ended."""
@@ -253,8 +254,11 @@ class Judge:
                 self._saved(store, at, pid, facts)
             case "closing":
                 self.dead.setdefault(pid, at)
-            case "stale" | "ending":
-                self._ended_claims.add(f"{facts['task']} {facts['token']}")
+            case "ending" | "stale":
+                self._ending.setdefault(f"{facts['task']} {facts['token']}", at)
+            case "finish" | "give_up" | "retry_later" | "release":
+                began = self._ending.get(f"{facts['task']} {facts['token']}", at)
+                self._check_claim(store, facts["task"], facts["token"], began)
             case _:
                 pass
 
@@ -263,7 +267,7 @@ class Judge:
         self.checked["I9"] += 1
         if earlier:
             last = earlier[-1]
-            if f"{task} {last.token}" not in self._ended_claims and self._was_responsive(last.pid, claim.at):
+            if f"{task} {last.token}" not in self._ending and self._was_responsive(last.pid, claim.at):
                 text = f"{claim.worker} was given the task while {last.worker} held it, alive and well"
                 raise BrokenInvariant(Violation(invariant="I9", kind="doubled", text=text, task=task, store=store))
         earlier.append(claim)
@@ -275,18 +279,12 @@ class Judge:
 
     def _saved(self, store: str, at: float, pid: int, facts: dict[str, Any]) -> None:
         task, token = facts["task"], facts["token"]
-        self.checked["I4"] += 1
         self.saves += 1
         self.saves_of[store] += 1
         self.last_save[pid] = at
         self.first_save.setdefault(pid, at)
-        self._ended_claims.add(f"{task} {token}")
-        claims = self._claims.get((store, task), [])
-        own = next((claim for claim in claims if claim.token == token), None)
-        newer = [claim for claim in claims if own and claim.token != token and own.at < claim.at < at]
-        if newer:
-            text = f"{own and own.worker} ended the task with its old claim, after {newer[-1].worker} had claimed it"
-            raise BrokenInvariant(Violation(invariant="I4", kind="doubled", text=text, task=task, store=store))
+        self._ending.setdefault(f"{task} {token}", at)
+        self._check_claim(store, task, token, at)
         if (store, task) in self.saved and facts["result"] != self.saved[store, task]["result"]:
             text = "two results of the task were acknowledged"
             raise BrokenInvariant(Violation(invariant="I4", kind="doubled", text=text, task=task, store=store))
@@ -303,6 +301,16 @@ class Judge:
         """Raises what was found while a proxy watched."""
         if self.broken:
             raise BrokenInvariant(self.broken)
+
+    def _check_claim(self, store: str, task: str, token: str, at: float) -> None:
+        """The claim has ended the task. At that time it must have been the last one."""
+        self.checked["I4"] += 1
+        claims = self._claims.get((store, task), [])
+        own = next((claim for claim in claims if claim.token == token), None)
+        newer = [claim for claim in claims if own and claim.token != token and own.at < claim.at < at]
+        if own and newer:
+            text = f"{own.worker} ended the task with its old claim, after {newer[-1].worker} had claimed it"
+            raise BrokenInvariant(Violation(invariant="I4", kind="doubled", text=text, task=task, store=store))
 
     # What the stores hold
 
@@ -417,7 +425,7 @@ class Judge:
     def _may_be_untold(self, task: str) -> bool:
         """Whether a worker may have been killed after a commit and before it was told of it."""
         claims = (claim for (_store, name), made in self._claims.items() if name == task for claim in made)
-        return any(f"{task} {claim.token}" not in self._ended_claims for claim in claims)
+        return any(f"{task} {claim.token}" not in self._ending for claim in claims)
 
     def _newest_scrapes(self, rows: Sequence[tuple[str, ...]]) -> dict[str, float]:
         """When the results that the gateway has of each parcel were scraped: the last one.
@@ -455,8 +463,8 @@ class Judge:
                 if task not in self.poison:
                     self._fail("I1", "stuck", f"at the end {problem}", task, store)
 
-    def note_offline(self, store: Store, saves: int, **facts: Any) -> None:
-        self._journal.note("fault", "offline", target=store.name, saves=saves, **facts)
+    def note(self, event: str, **facts: Any) -> None:
+        self._journal.note("judge", event, **facts)
 
     def check_offline(self, store: Store, saves: int, seconds: float) -> None:
         """I7: the workers of the store have run in peace, and the gateway was away for that long."""

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from parcelpost.chaos.faults import FAULTS, Target, attackers, why_not
 from parcelpost.chaos.judge import BrokenInvariant, Journal, Judge, Violation, read_only
-from parcelpost.chaos.processes import Member
+from parcelpost.chaos.processes import Member, wait_until
 from parcelpost.chaos.schedule import PROFILES, Step, make_schedule
 from parcelpost.chaos.topology import Store, Topology
 from parcelpost.clock import Clock
@@ -132,6 +132,7 @@ class Runner:
             background = [
                 group.create_task(work) for work in (self._supervise(), self._watch(), self._compare(), self._feed())
             ]
+            await self._until_all_scrape()
             await self._follow_schedule()
             self._is_ending = True
             self._say("All faults are over. Waiting until every task has ended and is delivered ...")
@@ -140,6 +141,13 @@ class Runner:
             for task in background:
                 task.cancel()
         await self._check_all(unfinished)
+
+    async def _until_all_scrape(self) -> None:
+        """The clock of the schedule starts when every store has saved a result."""
+        stores = self._topology.stores
+        await wait_until(lambda: all(self._judge.saves_of[name] for name in stores), self._clock)
+        self._began = self._clock.monotonic()
+        self.outcome.per_second.clear()
 
     async def _follow_schedule(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -239,9 +247,9 @@ class Runner:
             await self._judge.check_store(store)
 
     async def _compare_pages(self, store: Store) -> None:
-        """After a power cut the next start restores pages: until then they may be missing."""
-        now = self._clock.monotonic()
-        if now - self._target.troubled.get(store.name, -1e9) > 10.0 and all(one.runs for one in store.workers):
+        """After a power cut the next start restores pages: until all have started they may be missing."""
+        is_quiet = self._clock.monotonic() - self._target.troubled.get(store.name, -1e9) > 10.0
+        if is_quiet and all(one.runs and one.pid in self._judge.opened for one in store.workers):
             with contextlib.suppress(sqlite3.Error, OSError):
                 await self._judge.check_pages(store)
 

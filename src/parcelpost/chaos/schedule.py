@@ -108,7 +108,7 @@ _SECONDS: Mapping[str, tuple[float, float]] = {
 }
 """How long a fault lasts; the others are over at once."""
 _FAVOUR = 30
-_PAUSES = ((0.3, 3.0), (20.0, 26.0))
+_PAUSES = ((0.3, 3.0), (28.0, 34.0))
 """Shorter and longer than it takes until a peer has the paused worker's tasks."""
 _OF_STORES = {"network", "lock-store", "raw-folder-away", "corrupt-copy", "new-store", *_DISK}
 _OF_GATEWAYS = {"kill-gateway"}

@@ -210,7 +210,7 @@ class Topology:
         disk = None
         if self.is_on_disks:
             disk = LoopDisk(folder, megabytes=DISK_MEGABYTES)
-            self._stack.callback(disk.remove)
+            self._stack.callback(disk.release)
             folder = disk.path
         path = folder / "local" / "parcelpost.db"
         store = self.stores[name] = Store(name=name, path=path, workers=[], disk=disk)
@@ -239,6 +239,7 @@ class Topology:
         wave = self.waves
         rows = list(self._rows)
         self._chance.shuffle(rows)
+        self.tasks |= {f"w{wave}-{row[3]}": row[3] for row in rows}  # before a worker can have one
         file = self.folder / f"tasks-{wave}.csv"
         with file.open("w", encoding="utf-8", newline="") as out:
             writer = csv.writer(out)
@@ -251,4 +252,3 @@ class Topology:
         adding.is_wanted = False
         if await adding.wait():
             raise ParcelpostError(f"tasks cannot be added: {adding.last_lines()}", hint=f"see {adding.log}")
-        self.tasks |= {f"w{wave}-{row[3]}": row[3] for row in rows}
