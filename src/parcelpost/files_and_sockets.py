@@ -1,4 +1,4 @@
-"""Operating system helpers: private folders, the limit of open files, a TCP server that closes cleanly."""
+"""Operating system helpers: private folders, limit of open files, event loop, a TCP server that closes cleanly."""
 
 from __future__ import annotations
 
@@ -42,6 +42,15 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Returns the fastest event loop that is installed."""
+    try:
+        import uvloop  # noqa: PLC0415 - not on every system
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import select
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpcore2
@@ -137,7 +140,7 @@ class Guard:
             raise self.refused(f"{url.port} is not a valid port")
         if literal is not None:
             self._check(host, literal, port_of(url))
-        return url.copy_with(fragment=None)
+        return url.copy_with(fragment=None) if url.fragment else url
 
     async def addresses(self, host: str, port: int) -> list[str]:
         """Resolves a host and checks all its addresses. Raises AddressRefused, NoAddress, and OSError for an unknown
@@ -270,7 +273,40 @@ class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
         failure: Exception = httpcore2.ConnectError(f"no address for {host}")
         for address in addresses:
             try:
-                return await self._network.connect_tcp(address, port, timeout, local_address, socket_options)
+                stream = await self._network.connect_tcp(address, port, timeout, local_address, socket_options)
+                return _Stream(stream)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failure = error
         raise failure
+
+
+class _Stream(httpcore2.AsyncNetworkStream):
+    """Says cheaply whether the server has closed it: the pool asks that of its idle connections for every request."""
+
+    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
+        self._stream = stream
+        self._socket = stream.get_extra_info("socket")
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return await self._stream.read(max_bytes, timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        return _Stream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        if info != "is_readable":
+            return self._stream.get_extra_info(info)
+        handle = self._socket.fileno()
+        if handle < 0:  # closed
+            return True
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        return bool(poll.poll(0))

@@ -295,10 +295,13 @@ async def test_rows_and_pages_are_reached_with_the_arrow_keys(browser: Browser, 
         await page.keyboard.press("Space")
         await count_is(page, "40 parcels")
         await expect(box).to_be_focused()
-        name = await links.first.inner_text()
-        await links.first.focus()
+        name = await links.nth(20).inner_text()
+        await links.nth(20).focus()
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("heading", level=1)).to_contain_text(name)
+        await page.go_back()
+        await expect(page.get_by_role("link", name=name)).to_be_focused()
+        assert await page.evaluate("document.querySelector('.grid').scrollTop") > 0
 
 
 async def test_what_comes_in_appears_in_the_table_by_itself(browser: Browser, tmp_path: Path) -> None:
@@ -508,6 +511,7 @@ async def test_a_parcel_shows_its_sources_side_by_side_its_years_its_liens_and_w
             await expect(rows(page)).to_contain_text("0001-02-0345")
             await page.locator(".grid tbody a").click()
             await expect(page.get_by_role("heading", level=1)).to_contain_text("Delinquent")
+            await expect(page.get_by_role("link", name="BO LEE")).to_have_attribute("href", "#/parcels?owner=BO+LEE")
             compared = page.locator(".compared")
             await expect(compared.locator("thead th")).to_have_text(["Field", "mygov_due", "vgsi"])
             owners = compared.get_by_role("row", name="Owner names")

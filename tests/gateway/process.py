@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 import psutil
 
 from parcelpost.clock import SystemClock
-from parcelpost.gateway.server import new_loop, serve
+from parcelpost.files_and_sockets import new_loop
+from parcelpost.gateway.server import serve
 from parcelpost.log_lines import make_log
 from parcelpost.settings import Settings
 from parcelpost.settings.sources import load

@@ -1,4 +1,4 @@
-"""The examples of docs/gateway.md, run as they are written."""
+"""The examples of docs/gateway.md and docs/exploring.md, run as they are written."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from parcelpost.clock import SystemClock
 from tests.gateway.filling import fill
 from tests.gateway.served import served
 
-PAGE = Path(__file__).parents[2] / "docs" / "gateway.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, SEARCH_PAGE = DOCS / "gateway.md", DOCS / "exploring.md"
 EXAMPLES = [
-    line for block in re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL) for line in block.splitlines()
+    line
+    for page in (PAGE, SEARCH_PAGE)
+    for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL)
+    for line in block.splitlines()
 ]
 
 
@@ -47,3 +51,10 @@ def test_every_route_and_parameter_is_named() -> None:
 
     text = PAGE.read_text()
     assert [name for name in ListParams.__struct_fields__ if f"`{name}`" not in text] == []
+    from parcelpost.gateway.api.search import SearchParams
+
+    ranges = [
+        name.partition("_")[2] if name[:4] in ("min_", "max_") else name for name in SearchParams.__struct_fields__
+    ]
+    text = SEARCH_PAGE.read_text()
+    assert [name for name in ranges if f"`{name}`" not in text] == []

@@ -118,15 +118,6 @@ async def serve(
     emit(GatewayStopped())
 
 
-def new_loop() -> asyncio.AbstractEventLoop:
-    """Returns the fastest event loop that is installed."""
-    try:
-        import uvloop  # noqa: PLC0415 - not on every system
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
 class ConnectionLimit:
     """How many connections may be open, so that files remain for the ledger and for uploads."""
 

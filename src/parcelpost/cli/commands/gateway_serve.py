@@ -83,7 +83,7 @@ def serve(
     }
     settings = load_settings(config, set_, flags)
     with needed_packages():
-        from parcelpost.gateway.server import new_loop
+        from parcelpost.files_and_sockets import new_loop
 
         sys.setswitchinterval(_SWITCH_SECONDS)
         with asyncio.Runner(loop_factory=new_loop) as runner:

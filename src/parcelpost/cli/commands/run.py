@@ -92,6 +92,7 @@ def run(
     """
     import asyncio
 
+    from parcelpost.files_and_sockets import new_loop
     from parcelpost.settings.validation import check_runnable
 
     flags = {
@@ -112,7 +113,8 @@ def run(
         given += ["--config", str(config)] if config else []
         given += ["--until-empty"] if until_empty else []
         raise typer.Exit(asyncio.run(_run_processes(settings, config, given, until_empty=until_empty)))
-    asyncio.run(_run(settings, config, until_empty=until_empty, process=process))
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_run(settings, config, until_empty=until_empty, process=process))
 
 
 async def _run_processes(settings: Settings, config: Path | None, given: list[str], *, until_empty: bool) -> int:
@@ -142,6 +144,7 @@ async def _run_processes(settings: Settings, config: Path | None, given: list[st
 
 async def _run(settings: Settings, config: Path | None, *, until_empty: bool, process: int) -> None:
     import asyncio
+    import gc
 
     from parcelpost.cli.worker_setup import open_worker
     from parcelpost.worker.control import Control
@@ -164,6 +167,7 @@ async def _run(settings: Settings, config: Path | None, *, until_empty: bool, pr
             case "standalone":
                 runner = StandaloneRunner(worker, until_empty=until_empty)
         started_at = worker.context.clock.now()
+        gc.freeze()  # modules and classes never become garbage: do not visit them again and again
         await runner.run()
         worker.context.lpm.check_files()
         if until_empty and not process:

@@ -37,6 +37,9 @@ const KINDS = {
   },
 };
 
+// Where a reader was in a table, by its address: Back goes there again.
+const left = new Map();
+
 export class ExplorePage {
   constructor(app, kind, query, { path = `/${kind}` } = {}) {
     Object.assign(this, KINDS[kind], { app, kind, query, path });
@@ -242,6 +245,13 @@ export class ExplorePage {
       }),
     );
     on(this.tools, "click", "[data-copy]", () => this.copy());
+    on(this.grid.root, "click", "tbody a", (link) =>
+      left.set(location.hash, {
+        inPage: scrollY,
+        inTable: this.grid.root.scrollTop,
+        key: link.closest("tr").dataset.key,
+      }),
+    );
     on(this.tools, "click", "a[download]", (link, event) => {
       if (!token.get()) return;
       event.preventDefault();
@@ -366,6 +376,16 @@ export class ExplorePage {
     this.draw();
     if (this.focusRow) this.grid.focusFirst();
     this.focusRow = false;
+    this.comeBack();
+  }
+
+  comeBack() {
+    const place = left.get(location.hash);
+    left.delete(location.hash);
+    if (!place) return;
+    this.grid.root.scrollTop = place.inTable;
+    scrollTo(0, place.inPage);
+    this.grid.focus(place.key);
   }
 
   async loadFacets() {

@@ -87,6 +87,11 @@ export class Grid {
     else to?.querySelector("a")?.focus();
   }
 
+  focus(key) {
+    const row = [...this.root.querySelectorAll("tbody tr")].find(({ dataset }) => dataset.key === key);
+    row?.querySelector("a")?.focus({ preventScroll: true });
+  }
+
   focusFirst() {
     this.root.querySelector("tbody a")?.focus();
   }

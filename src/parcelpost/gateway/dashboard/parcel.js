@@ -11,6 +11,7 @@ import { yearChart } from "./yearly.js";
 
 const AGAIN_MS = 15_000;
 const STEPS = 12;
+const CLOSE = 15;
 
 export class ParcelPage {
   title = "Parcel";
@@ -56,7 +57,7 @@ export class ParcelPage {
     const sales = mergedSales(sources);
     patch(
       this.root,
-      head(parcel),
+      head(parcel, sources),
       figures(parcel, sources, liens, sales),
       charts(sources),
       liens.length ? lienCard(liens) : null,
@@ -79,13 +80,19 @@ export class ParcelPage {
   }
 }
 
-const head = (parcel) =>
+const head = (parcel, sources) =>
   h(
     "div",
     { class: "title" },
-    h("p", { class: "path" }, h("a", { href: "#/parcels" }, "Parcels"), ` / ${place(parcel)}`),
+    h(
+      "p",
+      { class: "path" },
+      h("a", { href: "#/parcels" }, "Parcels"),
+      " / ",
+      h("a", { href: `#/parcels?${new URLSearchParams({ state: parcel.state, county: parcel.county })}` }, place(parcel)),
+    ),
     h("h1", null, parcel.parcel_id, " ", parcel.delinquent ? badge("bad", "Delinquent") : null),
-    h("p", null, [parcel.owner, parcel.situs].filter(Boolean).join(" · ")),
+    h("p", null, ownerAndAddress(parcel, sources)),
     h(
       "p",
       { class: "meta" },
@@ -100,6 +107,18 @@ const head = (parcel) =>
       h("button", { type: "button", "data-admin": true, "data-refresh": "" }, "Refresh"),
     ),
   );
+
+// The owner leads to everything that the owner has, the address to the map.
+function ownerAndAddress({ owner, situs }, sources) {
+  const [latitude, longitude] = [known(sources, "latitude"), known(sources, "longitude")];
+  const isPlaced = typeof latitude === "number" && typeof longitude === "number";
+  const parts = [
+    owner ? h("a", { href: `#/parcels?${new URLSearchParams({ owner })}`, title: "All parcels of this owner" }, owner) : null,
+    situs || null,
+    isPlaced ? h("a", { href: `#/map?at=${latitude},${longitude},${CLOSE}` }, "Show on the map") : null,
+  ].filter(Boolean);
+  return parts.flatMap((part, place) => (place ? [" · ", part] : [part]));
+}
 
 const dollars = (value) => (typeof value === "number" ? `$${number(value)}` : money(value));
 

@@ -38,7 +38,10 @@ export class TaskPage {
   async load() {
     this.askedAt = performance.now();
     try {
-      this.show(await ask(`/v1/tasks/${encodeURIComponent(this.taskId)}`, { signal: this.asking.signal }));
+      const task = await ask(`/v1/tasks/${encodeURIComponent(this.taskId)}`, { signal: this.asking.signal });
+      const parcel = task.parcel ? await ask(task.parcel, { signal: this.asking.signal }) : null;
+      this.source = parcel?.sources.find((source) => source.platform === task.platform);
+      this.show(task);
     } catch (error) {
       if (this.asking.signal.aborted) return;
       this.askedAt = -Infinity;
@@ -69,7 +72,7 @@ export class TaskPage {
       task.error ? h("p", { class: "failure", "data-key": "error" }, h("b", null, "Error"), " ", task.error) : null,
       facts(this.facts(task)),
       section("Attempts", null, attempts(task.leases)),
-      evidence(task),
+      evidence(task, this.source),
     );
   }
 
@@ -134,7 +137,7 @@ function attempts(leases) {
   const rows = leases.map((lease, place) => ({
     key: `attempt ${place}`,
     cells: [
-      number(place + 1),
+      `Attempt ${place + 1}`,
       h("a", { href: `#/worker/${encodeURIComponent(lease.worker_id)}` }, lease.worker_id),
       moment(lease.granted_at),
       lasted(lease),
@@ -150,18 +153,33 @@ function lasted({ granted_at: from, ended_at: to }) {
   return seconds < 10 ? `${Math.max(0, seconds).toFixed(1)} s` : duration(seconds);
 }
 
-// What a failed attempt saw stays with its worker.
-function evidence(task) {
+// The newest page of the parcel is here; what a failed attempt saw stays with its worker.
+function evidence(task, source) {
   const last = task.leases.findLast((lease) => lease.end === "failed" || lease.end === "returned");
-  if (!last) return null;
+  if (!last && !source?.page) return null;
+  const shell = /^[\w.~-]+$/.test(task.task_id) ? task.task_id : `'${task.task_id.replaceAll("'", "'\\''")}'`;
   return section(
-    "Screenshot and log",
+    "Page, screenshot and log",
     null,
     h(
       "div",
       { class: "prose" },
-      h("p", null, `If the page was opened in a browser, ${last.worker_id} has a screenshot and a log of the last failed attempt. There, run:`),
-      command(`parcelpost tasks show ${/^[\w.~-]+$/.test(task.task_id) ? task.task_id : `'${task.task_id.replaceAll("'", "'\\''")}'`}`),
+      source?.page
+        ? h(
+            "p",
+            null,
+            h("a", { href: `/dashboard/page.html#${source.page}` }, "The newest page of this parcel"),
+            ", scraped ",
+            moment(source.scraped_at),
+            source.task_id === task.task_id ? " by this task." : ` by task ${source.task_id}.`,
+          )
+        : null,
+      last
+        ? [
+            h("p", null, `If the page was opened in a browser, ${last.worker_id} has a screenshot and a log of the last failed attempt. There, run:`),
+            command(`parcelpost tasks show ${shell}`),
+          ]
+        : null,
     ),
   );
 }

@@ -160,7 +160,7 @@ export class TasksPage {
 
   query(changes) {
     const query = { ...this.filter, ...changes };
-    return Object.fromEntries(Object.entries(query).filter(([name, text]) => text || name === "reason"));
+    return Object.fromEntries(Object.entries(query).filter(([name, text]) => text || (name === "reason" && text === "")));
   }
 
   async load(cursor, isRefresh = false) {

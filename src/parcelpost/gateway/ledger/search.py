@@ -8,6 +8,7 @@ index changes.
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -21,6 +22,7 @@ from parcelpost.gateway.ledger.search_index import MAP_ZOOMS, SearchIndex, cell
 from parcelpost.gateway.ledger.search_schema import (
     ALWAYS_KNOWN,
     NUMBER_BITS,
+    NUMBER_MASK,
     PARCELS,
     SHOWN_COLUMNS,
     SORTED_COLUMNS,
@@ -41,8 +43,11 @@ SEARCH_SECONDS = 5.0
 """A query that takes longer is cut off."""
 _COLLECTED = 4_000
 """So many rows are rather sorted than looked for along an index."""
-_WIDE = 20_000
+_WIDE = 50_000
 """From so many rows on, a range is wide."""
+_COLLECTED_BY_WORDS = 12_000
+_WORD_COLUMNS = ("owner", "situs", "parcel_id", "certificate_number", "holder_name")
+"""Words and order may go together, such as a name and the order of owners: the index may have them all at its end."""
 _KEPT_COUNTS = 64
 MAX_CLUSTERS = 3_000
 _MAX_SINGLES = 20_000
@@ -50,6 +55,9 @@ MAX_ZOOM = 20
 Box = tuple[int, int, int, int]
 _SHOWN = ", ".join(f"t.{column}" for column in SHOWN_COLUMNS)
 _GROUP = f"(t.no >> {NUMBER_BITS})"
+
+
+Fetch = Callable[[str, Sequence[Any]], Awaitable[Sequence[Row]]]
 
 
 class KeptCounts:
@@ -112,10 +120,8 @@ class _Pages(NamedTuple):
     is_walk: bool
     fence: str
 
-    async def numbers(
-        self, fetch: Callable[..., Awaitable[Sequence[Row]]], offset: int, most: int, total: int
-    ) -> list[int]:
-        found = await self._part(fetch, self.known, self.key, offset, most)
+    async def numbers(self, fetch: Fetch, offset: int, most: int, total: int) -> list[int]:
+        found = await self._part(fetch, self.known, offset, most)
         if len(found) == most or offset + len(found) >= total:
             return found
         known = offset + len(found)
@@ -123,31 +129,24 @@ class _Pages(NamedTuple):
             sql = f"SELECT count(*) FROM {self.source} WHERE {self.conditions} AND {self.known}"
             ((known,),) = await fetch(sql, self.conditions.args)
         missing = f"{self.key} IS NULL"
-        return [*found, *await self._part(fetch, missing, "", max(0, offset - int(known)), most - len(found))]
+        return [*found, *await self._part(fetch, missing, max(0, offset - int(known)), most - len(found))]
 
-    async def _part(
-        self, fetch: Callable[..., Awaitable[Sequence[Row]]], condition: str, key: str, offset: int, most: int
-    ) -> list[int]:
+    async def _part(self, fetch: Fetch, condition: str, offset: int, most: int) -> list[int]:
         direction = "DESC" if self.is_descending else "ASC"
         where = f"FROM {self.source} WHERE {self.conditions} AND {condition}"
         if self.is_walk:
-            order = ", ".join(f"{part} {direction}" for part in (key, "t.no") if part)
-            sql = f"SELECT t.no {where} ORDER BY {order} LIMIT ? OFFSET ?"
+            sql = f"SELECT t.no {where} ORDER BY {self.key} {direction}, t.no {direction} LIMIT ? OFFSET ?"
         else:
-            order = ", ".join(f"{part} {direction}" for part in (key and "sort_key", "no") if part)
-            sql = f"""SELECT no FROM (SELECT t.no AS no, {key or "0"} AS sort_key {where} {self.fence}) found
-                ORDER BY {order} LIMIT ? OFFSET ?"""
-        rows = await fetch(sql, [*self.conditions.args, most, offset], is_walk=self.is_walk)
-        return [row[0] for row in rows]
+            sql = f"""SELECT no FROM (SELECT t.no AS no, {self.key} AS sort_key {where} {self.fence}) found
+                ORDER BY sort_key {direction}, no {direction} LIMIT ? OFFSET ?"""
+        return [row[0] for row in await fetch(sql, [*self.conditions.args, most, offset])]
 
 
 class SearchQueries(SearchIndex, Protocol):
     _kept_counts: KeptCounts
 
-    async def _search_rows(self, sql: str, args: Sequence[Any], *, is_walk: bool = False) -> Sequence[Row]:
-        """Returns the rows of a query that is cut off if it takes too long. `is_walk`: it reads along the index of the
-        column that it is ordered by. Raises InvalidInput if it took too long.
-        """
+    async def _search_rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
+        """Returns the rows of a query. Raises InvalidInput if it takes too long."""
 
     async def search(self, table: str, wanted: SearchFilter, order: SearchOrder, offset: int, most: int) -> SearchPage:
         counted = await self._count(table, wanted)
@@ -163,6 +162,34 @@ class SearchQueries(SearchIndex, Protocol):
             )
             found = await self._rows_of_windows(table, counted.scan, windows, is_descending=order.is_descending)
         return SearchPage([SearchRow(*row) for row in found], total)
+
+    async def search_numbers(self, table: str, wanted: SearchFilter, order: SearchOrder) -> Sequence[int]:
+        counted = await self._count(table, wanted)
+        chosen = await asyncio.to_thread(lambda: counted.chosen)
+        total = sum(chosen.values())
+        if order.column in SORTED_COLUMNS[table]:
+            found = await self._pages_of(table, counted, chosen, total, order).numbers(
+                self._search_rows, 0, total, total
+            )
+            return array("q", (no & NUMBER_MASK for no in found))
+        windows = counted.groups.pages(chosen, order.column, is_descending=order.is_descending, offset=0, most=total)
+        places = {window.group_no: place for place, window in enumerate(windows)}
+        sql = f"SELECT t.no FROM search_{table} t WHERE {counted.scan}"
+        rows = await self._search_rows(sql, counted.scan.args)
+
+        def ordered() -> Sequence[int]:
+            numbers = sorted((no for (no,) in rows if no >> NUMBER_BITS in places), reverse=order.is_descending)
+            numbers.sort(key=lambda no: places[no >> NUMBER_BITS])
+            return array("q", (no & NUMBER_MASK for no in numbers))
+
+        return await asyncio.to_thread(ordered)
+
+    async def search_rows(self, table: str, numbers: Sequence[int]) -> Sequence[SearchRow]:
+        condition = self._dialect.any_of.format("t.number")
+        sql = f"SELECT {_SHOWN} FROM search_{table} t WHERE {condition}"
+        found = await self._search_rows(sql, [self._numbers(list(numbers))])
+        rows = {row[0]: SearchRow(*row) for row in found}
+        return [rows[number] for number in numbers if number in rows]
 
     async def search_facets(self, table: str, wanted: SearchFilter) -> FacetCounts:
         counted = await self._count(table, wanted)
@@ -185,7 +212,7 @@ class SearchQueries(SearchIndex, Protocol):
         return _Counted(groups, selection, scan, {no: count for no, count in counts.items() if no in groups})
 
     async def _changes(self) -> int:
-        ((changes,),) = await self._find("SELECT changes FROM search_state")
+        ((changes,),) = await self._search_rows("SELECT changes FROM search_state", ())
         return int(changes)
 
     async def _count_rows(self, table: str, scan: _Scan) -> Counts:
@@ -194,7 +221,7 @@ class SearchQueries(SearchIndex, Protocol):
             sql = f"SELECT t.no >> {NUMBER_BITS}, count(*) FROM ({words}) t GROUP BY 1"
         elif await self._is_wide(table, scan):
             source = self._dialect.walked.format(f"search_{table}", "group")
-            sql = f"SELECT t.group_no, count(*) FROM {source} WHERE {scan} GROUP BY 1"
+            sql = f"SELECT t.group_no, count(*) FROM {source} WHERE ({scan}) IS TRUE GROUP BY 1"  # by no other index
         else:
             sql = f"SELECT {_GROUP}, count(*) FROM search_{table} t WHERE {scan} GROUP BY 1"
         return {int(no): int(count) for no, count in await self._search_rows(sql, scan.args)}
@@ -229,7 +256,7 @@ class SearchQueries(SearchIndex, Protocol):
             west, south, east, north = wanted.box
             scan.add(f"(t.longitude >= ? {'AND' if west <= east else 'OR'} t.longitude <= ?)", west, east)
             scan.add("t.latitude BETWEEN ? AND ?", south, north)
-            scan.ranges += bool(scan.ranges)
+            scan.ranges += 1
             scan.is_text_only = False
         return scan
 
@@ -286,7 +313,8 @@ class SearchQueries(SearchIndex, Protocol):
     def _pages_of(
         self, table: str, counted: _Counted, chosen: Mapping[int, int], total: int, order: SearchOrder
     ) -> _Pages:
-        is_walk = total > _COLLECTED
+        goes_together = counted.scan.has_words and order.column in _WORD_COLUMNS
+        is_walk = total > (_COLLECTED_BY_WORDS if goes_together else _COLLECTED)
         name, key = f"search_{table}", self._dialect.sort_key(f"t.{order.column}")
         source = self._dialect.walked.format(name, order.column) if is_walk else f"{name} t"
         conditions = Conditions()

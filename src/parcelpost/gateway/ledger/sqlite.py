@@ -289,7 +289,7 @@ class SqliteLedger(SqlLedger):
     async def _change_index(self, changes: int, statements: Sequence[search_index.Statement]) -> bool:
         return await self._writer.run(_change_index, changes, statements)
 
-    async def _search_rows(self, sql: str, args: Sequence[Any], *, is_walk: bool = False) -> Sequence[Row]:
+    async def _search_rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
         return await self._searchers.run(lambda db: db.execute(sql, args).fetchall())
 
     def _numbers(self, numbers: Sequence[int]) -> Any:
