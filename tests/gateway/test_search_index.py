@@ -238,9 +238,11 @@ async def test_a_search_that_takes_too_long_is_cut_off(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("new_database", ["postgres"], indirect=True)
 async def test_a_search_that_postgres_takes_too_long_for_is_cut_off(
-    ledger: postgres.PostgresLedger, monkeypatch: pytest.MonkeyPatch
+    database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "_SEARCH_SETTINGS", "SET LOCAL statement_timeout = 200")
-    with pytest.raises(InvalidInput, match="takes longer"):
-        await ledger._search_rows(ENDLESS, ())
-    assert [tuple(row) for row in await ledger._search_rows("SELECT 1", ())] == [(1,)]
+    monkeypatch.setitem(postgres._SEARCH_SETTINGS, "statement_timeout", "200ms")
+    async with open_ledger(database, MAX_ATTEMPTS, SystemClock()) as ledger:
+        assert isinstance(ledger, postgres.PostgresLedger)
+        with pytest.raises(InvalidInput, match="takes longer"):
+            await ledger._search_rows(ENDLESS, ())
+        assert [tuple(row) for row in await ledger._search_rows("SELECT 1", ())] == [(1,)]

@@ -281,6 +281,9 @@ async def check(ledger: Ledger, table: str, rows: Sequence[Plain], wanted: Searc
         if not page.rows:
             break
     assert sorted(row.number for row in found) == sorted(row["number"] for row in expected)
+    numbers = await ledger.search_numbers(table, wanted, order)
+    assert list(numbers) == [row.number for row in found]
+    assert await ledger.search_rows(table, numbers) == found
     values = [getattr(row, order.column) for row in found]
     known = [value.lower() if isinstance(value, str) else value for value in values if value is not None]
     assert [value is None for value in values] == sorted(value is None for value in values)

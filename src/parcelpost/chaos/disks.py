@@ -94,10 +94,14 @@ class LoopDisk:
             made.append(path)
 
     def remove(self) -> None:
+        self.release()
+        self._image.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Unmounts it. The image stays."""
         for lazily in ((), ("-l",)):  # while somebody has a file open there, only lazily
             if self.path.is_mount():
                 subprocess.run(["umount", *lazily, self.path], capture_output=True, check=False)
-        self._image.unlink(missing_ok=True)
 
 
 class DiskError(Exception):

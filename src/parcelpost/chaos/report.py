@@ -30,6 +30,7 @@ p { margin: .3rem 0; } .dim { color: var(--dim); }
 .figures div { background: var(--soft); border-radius: 6px; padding: .5rem .9rem; min-width: 6.5rem; }
 .figures b { display: block; font-size: 1.25rem; }
 table { border-collapse: collapse; width: 100%; } th { text-align: left; font-weight: 600; color: var(--dim); }
+a { color: inherit; } td:first-child, .attacks { white-space: nowrap; }
 th, td { padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 tr.broken td { color: var(--mark); font-weight: 600; }
@@ -161,7 +162,7 @@ def _faults(outcome: Outcome) -> str:
     counts = by_fault(outcome.steps)
     rows = [
         f"<td>{escape(name)}</td><td>{escape(FAULTS[name].summary)}{_details(outcome.steps, name)}</td>"
-        f"<td>{FAULTS[name].attacks}</td><td class=n>{counts[name]:,}</td>"
+        f"<td class=attacks>{FAULTS[name].attacks}</td><td class=n>{counts[name]:,}</td>"
         for name in FAULTS
         if counts[name]
     ]

@@ -247,9 +247,9 @@ class Runner:
             await self._judge.check_store(store)
 
     async def _compare_pages(self, store: Store) -> None:
-        """After a power cut the next start restores pages: until then they may be missing."""
-        now = self._clock.monotonic()
-        if now - self._target.troubled.get(store.name, -1e9) > 10.0 and all(one.runs for one in store.workers):
+        """After a power cut the next start restores pages: until all have started they may be missing."""
+        is_quiet = self._clock.monotonic() - self._target.troubled.get(store.name, -1e9) > 10.0
+        if is_quiet and all(one.runs and one.pid in self._judge.opened for one in store.workers):
             with contextlib.suppress(sqlite3.Error, OSError):
                 await self._judge.check_pages(store)
 

@@ -210,7 +210,7 @@ class Topology:
         disk = None
         if self.is_on_disks:
             disk = LoopDisk(folder, megabytes=DISK_MEGABYTES)
-            self._stack.callback(disk.remove)
+            self._stack.callback(disk.release)
             folder = disk.path
         path = folder / "local" / "parcelpost.db"
         store = self.stores[name] = Store(name=name, path=path, workers=[], disk=disk)

@@ -340,10 +340,13 @@ class SearchApi:
     async def _pages(
         self, table: str, wanted: SearchFilter, order: SearchOrder, fields: Sequence[_Field]
     ) -> TablePages:
-        offset = 0
-        while rows := (await self._ledger.search(table, wanted, order, offset, _DOWNLOADED_AT_ONCE)).rows:
+        """Which rows there are, and their order, is settled at the beginning: none is repeated or left out because the
+        ledger changes meanwhile.
+        """
+        numbers = await self._ledger.search_numbers(table, wanted, order)
+        for start in range(0, len(numbers), _DOWNLOADED_AT_ONCE):
+            rows = await self._ledger.search_rows(table, numbers[start : start + _DOWNLOADED_AT_ONCE])
             yield lambda page=rows: [_DownloadedRow(_cells(fields, row), _point(row)) for row in page]  # type: ignore[misc]
-            offset += len(rows)
 
 
 class _DownloadedRow(NamedTuple):

@@ -143,7 +143,7 @@ export class Filters {
   facet(name, label) {
     const chosen = new Set(this.query.getAll(name));
     const counted = (this.facets[name] ?? []).filter(({ value }) => value !== null && value !== "");
-    if (FLAGS.has(name)) counted.sort((a, b) => Number(b.value) - Number(a.value));
+    if (name === "tax_year" || FLAGS.has(name)) counted.sort((a, b) => Number(b.value) - Number(a.value));
     if (counted.length === 1 && counted[0].count === this.total && !chosen.size) return null; // no choice
     const there = new Set(counted.map(({ value }) => String(value)));
     const gone = [...chosen].filter((value) => !there.has(value)).map((value) => ({ value, count: 0 }));

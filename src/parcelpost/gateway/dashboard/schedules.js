@@ -4,7 +4,7 @@
 import { addSchedule, chooseAction } from "./commands.js";
 import { h, on, patch } from "./dom.js";
 import { compact, duration, moment, NOTHING, number, plural } from "./format.js";
-import { place } from "./parcels.js";
+import { countyLink } from "./counties.js";
 import { badge, command, empty, meter, section, table } from "./table.js";
 
 const COLUMNS = [
@@ -38,16 +38,19 @@ const FRESH = 0.9;
 export class SchedulesPage {
   title = "Schedules";
 
-  constructor(page) {
+  constructor(page, query) {
     this.page = page;
+    this.only = query.get("name");
     this.schedules = [];
     this.list = h("div");
     this.webhooks = h("div");
+    this.chosen = h("p", { hidden: true }, h("span", { class: "chip" }, this.only, " ", h("a", { href: "#/schedules" }, "Show all")));
     const add = h("button", { type: "button", class: "small", "data-admin": true, "data-add": true }, "Add schedule");
     this.root = h(
       "div",
       { class: "page" },
       h("h1", null, this.title),
+      this.chosen,
       section("Refresh schedules", add, this.list),
       section("Webhooks", null, this.webhooks),
     );
@@ -55,8 +58,10 @@ export class SchedulesPage {
     on(this.root, "click", "[data-schedule]", (button) => this.change(button.dataset.schedule));
   }
 
-  async update({ schedules, webhooks }) {
+  async update({ schedules: all, webhooks }) {
+    const schedules = this.only ? all.filter(({ name }) => name === this.only) : all;
     this.schedules = schedules;
+    this.chosen.hidden = !this.only;
     patch(
       this.webhooks,
       webhooks.length
@@ -99,7 +104,7 @@ export class SchedulesPage {
 
 const cells = (schedule) => [
   [h("span", { class: "name" }, schedule.name), h("small", null, SCOPES[schedule.scope])],
-  [place(schedule), h("small", null, schedule.platform)],
+  [countyLink(schedule), h("small", null, schedule.platform)],
   fresh(schedule),
   [schedule.timing, schedule.next_run_at && h("small", null, "next ", moment(schedule.next_run_at))],
   status(schedule),

@@ -137,7 +137,7 @@ function attempts(leases) {
   const rows = leases.map((lease, place) => ({
     key: `attempt ${place}`,
     cells: [
-      number(place + 1),
+      `Attempt ${place + 1}`,
       h("a", { href: `#/worker/${encodeURIComponent(lease.worker_id)}` }, lease.worker_id),
       moment(lease.granted_at),
       lasted(lease),

@@ -37,6 +37,7 @@ from parcelpost.gateway.models import (
     SearchMap,
     SearchOrder,
     SearchPage,
+    SearchRow,
     SiteParcels,
     SiteTasks,
     SourceKey,
@@ -336,6 +337,12 @@ class Ledger(Protocol):
 
     async def search(self, table: str, wanted: SearchFilter, order: SearchOrder, offset: int, most: int) -> SearchPage:
         """Returns rows of `parcels` or `liens`. Those without a value in the column that orders them come last."""
+
+    async def search_numbers(self, table: str, wanted: SearchFilter, order: SearchOrder) -> Sequence[int]:
+        """Returns the numbers of all rows that match, in that order."""
+
+    async def search_rows(self, table: str, numbers: Sequence[int]) -> Sequence[SearchRow]:
+        """Returns the rows with these numbers, as they are now, in this order. Those that are gone are left out."""
 
     async def search_facets(self, table: str, wanted: SearchFilter) -> FacetCounts:
         """Returns the values of each facet with their counts, as if nothing of that facet were selected."""

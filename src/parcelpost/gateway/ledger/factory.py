@@ -59,8 +59,8 @@ async def _postgres(url: str, max_attempts: int, clock: Clock) -> AsyncIterator[
         ) from error
     async with AsyncExitStack() as stack:
         with _startup_errors(url):
-            pool = await stack.enter_async_context(connect(url, clock.now()))
-        yield PostgresLedger(pool, max_attempts)
+            pools = await stack.enter_async_context(connect(url, clock.now()))
+        yield PostgresLedger(pools, max_attempts)
 
 
 @contextmanager

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import asyncpg
 from msgspec.structs import astuple
@@ -36,7 +36,7 @@ from parcelpost.gateway.ledger.queries import (
 )
 from parcelpost.gateway.ledger.rows import TASK_COLUMNS, Row
 from parcelpost.gateway.ledger.schedules import ADD_SCHEDULE, ADD_TARGET
-from parcelpost.gateway.ledger.search import SEARCH_SECONDS, KeptCounts, Plan
+from parcelpost.gateway.ledger.search import SEARCH_SECONDS, KeptCounts
 from parcelpost.gateway.ledger.search_groups import Groups
 from parcelpost.gateway.ledger.sql import (
     CLAIM_WORKER_ID,
@@ -76,6 +76,17 @@ _SERVER_SETTINGS = {
     "timezone": "UTC",
 }
 
+_MAX_SEARCHES = 4
+_SEARCH_SETTINGS = {
+    "statement_timeout": f"{SEARCH_SECONDS:g}s",
+    "default_transaction_read_only": "on",
+    "plan_cache_mode": "force_custom_plan",  # what is searched for decides
+    "max_parallel_workers_per_gather": "0",
+    # Everything has an index for its order, which also says which rows are chosen.
+    "enable_seqscan": "off",
+    "enable_sort": "off",
+}
+
 _SCHEMA = Path(__file__).parent / "schema" / "postgres"
 _SCHEMA_LOCK = 0x7061_7263_656C  # "parcel": one process at a time changes the schema
 
@@ -98,29 +109,44 @@ _FAILURES = (
 _READ_ONLY = "25006"  # a standby, for as long as another server takes over
 
 
+class Pools(NamedTuple):
+    """Connections, which come back by themselves."""
+
+    main: asyncpg.Pool[asyncpg.Record]
+    search: asyncpg.Pool[asyncpg.Record]
+    """A few, so that searches do not take all."""
+
+
 @asynccontextmanager
-async def connect(url: str, now: datetime) -> AsyncIterator[asyncpg.Pool[asyncpg.Record]]:
-    """Opens a pool that reconnects by itself, after bringing the schema up to date."""
-    with translate_errors():
-        pool = await _pool(url)
-    try:
+async def connect(url: str, now: datetime) -> AsyncIterator[Pools]:
+    """Opens the pools, and brings the schema up to date."""
+    async with AsyncExitStack() as stack:
         with translate_errors():
-            await _bring_up_to_date(pool, now)
-        yield pool
-    finally:
-        pool.terminate()  # every call is one transaction: there is nothing to wait for
+            main = await _pool(url, 1, _MAX_CONNECTIONS, _SERVER_SETTINGS)
+            stack.callback(main.terminate)  # every call is one transaction: there is nothing to wait for
+            await _bring_up_to_date(main, now)
+            search = await _pool(url, 0, _MAX_SEARCHES, _SERVER_SETTINGS | _SEARCH_SETTINGS)
+            stack.callback(search.terminate)
+        yield Pools(main, search)
 
 
-async def _pool(url: str) -> asyncpg.Pool[asyncpg.Record]:
+class _Searching(asyncpg.Connection):
+    def get_reset_query(self) -> str:
+        """A search changes nothing of its connection."""
+        return ""
+
+
+async def _pool(url: str, least: int, most: int, settings: dict[str, str]) -> asyncpg.Pool[asyncpg.Record]:
     logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # its tracebacks during an outage; events report it
     try:
         return await asyncpg.create_pool(
             url,
-            min_size=1,
-            max_size=_MAX_CONNECTIONS,
+            min_size=least,
+            max_size=most,
             timeout=_CONNECT_SECONDS,
             command_timeout=_STATEMENT_SECONDS,
-            server_settings=_SERVER_SETTINGS,
+            server_settings=settings,
+            connection_class=asyncpg.Connection if least else _Searching,
         )
     except ValueError as error:  # the driver's message for an invalid address
         raise InvalidSettings(f"server.database: {error}") from error
@@ -325,17 +351,6 @@ def _entry_values(entry: BatchEntry, batch: DedupedBatch) -> tuple[Any, ...]:
 T = TypeVar("T")
 
 _TRIES = 5
-_SEARCHES = 4
-"""At a time: the other connections are for everything else."""
-_SEARCH_SETTINGS = f"""
-SET LOCAL statement_timeout = {int(SEARCH_SECONDS * 1000)}; SET LOCAL plan_cache_mode = force_custom_plan;
-SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL enable_seqscan = off
-"""
-_SETTINGS_OF_PLANS = {
-    Plan.ANY: "",
-    Plan.WALK: "; SET LOCAL enable_sort = off",
-    Plan.GROUPS: "; SET LOCAL enable_bitmapscan = off",
-}
 _CHANGES_LOCK = 0x6368_616E_6765  # "change": one at a time finds changes, so that their numbers have no gaps
 _WORKER_IDS_LOCK = 0x776F_726B_6572  # "worker": one at a time takes an id
 
@@ -345,10 +360,9 @@ class PostgresLedger(SqlLedger):
 
     _dialect = search_schema.POSTGRES
 
-    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], max_attempts: int) -> None:
-        self._pool = pool
+    def __init__(self, pools: Pools, max_attempts: int) -> None:
+        self._pool, self._search_pool = pools
         self._max_attempts = max_attempts
-        self._searches = asyncio.Semaphore(_SEARCHES)
         self._groups = {table: Groups() for table in (search_schema.PARCELS, search_schema.LIENS)}
         self._kept_counts = KeptCounts()
 
@@ -474,15 +488,11 @@ class PostgresLedger(SqlLedger):
 
         return await _with_retries(change)
 
-    async def _search_rows(self, sql: str, args: Sequence[Any], plan: Plan = Plan.ANY) -> Sequence[Row]:
-        async def search() -> list[Any]:
-            async with self._searches, self._pool.acquire() as connection, connection.transaction(readonly=True):
-                await connection.execute(_SEARCH_SETTINGS + _SETTINGS_OF_PLANS[plan])
-                return await connection.fetch(numbered(sql), *args)
-
+    async def _search_rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
         try:
             with translate_errors():
-                return await search()
+                found: list[Any] = await self._search_pool.fetch(numbered(sql), *args)
+                return found
         except LedgerUnavailable as error:
             if isinstance(error.__cause__, asyncpg.QueryCanceledError):
                 raise too_slow(SEARCH_SECONDS) from None

@@ -8,9 +8,9 @@ index changes.
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import structs
@@ -22,6 +22,7 @@ from parcelpost.gateway.ledger.search_index import MAP_ZOOMS, SearchIndex, cell
 from parcelpost.gateway.ledger.search_schema import (
     ALWAYS_KNOWN,
     NUMBER_BITS,
+    NUMBER_MASK,
     PARCELS,
     SHOWN_COLUMNS,
     SORTED_COLUMNS,
@@ -56,17 +57,7 @@ _SHOWN = ", ".join(f"t.{column}" for column in SHOWN_COLUMNS)
 _GROUP = f"(t.no >> {NUMBER_BITS})"
 
 
-class Plan(StrEnum):
-    """How a query is run, where a database may choose."""
-
-    ANY = "any"
-    WALK = "walk"
-    """Along the index of the column that it is ordered by."""
-    GROUPS = "groups"
-    """Along the index that has all columns of ranges by group."""
-
-
-Fetch = Callable[[str, Sequence[Any], Plan], Awaitable[Sequence[Row]]]
+Fetch = Callable[[str, Sequence[Any]], Awaitable[Sequence[Row]]]
 
 
 class KeptCounts:
@@ -126,7 +117,7 @@ class _Pages(NamedTuple):
     known: str
     """The condition that a row has a value."""
     is_descending: bool
-    plan: Plan
+    is_walk: bool
     fence: str
 
     async def numbers(self, fetch: Fetch, offset: int, most: int, total: int) -> list[int]:
@@ -136,25 +127,25 @@ class _Pages(NamedTuple):
         known = offset + len(found)
         if not found:
             sql = f"SELECT count(*) FROM {self.source} WHERE {self.conditions} AND {self.known}"
-            ((known,),) = await fetch(sql, self.conditions.args, self.plan)
+            ((known,),) = await fetch(sql, self.conditions.args)
         missing = f"{self.key} IS NULL"
         return [*found, *await self._part(fetch, missing, max(0, offset - int(known)), most - len(found))]
 
     async def _part(self, fetch: Fetch, condition: str, offset: int, most: int) -> list[int]:
         direction = "DESC" if self.is_descending else "ASC"
         where = f"FROM {self.source} WHERE {self.conditions} AND {condition}"
-        if self.plan is Plan.WALK:
+        if self.is_walk:
             sql = f"SELECT t.no {where} ORDER BY {self.key} {direction}, t.no {direction} LIMIT ? OFFSET ?"
         else:
             sql = f"""SELECT no FROM (SELECT t.no AS no, {self.key} AS sort_key {where} {self.fence}) found
                 ORDER BY sort_key {direction}, no {direction} LIMIT ? OFFSET ?"""
-        return [row[0] for row in await fetch(sql, [*self.conditions.args, most, offset], self.plan)]
+        return [row[0] for row in await fetch(sql, [*self.conditions.args, most, offset])]
 
 
 class SearchQueries(SearchIndex, Protocol):
     _kept_counts: KeptCounts
 
-    async def _search_rows(self, sql: str, args: Sequence[Any], plan: Plan = Plan.ANY) -> Sequence[Row]:
+    async def _search_rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
         """Returns the rows of a query. Raises InvalidInput if it takes too long."""
 
     async def search(self, table: str, wanted: SearchFilter, order: SearchOrder, offset: int, most: int) -> SearchPage:
@@ -171,6 +162,34 @@ class SearchQueries(SearchIndex, Protocol):
             )
             found = await self._rows_of_windows(table, counted.scan, windows, is_descending=order.is_descending)
         return SearchPage([SearchRow(*row) for row in found], total)
+
+    async def search_numbers(self, table: str, wanted: SearchFilter, order: SearchOrder) -> Sequence[int]:
+        counted = await self._count(table, wanted)
+        chosen = await asyncio.to_thread(lambda: counted.chosen)
+        total = sum(chosen.values())
+        if order.column in SORTED_COLUMNS[table]:
+            found = await self._pages_of(table, counted, chosen, total, order).numbers(
+                self._search_rows, 0, total, total
+            )
+            return array("q", (no & NUMBER_MASK for no in found))
+        windows = counted.groups.pages(chosen, order.column, is_descending=order.is_descending, offset=0, most=total)
+        places = {window.group_no: place for place, window in enumerate(windows)}
+        sql = f"SELECT t.no FROM search_{table} t WHERE {counted.scan}"
+        rows = await self._search_rows(sql, counted.scan.args)
+
+        def ordered() -> Sequence[int]:
+            numbers = sorted((no for (no,) in rows if no >> NUMBER_BITS in places), reverse=order.is_descending)
+            numbers.sort(key=lambda no: places[no >> NUMBER_BITS])
+            return array("q", (no & NUMBER_MASK for no in numbers))
+
+        return await asyncio.to_thread(ordered)
+
+    async def search_rows(self, table: str, numbers: Sequence[int]) -> Sequence[SearchRow]:
+        condition = self._dialect.any_of.format("t.number")
+        sql = f"SELECT {_SHOWN} FROM search_{table} t WHERE {condition}"
+        found = await self._search_rows(sql, [self._numbers(list(numbers))])
+        rows = {row[0]: SearchRow(*row) for row in found}
+        return [rows[number] for number in numbers if number in rows]
 
     async def search_facets(self, table: str, wanted: SearchFilter) -> FacetCounts:
         counted = await self._count(table, wanted)
@@ -193,20 +212,19 @@ class SearchQueries(SearchIndex, Protocol):
         return _Counted(groups, selection, scan, {no: count for no, count in counts.items() if no in groups})
 
     async def _changes(self) -> int:
-        ((changes,),) = await self._find("SELECT changes FROM search_state")
+        ((changes,),) = await self._search_rows("SELECT changes FROM search_state", ())
         return int(changes)
 
     async def _count_rows(self, table: str, scan: _Scan) -> Counts:
-        plan = Plan.ANY
         if scan.is_text_only:  # the rows themselves need not be read
             words = _words_query(self._dialect.matches, table)
             sql = f"SELECT t.no >> {NUMBER_BITS}, count(*) FROM ({words}) t GROUP BY 1"
         elif await self._is_wide(table, scan):
-            plan, source = Plan.GROUPS, self._dialect.walked.format(f"search_{table}", "group")
-            sql = f"SELECT t.group_no, count(*) FROM {source} WHERE {scan} GROUP BY 1"
+            source = self._dialect.walked.format(f"search_{table}", "group")
+            sql = f"SELECT t.group_no, count(*) FROM {source} WHERE ({scan}) IS TRUE GROUP BY 1"  # by no other index
         else:
             sql = f"SELECT {_GROUP}, count(*) FROM search_{table} t WHERE {scan} GROUP BY 1"
-        return {int(no): int(count) for no, count in await self._search_rows(sql, scan.args, plan)}
+        return {int(no): int(count) for no, count in await self._search_rows(sql, scan.args)}
 
     async def _is_wide(self, table: str, scan: _Scan) -> bool:
         """Whether rows are rather all read, in the order of their groups: for several ranges, or a wide one."""
@@ -297,7 +315,6 @@ class SearchQueries(SearchIndex, Protocol):
     ) -> _Pages:
         goes_together = counted.scan.has_words and order.column in _WORD_COLUMNS
         is_walk = total > (_COLLECTED_BY_WORDS if goes_together else _COLLECTED)
-        plan = Plan.WALK if is_walk else Plan.ANY
         name, key = f"search_{table}", self._dialect.sort_key(f"t.{order.column}")
         source = self._dialect.walked.format(name, order.column) if is_walk else f"{name} t"
         conditions = Conditions()
@@ -308,7 +325,7 @@ class SearchQueries(SearchIndex, Protocol):
             conditions.add(self._dialect.any_of.format(groups), self._numbers(sorted(chosen)))
         conditions.add(str(counted.scan), *counted.scan.args)
         known = "1 = 1" if order.column in ALWAYS_KNOWN else f"{key} >= {least_value(order.column)}"
-        return _Pages(source, conditions, key, known, order.is_descending, plan, self._dialect.fence)
+        return _Pages(source, conditions, key, known, order.is_descending, is_walk, self._dialect.fence)
 
     def _numbers(self, numbers: Sequence[int]) -> Any:
         """Returns the parameter of `any_of` and `numbers`."""

@@ -20,6 +20,7 @@ INDEX_VERSION = 1
 PARCELS, LIENS = "parcels", "liens"
 NUMBER_BITS = 40
 """Of a row's number: `group_no << 40 | parcel_no` or `lien_no`."""
+NUMBER_MASK = (1 << NUMBER_BITS) - 1
 
 GROUP_COLUMNS = (
     "state",

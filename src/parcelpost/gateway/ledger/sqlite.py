@@ -26,7 +26,7 @@ from parcelpost.gateway.ledger.queries import (
 )
 from parcelpost.gateway.ledger.rows import TASK_COLUMNS, Row
 from parcelpost.gateway.ledger.schedules import ADD_SCHEDULE, ADD_TARGET
-from parcelpost.gateway.ledger.search import SEARCH_SECONDS, KeptCounts, Plan
+from parcelpost.gateway.ledger.search import SEARCH_SECONDS, KeptCounts
 from parcelpost.gateway.ledger.search_groups import Groups
 from parcelpost.gateway.ledger.search_schema import LIENS, PARCELS, SQLITE
 from parcelpost.gateway.ledger.sql import (
@@ -289,7 +289,7 @@ class SqliteLedger(SqlLedger):
     async def _change_index(self, changes: int, statements: Sequence[search_index.Statement]) -> bool:
         return await self._writer.run(_change_index, changes, statements)
 
-    async def _search_rows(self, sql: str, args: Sequence[Any], plan: Plan = Plan.ANY) -> Sequence[Row]:
+    async def _search_rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
         return await self._searchers.run(lambda db: db.execute(sql, args).fetchall())
 
     def _numbers(self, numbers: Sequence[int]) -> Any:

@@ -249,9 +249,8 @@ class Document:
         elements = self._ids.get(name)
         if elements is None:
             return None
-        if len(elements) > 1 and next(elements[0].iter("table"), None) is None and len(set(map(text_of, elements))) > 1:
-            return None
-        return elements[0]
+        is_value = len(elements) > 1 and next(elements[0].iterdescendants("table"), None) is None
+        return None if is_value and len(set(map(text_of, elements))) > 1 else elements[0]
 
     def by_id_end(self, name: str) -> Sequence[Element]:
         """Elements whose id ends in that part, after the prefixes of ASP.NET, which differ between counties."""

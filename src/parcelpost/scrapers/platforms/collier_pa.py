@@ -115,6 +115,9 @@ def history(extractor: Extractor) -> Iterator[Valuation]:
     headings = [document.by_id(f"HistoryTaxYear{number}") for number in range(1, _MOST_YEARS)]
     years = sum(1 for heading in headings if heading is not None)
     exemptions = _history_exemptions(document)
+    shown = sum(1 for number in range(1, _MOST_YEARS) if document.by_id(f"HistoryTotalJustValue{number}") is not None)
+    if shown > years or None in headings[:years]:
+        extractor.problems.note("valuations", "a year has no heading of its own")
     for column, heading in enumerate(headings, 1):
         if heading is None:
             return
@@ -127,6 +130,8 @@ def history(extractor: Extractor) -> Iterator[Valuation]:
         amounts: dict[str, Any] = {field: of_column(name) for field, name in _HISTORY.items()}
         exempt = [(title, of_column(name)) for title, name in exemptions or ()]
         is_readable = exemptions is not None and all(amount is not None for _, amount in exempt)
+        if not any(amount for _, amount in exempt) and amounts["assessed_value"] != amounts["taxable_value"]:
+            is_readable = False  # the row of an exemption is missing
         yield Valuation(
             year=roll[0],
             status=roll[1],

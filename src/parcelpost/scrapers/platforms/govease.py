@@ -32,6 +32,7 @@ _SHOWN = {
 _TAX_AREA = re.compile(r"Tax Rate Area:\s*([0-9A-Z-]{1,12})(?=\s|$)", re.ASCII)
 _TOTAL = re.compile(r"showing (\d+) to (\d+) of (\d+) (?:entries|items|parcels)", re.ASCII)
 _NO_ITEMS = re.compile(r"\bno (?:data|matching|items|parcels|records)\b", re.IGNORECASE)
+_ACRES = re.compile(r"\bAcres:\s*(\d{1,5}(?:\.\d{1,4})?)(?=\s|$)", re.ASCII)
 _USE = re.compile(r"Use Code:\s*([0-9A-Z-]{1,12})\b", re.ASCII)
 
 
@@ -100,7 +101,7 @@ def _record(cells: Sequence[Element]) -> Record | None:
     parcels = [number for number, cell in enumerate(following) if parcel_norm(text_of(cell)) == parcel_norm(named)]
     texts = map(text_of, following)
     details = next((text for text in texts if "Use Code:" in text or "Tax Rate Area:" in text), "")
-    use, area = _USE.search(details), _TAX_AREA.search(details)
+    use, area, acres = _USE.search(details), _TAX_AREA.search(details), _ACRES.search(details)
     lien = Lien(case_number=item[2], opening_bid=amounts.pop() if len(amounts) == 1 else None, status=None)
     return Record(
         parcel_id=values.text_or_none(text_of(following[parcels[0]])) if parcels else values.text_or_none(named),
@@ -108,6 +109,7 @@ def _record(cells: Sequence[Element]) -> Record | None:
         owner_names=_owners(following[parcels[0] + 1 :]) if parcels else [],
         situs_address=_situs(following),
         land_use_code=use[1] if use else None,
+        land_area_acres=values.number(acres[1]) if acres else None,
         tax_district=area[1] if area else None,
         liens=[lien],
     )
@@ -161,7 +163,7 @@ class WholeOrFragment(Struct, frozen=True):
 
 PLATFORM = CountyPlatform(
     name="govease",
-    version=6,
+    version=7,
     is_list=True,
     read=read,
     sections=(PageSection("the end of the page", (WholeOrFragment(),)),),

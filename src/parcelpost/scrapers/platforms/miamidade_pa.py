@@ -29,6 +29,8 @@ _SALE_KEYS = (
     *("DateOfSale", "SalePrice", "OfficialRecordBook", "OfficialRecordPage", "SaleInstrument", "QualifiedFlag"),
     *("GrantorName1", "GrantorName2", "GranteeName1", "GranteeName2"),
 )
+_SQUARE_FEET = 43_560
+"""Of an acre."""
 _FOLIO = re.compile(r"\d{2}-?\d{4}-?\d{3}-?\d{4}", re.ASCII)
 _TROUBLE = ("error", "exception", "try again", "timeout", "timed out", "unavailable", "busy")
 """Words in messages about errors of the site."""
@@ -63,6 +65,7 @@ def read(reader: PageReader) -> ReadResult:
         land_use_code=json_text(json_at(info, "DORCode")),
         land_use_desc=json_text(json_at(info, "DORDescription")),
         zoning=json_text(json_at(info, "PrimaryZone")),
+        land_area_acres=_acres(json_nonzero(json_at(info, "LotSize"))),
         building_area_sqft=json_nonzero(json_at(info, "BuildingHeatedArea")),
         year_built=json_year(json_at(info, "YearBuilt")),
         bedrooms=json_nonzero(json_at(info, "BedroomCount")),
@@ -100,6 +103,11 @@ def _owners(reader: PageReader) -> list[str]:
 
 def _legal(given: Json) -> str | None:
     return json_text(given.replace("|", " ")) if isinstance(given, str) else None
+
+
+def _acres(square_feet: Decimal | None) -> Decimal | None:
+    """The site measures lots in square feet."""
+    return round(square_feet / _SQUARE_FEET, 4) if square_feet is not None else None
 
 
 def _bathrooms(info: Json) -> Decimal | None:
@@ -284,5 +292,5 @@ _PARTS = (
     *("RollYear1", "SalesInfos", "SiteAddress", "Taxable"),
 )
 PLATFORM = CountyPlatform(
-    name="miamidade_pa", version=7, read=read, sections=tuple(PageSection(name, keys=(name,)) for name in _PARTS)
+    name="miamidade_pa", version=8, read=read, sections=tuple(PageSection(name, keys=(name,)) for name in _PARTS)
 )
