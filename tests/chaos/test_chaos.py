@@ -47,6 +47,7 @@ def test_a_short_run_loses_nothing(tmp_path: Path) -> None:
     assert outcome.violation is None
     assert outcome.kills >= 1
     assert outcome.delivered > 100
+    assert outcome.saved > outcome.delivered * 0.9, "what workers are told is written down"
     assert {name for name, checks in outcome.checked.items() if checks} >= INVARIANTS.keys() - {"I7"}
 
 

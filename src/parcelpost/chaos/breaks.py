@@ -31,17 +31,18 @@ class Break(Struct, frozen=True):
 
 
 def _acknowledge_before_commit() -> None:
-    save: Any = LocalPersistenceManager.save_result
+    lpm: Any = LocalPersistenceManager
+    save = lpm._save
 
-    async def save_result(self: Any, claim: Claim, result: Result) -> str:
+    async def saving(self: Any, claim: Claim, result: Result, _claim_next: Any) -> tuple[str, list[Claim]]:
         async def commit() -> None:
             await SystemClock().sleep(1.0)
-            await save(self, claim, result)
+            await save(self, claim, result, None)
 
         self._in_background(commit())
-        return secrets.token_hex(16)
+        return secrets.token_hex(16), []
 
-    LocalPersistenceManager.save_result = save_result  # type: ignore[method-assign]
+    lpm._save = saving
 
 
 def _skip_fsync() -> None:

@@ -87,7 +87,7 @@ def watch(told: Told) -> None:
     """Writes down what the store tells the worker, once it has returned."""
     lpm: Any = LocalPersistenceManager
     clock, now = SystemClock(), SystemClock.now
-    add_tasks, claim, save_result = lpm.add_tasks, lpm.claim, lpm.save_result
+    add_tasks, claim, save = lpm.add_tasks, lpm.claim, lpm._save
 
     async def watched_add(self: Any, new_tasks: Sequence[Task], **how: Any) -> Any:
         given = list(new_tasks)
@@ -102,8 +102,8 @@ def watch(told: Told) -> None:
             told("claimed", task=one.task.task_id, token=one.token, owner=self.owner_id)
         return claims
 
-    async def watched_save(self: Any, one: Claim, result: Result) -> Any:
-        result_id = await save_result(self, one, result)
+    async def watched_save(self: Any, one: Claim, result: Result, claim_next: Any) -> Any:
+        result_id, claimed = await save(self, one, result, claim_next)
         data = result.data.json if isinstance(result.data, Encoded) else msgspec.json.encode(result.data)
         page = result.page and hashlib.sha256(result.page.body).hexdigest()
         key = f"{one.task.task_id}:{hashlib.sha256(data).hexdigest()}"
@@ -117,9 +117,11 @@ def watch(told: Told) -> None:
             scraped=result.scraped_at.timestamp(),
             ahead=round((result.scraped_at - now(clock)).total_seconds(), 1),
         )
-        return result_id
+        for other in claimed:
+            told("claimed", task=other.task.task_id, token=other.token, owner=self.owner_id)
+        return result_id, claimed
 
-    lpm.add_tasks, lpm.claim, lpm.save_result = watched_add, watched_claim, watched_save
+    lpm.add_tasks, lpm.claim, lpm._save = watched_add, watched_claim, watched_save
     for name in ("finish", "give_up", "retry_later", "release"):
         setattr(lpm, name, _watched_end(told, name, getattr(lpm, name)))
     mark_synced = lpm.mark_synced
@@ -175,14 +177,14 @@ def set_phases(phases: Phases) -> None:
     phases.at(retention, "_remove_results", "cleaning")
     phases.at(Executor, "drain", "drain")
     lpm: Any = LocalPersistenceManager
-    save_result = lpm.save_result
+    save = lpm._save
 
     async def saved(self: Any, *args: Any) -> Any:
-        answer = await save_result(self, *args)
+        answer = await save(self, *args)
         phases.reached("saved")
         return answer
 
-    lpm.save_result = saved
+    lpm._save = saved
 
 
 def shift_clock(file: Path) -> None:
