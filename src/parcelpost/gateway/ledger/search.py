@@ -52,6 +52,7 @@ _KEPT_COUNTS = 64
 MAX_CLUSTERS = 3_000
 _MAX_SINGLES = 20_000
 MAX_ZOOM = 20
+_MOST_CELLS_ACROSS = 1_024
 Box = tuple[int, int, int, int]
 _SHOWN = ", ".join(f"t.{column}" for column in SHOWN_COLUMNS)
 _GROUP = f"(t.no >> {NUMBER_BITS})"
@@ -341,7 +342,7 @@ class SearchQueries(SearchIndex, Protocol):
         across = wanted.box is not None and wanted.box[0] > wanted.box[2]
         is_kept = not others.args and not across and set(selection.facets) <= MAP_FACETS
         found: Sequence[Row] = ()
-        for level in range(min(zoom, MAX_ZOOM), -1, -2):
+        for level in range(_first_zoom(zoom, wanted.box), -1, -2):
             kept = is_kept and level <= MAP_ZOOMS[-1]
             found = await (
                 self._kept_cells(groups, chosen, wanted.box, level) if kept else self._cells(scan, chosen, level)
@@ -425,6 +426,15 @@ class SearchQueries(SearchIndex, Protocol):
         if scan.args:
             conditions.add(str(scan), *scan.args)
         return conditions
+
+
+def _first_zoom(zoom: int, box: Box | None) -> int:
+    """Beyond the zooms whose cells are kept, only as fine as some screens need for the width of the area."""
+    width = 360_000_000 if box is None else (box[2] - box[0]) % 360_000_000 or 360_000_000
+    zoom = min(zoom, MAX_ZOOM)
+    while zoom > MAP_ZOOMS[-1] and width * 2 ** (zoom + 3) // 360_000_000 > _MOST_CELLS_ACROSS:
+        zoom -= 1
+    return zoom
 
 
 def _inner_cells(box: Box, zoom: int) -> Box | None:
