@@ -136,7 +136,8 @@ CLOCK_ONLY = {
 BROAD_EXCEPT = {
     "cli/health/doctor.py",  # a bug of ours in one check would hide what the others find
     "worker/loop.py",  # a bug of ours in one step: reported, backed off, given up after a few
-    "worker/sandbox.py",  # platform code may raise anything, also from its exceptions' __str__; it becomes an Outcome
+    "worker/outcomes.py",  # platform code may raise anything, also from its exceptions' __str__; it becomes an Outcome
+    "worker/sandbox.py",
     "storage/writer.py",  # the thread itself failed: every waiting caller is given the error
     "scrapers/browser/browser.py",  # Playwright raises plain exceptions too; the caller is given each as its own type
     "scrapers/browser/pool.py",  # a bug of ours in keeping browsers: told to who waits, tried again

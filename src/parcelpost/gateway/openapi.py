@@ -202,7 +202,7 @@ _GROUPS = {
     "changes": "Changes and webhooks",
     "webhooks": "Changes and webhooks",
     "search": "Parcels and liens",
-    "export": "Downloads",
+    "map": "Parcels and liens",
     "tasks": "Tasks",
     "failures": "Tasks",
     "refresh": "Tasks",
@@ -214,6 +214,8 @@ def _group(route: Route) -> str:
     """Returns the heading under which the reference lists it."""
     if route.role is Role.WORKER:
         return "Worker protocol"
+    if re.search(r"\.\w+$", route.path):
+        return "Downloads"
     _, version, *rest = route.path.split("/")
     return _GROUPS.get(rest[0], "Fleet") if version == "v1" and rest else "Monitoring"
 

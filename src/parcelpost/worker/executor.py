@@ -22,7 +22,8 @@ from parcelpost.worker.attempt import Attempt, AttemptRecorder
 from parcelpost.worker.context import Context
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import Step
-from parcelpost.worker.sandbox import GRACE_SECONDS, Sandbox, Sandboxes, encoded, guarded
+from parcelpost.worker.outcomes import encoded, guarded
+from parcelpost.worker.sandbox import GRACE_SECONDS, Sandbox, Sandboxes
 from parcelpost.worker.status import BrowserWait
 
 MAX_ABANDONED = 32
@@ -178,7 +179,8 @@ class Slot:
         """Stops the running tasks, which are released. The slot cannot be used again."""
         self._is_interrupted = True
         for limit in self._limits:
-            limit.reschedule(asyncio.get_running_loop().time())
+            if not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time())
 
     async def _work_on(self, claim: Claim, end_turn: Callable[[], None]) -> None:
         executor = self._executor
@@ -281,7 +283,7 @@ class Executor:
         Returns how many tasks were interrupted and released, including those of an earlier drain that was cancelled.
         """
         self.is_draining = True
-        await self._release_ahead()
+        self._release_ahead()
         idle = self.running.idle
         if not idle.is_set():
             await self.context.clock.wait(idle, seconds)
@@ -296,7 +298,7 @@ class Executor:
     async def close(self) -> None:
         """Ends all threads that can end. Call it after the last step."""
         self.is_draining = True
-        await self._release_ahead()
+        self._release_ahead()
         await asyncio.gather(self.parse_threads.close(), self.sandboxes.close())
 
     async def run_in(self, sandboxes: Sandboxes, scrape: Scrape, task: Task) -> Outcome | None:
@@ -311,7 +313,7 @@ class Executor:
     async def next_claim(self, slot: str) -> Claim | float:
         """Returns the next claim for the slot, or the seconds until its next try."""
         if not self._may_claim(slot):
-            await self._release_ahead()
+            self._release_ahead()
             return self._wake_ups.next_in(slot, ())
         if self._ahead:
             return self._ahead.popleft()
@@ -343,7 +345,7 @@ class Executor:
                 self.availability.task_claimed(claimed.task)
                 self._ahead.append(claimed)
         if self._ahead and not self._may_claim(slot):
-            await self._release_ahead()
+            self._release_ahead()
         return saved
 
     async def release(self, claim: Claim, delay: timedelta | None = None) -> None:
@@ -352,11 +354,12 @@ class Executor:
         except StoreError:
             self.context.lpm.release_later(claim)
 
-    async def _release_ahead(self) -> None:
+    def _release_ahead(self) -> None:
+        """In the background, because a drain does not wait for a store that is full or locked."""
         while self._ahead:
             claim = self._ahead.popleft()
             self.availability.task_ended(claim.task)
-            await self.release(claim)
+            self.context.lpm.release_later(claim)
 
     async def _closed_sites(self) -> ClosedSites:
         """With rate limits, a claim must see which host the previous claims will use, if that makes a difference."""

@@ -1,18 +1,15 @@
-"""Mutations of JSON responses and CSV files. Each returns the mutated page, or None if it does not apply."""
+"""Mutations of JSON responses. Each returns the mutated page, or None if it does not apply."""
 
 from __future__ import annotations
 
-import csv
 import html
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from datetime import date
-from io import StringIO
 from random import Random
 from typing import Any
 
-_RENAMED = "zorblatt"
+RENAMED = "zorblatt"
 Container = dict[str, Any] | list[Any]
 Place = tuple[Container, Any]
 """A container, and a key or an index in it."""
@@ -111,7 +108,7 @@ def key_dropped(body: bytes, response: Response) -> bytes | None:
 
 def key_renamed(body: bytes, response: Response) -> bytes | None:
     def rename(around: Any, key: str) -> None:
-        around[_RENAMED] = around.pop(key)
+        around[RENAMED] = around.pop(key)
 
     return response.changed(response.pick(response.named()), rename)
 
@@ -123,7 +120,7 @@ def keys_renamed(body: bytes, response: Response) -> bytes | None:
         return None
     for one in _objects(response.value):
         if place[1] in one:
-            one[_RENAMED] = one.pop(place[1])
+            one[RENAMED] = one.pop(place[1])
     return response.bytes()
 
 
@@ -250,7 +247,7 @@ def look_alike_added(body: bytes, response: Response) -> bytes | None:
     place = response.pick(_lists(response.value))
     if place is None or not isinstance(place[0], dict):
         return None
-    other = _other_digits(json.dumps(place[0][place[1]]), response.chance)
+    other = other_digits(json.dumps(place[0][place[1]]), response.chance)
     place[0]["neighboring" + str(place[1])] = json.loads(other)
     return response.bytes()
 
@@ -261,7 +258,7 @@ def look_alike_first(body: bytes, response: Response) -> bytes | None:
     if place is None or not isinstance(place[0][place[1]][0], dict):
         return None
     items = place[0][place[1]]
-    items.insert(0, json.loads(_other_digits(json.dumps(items[0]), response.chance)))
+    items.insert(0, json.loads(other_digits(json.dumps(items[0]), response.chance)))
     return response.bytes()
 
 
@@ -280,7 +277,7 @@ def value_is_list(body: bytes, response: Response) -> bytes | None:
 
 
 def value_is_words(body: bytes, response: Response) -> bytes | None:
-    return response.changed(response.pick(response.scalars()), _set(response.chance.choice(_WORDS)))
+    return response.changed(response.pick(response.scalars()), _set(response.chance.choice(WORDS)))
 
 
 def value_is_true(body: bytes, response: Response) -> bytes | None:
@@ -337,18 +334,18 @@ def error_beside(body: bytes, response: Response) -> bytes | None:
 
 
 def response_replaced(body: bytes, response: Response) -> bytes | None:
-    return response.chance.choice(_TROUBLE)
+    return response.chance.choice(TROUBLE)
 
 
 def parcel_number_changed(body: bytes, response: Response) -> bytes | None:
     """The response for another parcel, where the number of this one was asked for."""
     if not response.parcel_id:
         return None
-    other = _other_digits(response.parcel_id, response.chance)
+    other = other_digits(response.parcel_id, response.chance)
     return json.dumps(response.value).replace(response.parcel_id, other).encode()
 
 
-def _other_digits(text: str, chance: Random) -> str:
+def other_digits(text: str, chance: Random) -> str:
     """Other digits than 0, which could be at the beginning of a number."""
     return "".join(str(chance.randrange(1, 10)) if sign.isdigit() else sign for sign in text)
 
@@ -359,7 +356,7 @@ def look_alike_last(body: bytes, response: Response) -> bytes | None:
     if place is None or not isinstance(place[0][place[1]][0], dict):
         return None
     items = place[0][place[1]]
-    items.append(json.loads(_other_digits(json.dumps(items[-1]), response.chance)))
+    items.append(json.loads(other_digits(json.dumps(items[-1]), response.chance)))
     return response.bytes()
 
 
@@ -368,7 +365,7 @@ def object_is_list_of_two(body: bytes, response: Response) -> bytes | None:
     places = [(around, key) for around, key in response.named() if isinstance(around[key], dict) and around[key]]
 
     def double(around: Any, key: Any) -> None:
-        other = json.loads(_other_digits(json.dumps(around[key]), response.chance))
+        other = json.loads(other_digits(json.dumps(around[key]), response.chance))
         around[key] = response.chance.choice(([around[key], other], [other, around[key]]))
 
     return response.changed(response.pick(places), double)
@@ -394,7 +391,7 @@ def values_swapped(body: bytes, response: Response) -> bytes | None:
         for one in _objects(response.value)
         for first in one
         for second in one
-        if first < second and "" not in (kinds := {_kind_of(one[first]), _kind_of(one[second])}) and len(kinds) > 1
+        if first < second and "" not in (kinds := {kind_of(one[first]), kind_of(one[second])}) and len(kinds) > 1
     ]
     relevant = [pair for pair in pairs if response.is_relevant(pair[0][pair[1]])]
     if not pairs:
@@ -404,11 +401,22 @@ def values_swapped(body: bytes, response: Response) -> bytes | None:
     return response.bytes()
 
 
-def _kind_of(value: Any) -> str:
+def kind(text: str) -> str:
+    if not text.strip():
+        return ""
+    if text.count("/") == 2 or text[:10].count("-") == 2:
+        return "date"
+    number = text.replace(",", "").replace("$", "").removeprefix("-")
+    return (
+        "amount" if "." in number and number.replace(".", "").isdigit() else "digits" if number.isdigit() else "words"
+    )
+
+
+def kind_of(value: Any) -> str:
     if isinstance(value, dict | list | bool) or value is None:
         return ""
-    kind = _kind(value if isinstance(value, str) else str(value))
-    return "amount" if kind == "digits" else kind
+    own = kind(value if isinstance(value, str) else str(value))
+    return "amount" if own == "digits" else own
 
 
 def texts_escaped(body: bytes, response: Response) -> bytes | None:
@@ -421,11 +429,11 @@ def texts_escaped(body: bytes, response: Response) -> bytes | None:
 
 
 def dates_day_first(body: bytes, response: Response) -> bytes | None:
-    places = [place for place in response.scalars() if _IS_DATE.fullmatch(str(place[0][place[1]]))]
-    if max((int(_IS_DATE.fullmatch(str(at[key]))[2]) for at, key in places), default=0) <= 12:  # type: ignore[index]
+    places = [place for place in response.scalars() if IS_DATE.fullmatch(str(place[0][place[1]]))]
+    if max((int(IS_DATE.fullmatch(str(at[key]))[2]) for at, key in places), default=0) <= 12:  # type: ignore[index]
         return None
     for around, key in places:
-        around[key] = _IS_DATE.sub(r"\2/\1/\3", str(around[key]))
+        around[key] = IS_DATE.sub(r"\2/\1/\3", str(around[key]))
     return response.bytes()
 
 
@@ -453,10 +461,10 @@ def flags_in_words(body: bytes, response: Response) -> bytes | None:
     return response.bytes() if places else None
 
 
-_IS_DATE = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4}.*)", re.ASCII)
+IS_DATE = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4}.*)", re.ASCII)
 _IS_NUMBER = re.compile(r"id|num|pin|acc|geo|code|zip|key|parcel|folio|page|book|cert|year|certificate", re.IGNORECASE)
-_WORDS = ("See deed", "Confidential", "Contact the office", "Not disclosed", "pending")
-_TROUBLE = (
+WORDS = ("See deed", "Confidential", "Contact the office", "Not disclosed", "pending")
+TROUBLE = (
     b'{"error": {"code": 500, "message": "Internal error"}}',
     b'{"message": "Unauthorized"}',
     b'{"Message": "An error has occurred."}',
@@ -475,323 +483,4 @@ JSON: Sequence[JsonMutation] = (
     *(amounts_european, moments_in_seconds, error_beside, response_replaced, parcel_number_changed),
     *(look_alike_last, object_is_list_of_two, list_paged, values_swapped, texts_escaped, dates_day_first),
     *(number_with_unit, moments_in_microseconds, flags_in_words),
-)
-
-
-# CSV files.
-
-
-class Sheet:
-    def __init__(self, body: bytes, texts: Sequence[str], chance: Random, parcel_id: str = "") -> None:
-        self.rows = list(csv.reader(StringIO(body.decode("utf-8-sig"), newline="")))
-        self.chance = chance
-
-    def bytes(self, delimiter: str = ",", line_end: str = "\r\n") -> bytes:
-        file = StringIO(newline="")
-        csv.writer(file, delimiter=delimiter, lineterminator=line_end).writerows(self.rows)
-        return file.getvalue().encode()
-
-    def row(self) -> int:
-        return self.chance.randrange(1, len(self.rows))
-
-    def column(self) -> int:
-        return self.chance.randrange(len(self.rows[0]))
-
-
-def sheet_cut(body: bytes, sheet: Sheet) -> bytes | None:
-    """Between two cells: a number that is cut off is another number."""
-    return body[: body.rfind(b",", 0, int(len(body) * sheet.chance.uniform(0.05, 0.98)))]
-
-
-def sheet_cut_and_ended(body: bytes, sheet: Sheet) -> bytes | None:
-    return body[: body.rfind(b",", 0, int(len(body) * sheet.chance.uniform(0.05, 0.98)))] + b"\n"
-
-
-def heading_renamed(body: bytes, sheet: Sheet) -> bytes | None:
-    sheet.rows[0][sheet.column()] = _RENAMED
-    return sheet.bytes()
-
-
-def heading_emptied(body: bytes, sheet: Sheet) -> bytes | None:
-    sheet.rows[0][sheet.column()] = ""
-    return sheet.bytes()
-
-
-def headings_dropped(body: bytes, sheet: Sheet) -> bytes | None:
-    del sheet.rows[0]
-    return sheet.bytes()
-
-
-def headings_in_words(body: bytes, sheet: Sheet) -> bytes | None:
-    sheet.rows[0] = [name.replace("_", " ").title() for name in sheet.rows[0]]
-    return sheet.bytes()
-
-
-def headings_repeated(body: bytes, sheet: Sheet) -> bytes | None:
-    sheet.rows.insert(sheet.row(), list(sheet.rows[0]))
-    return sheet.bytes()
-
-
-def column_dropped(body: bytes, sheet: Sheet) -> bytes | None:
-    at = sheet.column()
-    for row in sheet.rows:
-        del row[at : at + 1]
-    return sheet.bytes()
-
-
-def column_added(body: bytes, sheet: Sheet) -> bytes | None:
-    at = sheet.column()
-    for number, row in enumerate(sheet.rows):
-        row.insert(at, "surveyor" if number == 0 else str(sheet.chance.randrange(1000)))
-    return sheet.bytes()
-
-
-def columns_swapped(body: bytes, sheet: Sheet) -> bytes | None:
-    first, second = sheet.column(), sheet.column()
-    for row in sheet.rows:
-        if max(first, second) < len(row):
-            row[first], row[second] = row[second], row[first]
-    return sheet.bytes()
-
-
-def cell_dropped(body: bytes, sheet: Sheet) -> bytes | None:
-    row = sheet.rows[sheet.row()]
-    del row[sheet.chance.randrange(len(row))]
-    return sheet.bytes()
-
-
-def cell_added(body: bytes, sheet: Sheet) -> bytes | None:
-    row = sheet.rows[sheet.row()]
-    row.insert(sheet.chance.randrange(len(row)), sheet.chance.choice(("", "7", "01/01/99", "X")))
-    return sheet.bytes()
-
-
-def cell_emptied(body: bytes, sheet: Sheet) -> bytes | None:
-    sheet.rows[sheet.row()][sheet.column()] = ""
-    return sheet.bytes()
-
-
-def cell_masked(body: bytes, sheet: Sheet) -> bytes | None:
-    sheet.rows[sheet.row()][sheet.column()] = "*****"
-    return sheet.bytes()
-
-
-def cell_is_error(body: bytes, sheet: Sheet) -> bytes | None:
-    sheet.rows[sheet.row()][sheet.column()] = "#REF!"
-    return sheet.bytes()
-
-
-def row_emptied(body: bytes, sheet: Sheet) -> bytes | None:
-    at = sheet.row()
-    sheet.rows[at] = [""] * len(sheet.rows[at])
-    return sheet.bytes()
-
-
-def row_dropped(body: bytes, sheet: Sheet) -> bytes | None:
-    del sheet.rows[sheet.row()]
-    return sheet.bytes()
-
-
-def rows_reversed(body: bytes, sheet: Sheet) -> bytes | None:
-    sheet.rows[1:] = sheet.rows[:0:-1]
-    return sheet.bytes()
-
-
-def blank_lines(body: bytes, sheet: Sheet) -> bytes | None:
-    sheet.rows.insert(sheet.row(), [])
-    return sheet.bytes()
-
-
-def title_added(body: bytes, sheet: Sheet) -> bytes | None:
-    sheet.rows[:0] = [["Register of tax liens"], ["as of 1/1/2024"], []]
-    return sheet.bytes()
-
-
-def totals_added(body: bytes, sheet: Sheet) -> bytes | None:
-    sheet.rows.append(["Total", *["" for _ in sheet.rows[0][2:]], "123456.78"])
-    return sheet.bytes()
-
-
-def semicolons(body: bytes, sheet: Sheet) -> bytes | None:
-    return sheet.bytes(";")
-
-
-def tabs(body: bytes, sheet: Sheet) -> bytes | None:
-    return sheet.bytes("\t", "\n")
-
-
-def quote_added(body: bytes, sheet: Sheet) -> bytes | None:
-    places = [at for at, sign in enumerate(body) if sign == ord(",")]
-    at = sheet.chance.choice(places) + 1
-    return body[:at] + b'"' + body[at:]
-
-
-def second_table(body: bytes, sheet: Sheet) -> bytes | None:
-    """Another table below, with the same number of columns and other headings."""
-    sheet.rows += [[], [f"{_RENAMED} {at}" for at, _ in enumerate(sheet.rows[0])]]
-    sheet.rows += [[str(sheet.chance.randrange(9999)) for _ in sheet.rows[0]] for _ in range(3)]
-    return sheet.bytes()
-
-
-def heading_twice(body: bytes, sheet: Sheet) -> bytes | None:
-    """A second column has the same heading."""
-    at = sheet.column()
-    for number, row in enumerate(sheet.rows):
-        if at < len(row):
-            row.insert(at, row[at] if number == 0 else _other_digits(row[at], sheet.chance))
-    return sheet.bytes()
-
-
-def cells_swapped_below_headings(body: bytes, sheet: Sheet) -> bytes | None:
-    """Two columns of different kinds change places, and their headings do not."""
-    kinds = [{_kind(row[at]) for row in sheet.rows[1:] if at < len(row)} - {""} for at in range(len(sheet.rows[0]))]
-    pairs = [
-        (a, b) for a, one in enumerate(kinds) for b, other in enumerate(kinds[:a]) if one and other and not one & other
-    ]
-    if not pairs:
-        return None
-    first, second = sheet.chance.choice(pairs)
-    for row in sheet.rows[1:]:
-        if max(first, second) < len(row):
-            row[first], row[second] = row[second], row[first]
-    return sheet.bytes()
-
-
-def _kind(text: str) -> str:
-    if not text.strip():
-        return ""
-    if text.count("/") == 2 or text[:10].count("-") == 2:
-        return "date"
-    number = text.replace(",", "").replace("$", "").removeprefix("-")
-    return (
-        "amount" if "." in number and number.replace(".", "").isdigit() else "digits" if number.isdigit() else "words"
-    )
-
-
-def heading_shifted(body: bytes, sheet: Sheet) -> bytes | None:
-    sheet.rows[0].insert(sheet.column(), "surveyor")
-    return sheet.bytes()
-
-
-def row_duplicated(body: bytes, sheet: Sheet) -> bytes | None:
-    at = sheet.row()
-    sheet.rows.insert(at, list(sheet.rows[at]))
-    return sheet.bytes()
-
-
-def rows_joined(body: bytes, sheet: Sheet) -> bytes | None:
-    """A line end is missing."""
-    at = sheet.row()
-    if at + 1 == len(sheet.rows):
-        return None
-    sheet.rows[at] += sheet.rows.pop(at + 1)
-    return sheet.bytes()
-
-
-def decimals_with_comma(body: bytes, sheet: Sheet) -> bytes | None:
-    for row in sheet.rows[1:]:
-        row[:] = [cell.replace(".", ",") if _kind(cell) == "amount" else cell for cell in row]
-    return sheet.bytes()
-
-
-def dates_with_dots(body: bytes, sheet: Sheet) -> bytes | None:
-    for row in sheet.rows[1:]:
-        row[:] = [".".join(cell.split("/")) if _kind(cell) == "date" else cell for cell in row]
-    return sheet.bytes()
-
-
-def cell_is_words(body: bytes, sheet: Sheet) -> bytes | None:
-    sheet.rows[sheet.row()][sheet.column()] = sheet.chance.choice(_WORDS)
-    return sheet.bytes()
-
-
-def sheet_replaced(body: bytes, sheet: Sheet) -> bytes | None:
-    return sheet.chance.choice((*_TROUBLE, b"", b"error\r\ntimeout\r\n"))
-
-
-def numbers_scientific(body: bytes, sheet: Sheet) -> bytes | None:
-    """What a spreadsheet makes of long numbers."""
-    long = [at for at in range(len(sheet.rows[0])) if _is_long(sheet, at)]
-    if not long:
-        return None
-    at = sheet.chance.choice(long)
-    for row in sheet.rows[1:]:
-        if at < len(row) and row[at].isdigit() and len(row[at]) > 8:
-            row[at] = f"{float(row[at]):.5E}"
-    return sheet.bytes()
-
-
-def _is_long(sheet: Sheet, at: int) -> bool:
-    return any(at < len(row) and row[at].isdigit() and len(row[at]) > 8 for row in sheet.rows[1:])
-
-
-def dates_as_serials(body: bytes, sheet: Sheet) -> bytes | None:
-    """Days since the end of 1899, as spreadsheets store them."""
-    count = 0
-    for row in sheet.rows[1:]:
-        for at, cell in enumerate(row):
-            if match := _IS_DATE.fullmatch(cell):
-                row[at] = str((date(int(match[3][:4]), int(match[1]), int(match[2])) - date(1899, 12, 30)).days)
-                count += 1
-    return sheet.bytes() if count else None
-
-
-def sheet_dates_day_first(body: bytes, sheet: Sheet) -> bytes | None:
-    dates = [match for row in sheet.rows for cell in row if (match := _IS_DATE.fullmatch(cell))]
-    if max((int(match[2]) for match in dates), default=0) <= 12:
-        return None
-    sheet.rows = [[_IS_DATE.sub(r"\2/\1/\3", cell) for cell in row] for row in sheet.rows]
-    return sheet.bytes()
-
-
-def row_shifted(body: bytes, sheet: Sheet) -> bytes | None:
-    """By one cell, where the last one is empty: the row has as many as before."""
-    row = sheet.rows[sheet.row()]
-    if row[-1]:
-        return None
-    row.insert(sheet.chance.randrange(len(row)), "")
-    row.pop()
-    return sheet.bytes()
-
-
-def cells_swapped_in_row(body: bytes, sheet: Sheet) -> bytes | None:
-    """Two cells of different kinds."""
-    row = sheet.rows[sheet.row()]
-    pairs = [
-        (a, b)
-        for a in range(len(row))
-        for b in range(a)
-        if "" not in (k := {_kind_of(row[a]), _kind_of(row[b])}) and len(k) > 1
-    ]
-    if not pairs:
-        return None
-    first, second = sheet.chance.choice(pairs)
-    row[first], row[second] = row[second], row[first]
-    return sheet.bytes()
-
-
-def column_of_previous(body: bytes, sheet: Sheet) -> bytes | None:
-    """Before a column, the one of an earlier year."""
-    at = sheet.column()
-    for number, row in enumerate(sheet.rows):
-        if at < len(row):
-            row.insert(at, f"Previous {row[at]}" if number == 0 else _other_digits(row[at], sheet.chance))
-    return sheet.bytes()
-
-
-def sheet_texts_escaped(body: bytes, sheet: Sheet) -> bytes | None:
-    count = sum("&" in cell for row in sheet.rows for cell in row)
-    sheet.rows = [[html.escape(cell, quote=False) for cell in row] for row in sheet.rows]
-    return sheet.bytes() if count else None
-
-
-CsvMutation = Callable[[bytes, Sheet], bytes | None]
-CSV: Sequence[CsvMutation] = (
-    *(sheet_cut, sheet_cut_and_ended, heading_renamed, heading_emptied, headings_dropped, headings_in_words),
-    *(headings_repeated, column_dropped, column_added, columns_swapped, cell_dropped, cell_added, cell_emptied),
-    *(cell_masked, cell_is_error, row_emptied, row_dropped, rows_reversed, blank_lines, title_added, totals_added),
-    *(semicolons, tabs, quote_added, second_table, heading_twice, cells_swapped_below_headings, heading_shifted),
-    *(row_duplicated, rows_joined, decimals_with_comma, dates_with_dots, cell_is_words, sheet_replaced),
-    *(numbers_scientific, dates_as_serials, sheet_dates_day_first, row_shifted, cells_swapped_in_row),
-    *(column_of_previous, sheet_texts_escaped),
 )
