@@ -65,6 +65,7 @@ _WORKER_SETTINGS = {
 }
 _GATEWAY_SETTINGS = {
     "server.lease_seconds": str(LEASE_SECONDS),
+    "server.max_lease_hours": "0.03",  # tasks whose answer was lost come back after that, not after a day
     "server.max_attempts": "1000",
     "server.requests_per_second": "100000",
     "log.level": "warning",
