@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -44,8 +45,18 @@ def free_port() -> int:
         return port
 
 
-def new_loop() -> asyncio.AbstractEventLoop:
-    """Returns the fastest event loop that is installed."""
+def run_on_fast_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Runs the work on the fastest event loop that is installed."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            runner.run(work)
+    finally:
+        for number, handler in handlers.items():  # uvloop leaves its own behind, which ignore Ctrl-C
+            signal.signal(number, handler)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop  # noqa: PLC0415 - not on every system
     except ImportError:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from parcelpost.clock import SystemClock
-from parcelpost.files_and_sockets import new_loop
+from parcelpost.files_and_sockets import run_on_fast_loop
 from parcelpost.gateway.server import serve
 from parcelpost.log_lines import make_log
 from parcelpost.settings import Settings
@@ -100,5 +100,4 @@ async def _main(settings: Settings) -> None:
 
 def _serve(*options: str) -> None:
     chosen = _settings(list(options))
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_main(chosen))
+    run_on_fast_loop(_main(chosen))

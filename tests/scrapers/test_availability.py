@@ -85,15 +85,17 @@ def test_a_host_that_blocks_us_is_left_alone_until_one_of_its_known_sites_is_cla
     assert availability.host_blocks(ADAMS, 100.0) == frozenset(), "its host is not known yet"
     availability.learn(ADAMS, "shared")
     availability.learn(BAKER, "shared")
+    availability.learn(Site("another", ADAMS.state, ADAMS.county), "shared")
     assert availability.host_blocks(ADAMS, 100.0) == {ADAMS, BAKER}
     for now in (0.0, 99.0):
         with pytest.raises(SiteBlocked) as blocked:
-            availability.check_host("shared", now)
+            availability.check_host("shared", ADAMS.platform, now)
         assert blocked.value.cool_down_seconds == 100 - now
-    availability.check_host("other", 0.0)
-    availability.check_host("shared", 100.0)
+    availability.check_host("other", ADAMS.platform, 0.0)
+    availability.check_host("shared", "another", 0.0)
+    availability.check_host("shared", ADAMS.platform, 100.0)
     availability.task_claimed(_task(1))  # an operator has resumed it
-    availability.check_host("shared", 0.0)
+    availability.check_host("shared", ADAMS.platform, 0.0)
 
 
 def test_tasks_on_their_way_count_until_they_have_come() -> None:

@@ -217,6 +217,7 @@ async def test_relief_takes_what_was_delivered_before_the_clock_was_set_back(
 async def test_cleaning_gives_the_space_back(lpm: LocalPersistenceManager, clock: ManualClock, store: Path) -> None:
     for n in range(40):
         await lpm.cache.put(f"k{n}", os.urandom(50_000))
+    await lpm.cache.delete("another")  # pages are written with the next change
     clock.advance(2 * DAY)
     before = (await lpm.maintenance.usage()).database
     assert (await lpm.maintenance.clean()).cache == 40

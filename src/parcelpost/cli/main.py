@@ -105,7 +105,7 @@ GROUPS = {
         LazyCommand("top", "top:top", "Show a live view of the worker."),
         LazyCommand("log", "log:log", "Show recent deliveries and downloads."),
         LazyCommand("doctor", "doctor:doctor", "Run all checks and print a fix for each problem."),
-        LazyCommand("chaos", "chaos:app", "Kill real processes on this machine and check that nothing is lost."),
+        LazyCommand("chaos", "chaos:app", "Kill real processes and check that nothing is lost."),
     ),
     "Data": (
         LazyCommand("tasks", "tasks:app", "List, show, retry, reject or delete tasks."),

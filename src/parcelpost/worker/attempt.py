@@ -234,7 +234,7 @@ class AttemptRecorder:
         return status is not None
 
     async def _blocked(self, attempt: Attempt, outcome: Blocked) -> bool:
-        """Pauses all sites of the host; the whole platform if its host is not known."""
+        """Pauses the platform's sites on the host; all of its sites if their host is not known."""
         site, now = attempt.claim.task.site, self._clock.monotonic()
         requested = outcome.cool_down_seconds
         name = self._blocker(site)
@@ -256,7 +256,7 @@ class AttemptRecorder:
         self._cool_downs.worked(self._blocker(attempt.claim.task.site), started=attempt.started)
 
     def _blocker(self, site: Site) -> str:
-        return self._availability.host_of(site) or site.platform
+        return f"{site.platform} {self._availability.host_of(site)}"
 
 
 def signals_of(outcome: Outcome | None) -> Sequence[Signal]:

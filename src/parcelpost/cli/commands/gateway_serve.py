@@ -70,7 +70,6 @@ def serve(
     requests in progress are finished, within 30 seconds; a second one stops it immediately. Everything it has
     acknowledged is safe either way.
     """
-    import asyncio
 
     from parcelpost.cli.context import needed_packages
 
@@ -83,11 +82,10 @@ def serve(
     }
     settings = load_settings(config, set_, flags)
     with needed_packages():
-        from parcelpost.files_and_sockets import new_loop
+        from parcelpost.files_and_sockets import run_on_fast_loop
 
         sys.setswitchinterval(_SWITCH_SECONDS)
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(_serve(settings))
+        run_on_fast_loop(_serve(settings))
 
 
 async def _serve(settings: Settings) -> None:

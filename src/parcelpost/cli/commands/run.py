@@ -92,7 +92,7 @@ def run(
     """
     import asyncio
 
-    from parcelpost.files_and_sockets import new_loop
+    from parcelpost.files_and_sockets import run_on_fast_loop
     from parcelpost.settings.validation import check_runnable
 
     flags = {
@@ -113,8 +113,7 @@ def run(
         given += ["--config", str(config)] if config else []
         given += ["--until-empty"] if until_empty else []
         raise typer.Exit(asyncio.run(_run_processes(settings, config, given, until_empty=until_empty)))
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_run(settings, config, until_empty=until_empty, process=process))
+    run_on_fast_loop(_run(settings, config, until_empty=until_empty, process=process))
 
 
 async def _run_processes(settings: Settings, config: Path | None, given: list[str], *, until_empty: bool) -> int:

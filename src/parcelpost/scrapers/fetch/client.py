@@ -275,7 +275,7 @@ class PageFetcher:
     def _admit(self, task: Task, origin: str, *, obey_robots: bool) -> None:
         self.availability.learn(task.site, origin)
         self.availability.reached_host(task)
-        self.availability.check_host(origin, self._clock.monotonic())
+        self.availability.check_host(origin, task.platform, self._clock.monotonic())
         if obey_robots and self._robots.is_loading(origin):
             self._throttle.close_briefly(origin)
         self._throttle.admit(origin)

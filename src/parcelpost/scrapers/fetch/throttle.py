@@ -183,7 +183,7 @@ class SiteAvailability:
     ) -> None:
         self._opens_in = opens_in
         self._page_opens_in = page_opens_in
-        self._blocked_until: dict[str, float] = {}
+        self._blocked_until: dict[tuple[str, str], float] = {}
         """Monotonic time, by host."""
         self._need_browser: set[Site] = set()
         self._waiting_for_page: set[str] = set()
@@ -210,19 +210,19 @@ class SiteAvailability:
         return self._host_of.get(site, "")
 
     def host_blocks(self, site: Site, until: float) -> frozenset[Site]:
-        """Returns all known sites of its host, which must not be scraped until then; none if the host is not known.
+        """Returns the platform's known sites on its host, which must not be scraped until then; none without a host.
 
         `until`: monotonic. Tasks of sites that turn out to be there too are kept from it by `check_host`.
         """
         host = self.host_of(site)
         if not host:
             return frozenset()
-        self._blocked_until[host] = until
-        return frozenset(self._sites_at[host])
+        self._blocked_until[host, site.platform] = until
+        return frozenset(other for other in self._sites_at[host] if other.platform == site.platform)
 
-    def check_host(self, host: str, now: float) -> None:
-        """Raises SiteBlocked while the host blocks us."""
-        seconds = self._blocked_until.get(host, now) - now
+    def check_host(self, host: str, platform: str, now: float) -> None:
+        """Raises SiteBlocked while the platform's pages at the host are refused to us."""
+        seconds = self._blocked_until.get((host, platform), now) - now
         if seconds > 0:
             raise _site_blocked(host, seconds)
 
@@ -237,7 +237,7 @@ class SiteAvailability:
 
     def task_claimed(self, task: Task) -> None:
         """It will soon send its first request. The claim shows that its site is not paused any more."""
-        self._blocked_until.pop(self.host_of(task.site), None)
+        self._blocked_until.pop((self.host_of(task.site), task.platform), None)
         if task.site in self._need_browser:
             self._waiting_for_page.add(task.task_id)
         if host := self._host_of.get(task.site):
