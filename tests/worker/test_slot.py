@@ -108,15 +108,16 @@ async def test_what_a_built_in_platform_raises_is_a_retry_of_its_own_task(tmp_pa
         assert (event.outcome, event.reason) == ("retry", "ZeroDivisionError: 7")
 
 
-async def test_fetches_go_on_while_pages_are_parsed(tmp_path: Path) -> None:
-    """As many as there are slots: a page that is being parsed does not count."""
-    fetched, release = set[str](), threading.Event()
+async def test_no_page_is_fetched_while_as_many_as_there_are_slots_are_parsed(tmp_path: Path) -> None:
+    """A kill would cost all of them."""
+    fetched, reads, release = set[str](), threading.Event(), threading.Event()
 
     def fetch(target: Target) -> Page:
         fetched.add(target.parcel_id)
         return Page(body=target.parcel_id.encode())
 
     def read(reader: PageReader) -> ReadResult:
+        reads.set()
         release.wait(60)
         return GiveUp("read")
 
@@ -124,8 +125,10 @@ async def test_fetches_go_on_while_pages_are_parsed(tmp_path: Path) -> None:
         async with at_one_site(tmp_path, read, fetch, slots=1) as works:
             await works.lpm.add_tasks(a_task(f"t{number}", parcel_id=str(number)) for number in range(2))
             async with works.looping(), asyncio.timeout(60):
-                while len(fetched) < 2:
+                while not reads.is_set():
                     await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)
+                assert len(fetched) == 1
                 release.set()
                 while len(works.seen(AttemptEnded)) < 2:
                     await asyncio.sleep(0.01)

@@ -103,7 +103,7 @@ class _Running:
 
 
 class FetchTurns:
-    """As many tasks are fetched at a time as there are slots. Sandboxed ones keep their turn until they end."""
+    """As many tasks are fetched and parsed at a time as there are slots: a kill costs few pages that were not saved."""
 
     def __init__(self, slots: int) -> None:
         self._free = asyncio.Semaphore(slots)
@@ -130,7 +130,7 @@ class FetchTurns:
 
 
 class Slot:
-    """Has two loops: while one parses its page and waits for its result to be durable, the other fetches the next.
+    """Has two loops: while one waits for its result to be durable, the other fetches the next.
 
     Fetching therefore does not wait for the disk. Built-in platforms fetch on the worker's event loop and parse on
     threads; all other platform code runs in a sandbox. Cancelling a step loses nothing: its claim is released, or
@@ -186,7 +186,7 @@ class Slot:
         executor = self._executor
         attempt = Attempt(claim=claim, started=self._context.clock.monotonic())
         try:
-            outcome = await self._scrape(claim.task, end_turn)
+            outcome = await self._scrape(claim.task)
         finally:
             executor.availability.task_ended(claim.task)
         end_turn()
@@ -196,7 +196,7 @@ class Slot:
         else:
             await executor.recorder.record(attempt, outcome, partial(executor.save_and_claim, self.name))
 
-    async def _scrape(self, task: Task, end_turn: Callable[[], None]) -> Outcome | None:
+    async def _scrape(self, task: Task) -> Outcome | None:
         """Returns None if it was interrupted."""
         factory, abandoned = self._context.factory, self._executor.abandoned
         scrape = factory.scraper(task.platform)
@@ -205,18 +205,15 @@ class Slot:
         if abandoned.are_too_many(task.platform):
             return Blocked(f"{abandoned.count} threads of platform code have not returned")
         if built_in := factory.county_scraper(task.platform):
-            return await self._scrape_built_in(built_in, task, end_turn)
+            return await self._scrape_built_in(built_in, task)
         return await self._executor.run_in(self._executor.sandboxes, scrape, task)
 
-    async def _scrape_built_in(
-        self, scraper: CountyScraper, task: Task, end_turn: Callable[[], None]
-    ) -> Outcome | None:
+    async def _scrape_built_in(self, scraper: CountyScraper, task: Task) -> Outcome | None:
         """Its platform's code is ours: it may raise, and a page may make its parser hang, but fetching never blocks."""
         seconds = self._context.settings.executor.task_timeout_seconds
         limit = asyncio.timeout(seconds)
 
         async def parse(page: Callable[[], Outcome]) -> Outcome:
-            end_turn()
             limit.reschedule(None)  # the thread has a limit of its own
             outcome = await self._executor.run_in(self._executor.parse_threads, lambda _: page(), task)
             return outcome or Retry("interrupted")
