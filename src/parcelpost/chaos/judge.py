@@ -44,6 +44,8 @@ _STORE_FIXED_BYTES = 8 * 1024**2
 """What a store may take beside its cap: its reserve, and what was in progress when the cap was reached."""
 _UNHELD_SECONDS = 25.0
 _MOST_SKEW_SECONDS = 4.0
+_SAME_MOMENT_SECONDS = 0.002
+"""Ledgers keep milliseconds: of two scrapes in the same one, either may be the newest."""
 _SHA256 = re.compile(rb'"sha256": ?"([0-9a-f]{64})"')
 
 
@@ -442,7 +444,7 @@ class Judge:
         """A gateway drops scrapes that show nothing new, except the newest of a parcel."""
         scraped_at, ahead = self.scraped_at.get(key, (0.0, 0.0))
         last = newest.get(self.topology.tasks.get(task, ""))
-        return last is not None and (last > scraped_at or abs(ahead) > _MOST_SKEW_SECONDS)
+        return last is not None and (last > scraped_at - _SAME_MOMENT_SECONDS or abs(ahead) > _MOST_SKEW_SECONDS)
 
     def check_order(self, rows: Sequence[tuple[str, str, str]]) -> None:
         """`rows`: parcels whose task is not the one that was scraped last: (parcel, its task, the last task)."""
