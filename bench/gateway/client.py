@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ import msgspec
 
 from bench.measure import Run
 from bench.store.contenders import PLATFORM, SCRAPED_AT, make_tasks, make_work
+from parcelpost.files_and_sockets import free_port
 from parcelpost.model import Task
 
 Serve = Callable[[str, Path], AbstractContextManager[str]]
@@ -68,7 +68,7 @@ async def fresh_database(server: str, name: str) -> str:
 @contextmanager
 def gateway(database: str, folder: Path, *options: str) -> Iterator[str]:
     """`parcelpost gateway serve`, as an operator starts it."""
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "parcelpost", "gateway", "serve", "--port", str(port)]
     command += ["--database", database, "--raw", str(folder / "raw"), "--set", "log.level=warning"]
     with _serving([*command, *options], port, folder) as url:
@@ -90,7 +90,7 @@ sys.exit(main())
 @contextmanager
 def gateway_without_changes(database: str, folder: Path) -> Iterator[str]:
     """The same, but it does not look for changes."""
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-c", _WITHOUT_CHANGES, "gateway", "serve", "--port", str(port)]
     options = ["--database", database, "--raw", str(folder / "raw"), "--set", "log.level=warning"]
     with _serving([*command, *options], port, folder) as url:
@@ -99,7 +99,7 @@ def gateway_without_changes(database: str, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def peer(database: str, folder: Path) -> Iterator[str]:
-    port = _free_port()
+    port = free_port()
     with _serving([sys.executable, "-m", "bench.gateway.peer", database, str(port)], port, folder) as url:
         yield url
 
@@ -125,13 +125,6 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{process.args!r} does not respond: {log.read_text()}") from None
             time.sleep(0.05)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 BATCH = 100

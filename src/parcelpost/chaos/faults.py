@@ -427,21 +427,19 @@ def _on_disk(target: Target, step: Step) -> tuple[Store, LoopDisk]:
 
 
 async def power_cut(target: Target, step: Step) -> None:
-    store, disk = _on_disk(target, step)
-    for worker in store.workers:
-        worker.expects_exit = "power cut"
-        worker.holds_until = target.clock.monotonic() + 60.0
-    target.trouble(store.name)
-    disk.cut_power()
-    target.power_cuts += 1
-    await _remount(target, store, disk)
+    await _cut_power(target, step, "power cut")
 
 
 async def disk_fails(target: Target, step: Step) -> None:
     """Every fsync and every write fails under running workers. Then the disk is mounted again."""
+    await _cut_power(target, step, "disk failed")
+
+
+async def _cut_power(target: Target, step: Step, exit_reason: str) -> None:
+    """Cuts off the disk and mounts it again after the step's seconds: at once after a power cut."""
     store, disk = _on_disk(target, step)
     for worker in store.workers:
-        worker.expects_exit = "disk failed"
+        worker.expects_exit = exit_reason
         worker.holds_until = target.clock.monotonic() + 60.0
     target.trouble(store.name)
     disk.cut_power()

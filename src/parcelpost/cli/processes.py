@@ -8,8 +8,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -26,7 +27,7 @@ from parcelpost.worker.health_pages import Answer
 _LOOPBACK = "127.0.0.1"
 _ANSWER_SECONDS = 3.0
 _MOST_ANSWER_BYTES = 16 * 1024**2
-_CHECK_SECONDS = 5.0
+_CHECK_SECONDS, _STARTING_CHECK_SECONDS = 5.0, 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _NOTIFICATION_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
@@ -157,7 +158,7 @@ class WorkerProcesses:
             self._problems = [finding.message for finding in findings if finding.blocks_work]
             if self._leaving.is_set():
                 service.leave("draining", self._settings.worker.drain_seconds)
-            await self._clock.sleep(_CHECK_SECONDS if service.is_watched and not self._problems else 1.0)
+            await self._clock.sleep(_STARTING_CHECK_SECONDS if self._problems else _CHECK_SECONDS)
 
     async def _health(self) -> Answer:
         return health_pages.state(await self._findings("/healthz"))
@@ -193,8 +194,8 @@ def _send(worker: _Process, number: signal.Signals) -> None:
 
 
 @asynccontextmanager
-async def _background(work: object) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+async def _background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
     try:
         yield
     finally:

@@ -102,33 +102,6 @@ class _Running:
                 self.idle.set()
 
 
-class FetchTurns:
-    """As many tasks are fetched and parsed at a time as there are slots: a kill costs few pages that were not saved."""
-
-    def __init__(self, slots: int) -> None:
-        self._free = asyncio.Semaphore(slots)
-        self.taken = 0
-
-    @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator[Callable[[], None]]:
-        """Waits for a turn. Yields the function that ends it early."""
-        await self._free.acquire()
-        self.taken += 1
-        is_over = False
-
-        def end() -> None:
-            nonlocal is_over
-            if not is_over:
-                is_over = True
-                self.taken -= 1
-                self._free.release()
-
-        try:
-            yield end
-        finally:
-            end()
-
-
 class Slot:
     """Has two loops: while one waits for its result to be durable, the other fetches the next.
 
@@ -159,20 +132,19 @@ class Slot:
         if executor.is_draining:
             return self._context.settings.executor.idle_seconds
         with executor.running.step() as step:
-            async with executor.fetching.turn() as end_turn:
+            async with executor.fetching():
                 claim = await executor.next_claim(self.name)
                 if not isinstance(claim, Claim):
                     return claim
                 executor.running.claims[step] = claim
-                try:
-                    await self._work_on(claim, end_turn)
-                except asyncio.CancelledError:
-                    await executor.release(claim)
-                    raise
-                except BaseException:
-                    delay = timedelta(seconds=self._context.settings.executor.retry_min_seconds)
-                    await executor.release(claim, delay)
-                    raise
+                attempt = Attempt(claim=claim, started=self._context.clock.monotonic())
+                async with self._released_on_failure(claim):
+                    try:
+                        outcome = await self._scrape(claim.task)
+                    finally:
+                        executor.availability.task_ended(claim.task)
+            async with self._released_on_failure(claim):
+                await self._store(attempt, outcome)
             return 0.0
 
     def interrupt(self) -> None:
@@ -182,16 +154,22 @@ class Slot:
             if not limit.expired():
                 limit.reschedule(asyncio.get_running_loop().time())
 
-    async def _work_on(self, claim: Claim, end_turn: Callable[[], None]) -> None:
-        executor = self._executor
-        attempt = Attempt(claim=claim, started=self._context.clock.monotonic())
+    @contextlib.asynccontextmanager
+    async def _released_on_failure(self, claim: Claim) -> AsyncIterator[None]:
         try:
-            outcome = await self._scrape(claim.task)
-        finally:
-            executor.availability.task_ended(claim.task)
-        end_turn()
+            yield
+        except asyncio.CancelledError:
+            await self._executor.release(claim)
+            raise
+        except BaseException:
+            delay = timedelta(seconds=self._context.settings.executor.retry_min_seconds)
+            await self._executor.release(claim, delay)
+            raise
+
+    async def _store(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        executor = self._executor
         if outcome is None:
-            was_current = await self._lpm.release(claim)
+            was_current = await self._lpm.release(attempt.claim)
             self.released += was_current
         else:
             await executor.recorder.record(attempt, outcome, partial(executor.save_and_claim, self.name))
@@ -249,7 +227,8 @@ class Executor:
         self.running = _Running()
         self.abandoned = AbandonedThreads(max_abandoned)
         slots = context.settings.executor.slots
-        self.fetching = FetchTurns(slots)
+        self._may_fetch = asyncio.Semaphore(slots)
+        self._fetches = 0
         self.sandboxes = Sandboxes(lambda: self._new_sandbox("sandbox"), slots)
         # More parsers than processors would only disturb each other.
         self.parse_threads = Sandboxes(lambda: self._new_sandbox("parser"), os.cpu_count() or 1)
@@ -306,6 +285,16 @@ class Executor:
             left_behind = self.abandoned.count
             self.context.emit(AttemptAbandoned(task_id=task.task_id, platform=task.platform, left_behind=left_behind))
         return outcome
+
+    @contextlib.asynccontextmanager
+    async def fetching(self) -> AsyncIterator[None]:
+        """Lets as many tasks be fetched and parsed at a time as there are slots: a kill costs few unsaved pages."""
+        async with self._may_fetch:
+            self._fetches += 1
+            try:
+                yield
+            finally:
+                self._fetches -= 1
 
     async def next_claim(self, slot: str) -> Claim | float:
         """Returns the next claim for the slot, or the seconds until its next try."""
@@ -383,5 +372,5 @@ class Executor:
         return Sandbox(name, grace=self.grace, finish=lambda outcome: encoded(outcome, self.context.lpm.encode))
 
     def _may_claim(self, slot: str) -> bool:
-        is_of_half = slot in self._half and self.fetching.taken <= len(self._half)
+        is_of_half = slot in self._half and self._fetches <= len(self._half)
         return not self.is_draining and self.context.control.may_claim(even_if_slow=is_of_half)

@@ -241,7 +241,7 @@ class Sandbox:
         return work.result()
 
 
-_TURN_SECONDS = 1.0
+_MAX_WAIT_SECONDS = 1.0
 
 
 class Sandboxes:
@@ -252,11 +252,11 @@ class Sandboxes:
         self._new_sandbox = new_sandbox
         self._sandboxes: set[Sandbox] = set()
         self._unused: list[Sandbox] = []
-        self._turns = asyncio.Semaphore(limit)
+        self._free = asyncio.Semaphore(limit)
 
     async def run(self, scrape: Scrape, task: Task, timeout: float) -> tuple[Outcome | None, Sandbox | None]:
         """Returns the outcome (None: it was interrupted), and the sandbox if its code did not stop in time."""
-        is_counted = await self._wait_for_turn()
+        is_counted = await self._wait_until_free()
         try:
             sandbox = self._unused.pop() if self._unused else self._new_sandbox()
             self._sandboxes.add(sandbox)
@@ -265,7 +265,7 @@ class Sandboxes:
                 self._unused.append(sandbox)
         finally:
             if is_counted:
-                self._turns.release()
+                self._free.release()
         if outcome is None or sandbox.is_free:
             return outcome, None
         self._sandboxes.remove(sandbox)
@@ -279,12 +279,12 @@ class Sandboxes:
         """Ends all threads, unless platform code does not return."""
         await asyncio.gather(*(sandbox.close() for sandbox in self._sandboxes))
 
-    async def _wait_for_turn(self) -> bool:
-        if not self._turns.locked():
-            return await self._turns.acquire()
+    async def _wait_until_free(self) -> bool:
+        if not self._free.locked():
+            return await self._free.acquire()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_TURN_SECONDS):
-                return await self._turns.acquire()
+            async with asyncio.timeout(_MAX_WAIT_SECONDS):
+                return await self._free.acquire()
         return False
 
 
