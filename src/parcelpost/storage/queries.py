@@ -213,7 +213,7 @@ def _count(site: SiteHealth, status: str, at: datetime, error: str | None) -> No
         site.failed += 1
     else:
         site.trying_again += 1
-    if site.last_error_at is None or at > site.last_error_at:
+    if site.last_error_at is None or at >= site.last_error_at:  # within a millisecond, the one to be tried again
         site.last_error, site.last_error_at = error, at
 
 
