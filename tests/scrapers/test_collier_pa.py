@@ -94,6 +94,12 @@ def test_an_owner_abroad_has_the_country_where_the_city_stands() -> None:
     assert (found["mailing_country"], found["mailing_city"], found["mailing_state"]) == ("CANADA", None, None)
 
 
+def test_the_city_of_an_owner_abroad_is_in_a_line() -> None:
+    found = record("collier_pa", page('<span id="OwnerLine3">10115 BERLIN</span>', place=("Country", "GERMANY", "")))
+    assert (found["owner_names"], found["mailing_lines"]) == (["BLOOM CLARA"], ["9 OAK ST"])
+    assert [found[f"mailing_{name}"] for name in ("city", "zip", "country")] == ["BERLIN", "10115", "GERMANY"]
+
+
 @pytest.mark.parametrize(
     ("site", "address", "city"),
     [

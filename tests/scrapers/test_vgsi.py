@@ -150,6 +150,13 @@ def test_owner_co_owner_and_a_foreign_address() -> None:
     assert (found["mailing_country"], found["mailing_state"]) == ("CANADA", "ON")
 
 
+@pytest.mark.parametrize("text", ["C/O DOE", "% DOE", "ATTN: TAX", "12 ELM ST"])
+def test_a_co_owner_who_takes_the_mail_is_none(text: str) -> None:
+    found = record("vgsi", page(CoOwner=text, Addr1="5 KING ST<br>LYME NH 03768"), "NH")
+    assert (found["owner_names"], found["mailing_lines"]) == (["BLOOM CLARA"], [text, "5 KING ST"])
+    assert text in found["owner_lines"]
+
+
 def test_a_section_without_data_does_not_make_a_parcel_unknown() -> None:
     long = "<p>No Data for Building Permits</p>" + "<p>Vision Government Solutions</p>" * 50
     assert isinstance(outcome("vgsi", f"<html><body>{long}</body></html>"), Retry)

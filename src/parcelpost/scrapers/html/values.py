@@ -88,6 +88,11 @@ def text_or_none(text: str | None) -> str | None:
     return None if cleaned.lower() in _NOTHING or _PLACEHOLDER.fullmatch(cleaned) else cleaned
 
 
+def is_nothing(text: str) -> bool:
+    """Whether it says that there is no value: '', '-', 'N/A'."""
+    return clean(text).lower() in _NOTHING
+
+
 def is_placeholder(text: str) -> bool:
     """Whether it stands for a value that the page has but does not show: `***`, `Loading...`, `#REF!`."""
     return _PLACEHOLDER.fullmatch(clean(text)) is not None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 from parcelpost.model import Json, NotFound, Retry
-from parcelpost.scrapers.html.addresses import joined_names, owners_and_mailing, take_mailing
+from parcelpost.scrapers.html.addresses import is_care_of, joined_names, owners_and_mailing, take_mailing
 from parcelpost.scrapers.html.values import (
     json_at,
     json_date,
@@ -93,10 +93,10 @@ def _of_form(form: re.Pattern[str], given: Json, field: str, problems: Problems)
 
 
 def _take_owner(record: Record, parcel: Mapping[str, Json]) -> None:
-    """A second name that begins with `%` receives the mail."""
-    names = [json_text(parcel.get(name)) for name in ("ownerName1", "ownerName2")]
-    record.owner_names = joined_names([name for name in names if name and not name.startswith("%")])
-    record.owner_lines = [name for name in names if name]
+    """A second name that begins with `%` or `C/O` receives the mail."""
+    names = [name for member in ("ownerName1", "ownerName2") if (name := json_text(parcel.get(member)))]
+    record.owner_names = joined_names([name for name in names if not is_care_of(name)])
+    record.owner_lines = names
     lines = [json_text(parcel.get(name)) or "" for name in ("mailingAddress1", "mailingAddress2", "mailingAddress3")]
     record.owner_lines += [line for line in lines if line]
     _, below, place = owners_and_mailing(lines, names=0)

@@ -405,10 +405,8 @@ def read(reader: PageReader) -> ReadResult:
         valuations=[valuation(extractor, document, *roll, tax)],
         sales=list(_sales(extractor, roll[0])),
     )
-    record.owner_lines = names
-    record.owner_names, record.mailing_lines, _ = owners_and_mailing(names)
+    _take_owner(record, document, names)
     _take_site(record, extractor.value(SITE))
-    _take_country(record, document)
     take_buildings(record, extractor)
     take_values(record)
     past = list(history(extractor))
@@ -420,11 +418,16 @@ def read(reader: PageReader) -> ReadResult:
     return record
 
 
-def _take_country(record: Record, document: Document) -> None:
-    """For foreign addresses, the country is in the place of the city, under another label."""
+def _take_owner(record: Record, document: Document, lines: list[str]) -> None:
+    """For foreign addresses, the country is in the place of the city, under another label, and the city in a line."""
     named = document.by_id("CityCountry")
     if named is not None and label(text_of(named)) == "country":
         record.mailing_country, record.mailing_city = record.mailing_city, None
+    record.owner_lines = lines
+    record.owner_names, record.mailing_lines, place = owners_and_mailing(lines, country=record.mailing_country)
+    if place is not None and record.mailing_city is None:
+        record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
+        record.mailing_country = record.mailing_country or place.country
 
 
 def _no_record(document: Document) -> ReadResult:

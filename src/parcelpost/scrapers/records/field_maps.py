@@ -183,6 +183,7 @@ def columns_of(rows: Sequence[Row]) -> set[str]:
 
 
 def _take_mailing(record: Record, lines: list[str]) -> None:
+    record.owner_lines = [*record.owner_names, *lines]
     _, record.mailing_lines, place = owners_and_mailing(lines, names=0)
     if place is not None and record.mailing_city is None:
         record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip

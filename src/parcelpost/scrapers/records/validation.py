@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 
 from msgspec import Struct
 
+from parcelpost.scrapers.html.addresses import settle_owners
 from parcelpost.scrapers.html.document import is_label_text, label
 from parcelpost.scrapers.records.record import Record, TaxBill, Valuation
 
@@ -160,6 +161,10 @@ def check_shapes(record: Record) -> None:
     failed = [name for name, check in _FIELDS.items() if not _passes(getattr(record, name), check)]
     for name in failed:
         setattr(record, name, None)
+    has_owner = bool(record.owner_names)
+    settle_owners(record)
+    if has_owner and not record.owner_names:
+        failed.append("owner_names")  # an address is in their place
     names = [name for name in record.owner_names if _passes(name, _is_name)]
     if len(names) < len(record.owner_names):
         failed.append("owner_names")
