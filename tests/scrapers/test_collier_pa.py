@@ -116,7 +116,7 @@ def test_a_site_is_a_street_and_a_city(site: str, address: str | None, city: str
 
 @pytest.mark.parametrize(
     ("text", "price"),
-    [("$1,800", 1_800), ("about $1,800", 1_800), ("($1,800)", -1_800), ("$1,800-$2,000", None), ("Exempt", None)],
+    [("$1,800", 1_800), ("about $1,800", 1_800), ("($1,800)", None), ("$1,800-$2,000", None), ("Exempt", None)],
 )
 def test_a_price_is_an_amount_and_nothing_else_is(text: str, price: int | None) -> None:
     sale = (

@@ -29,7 +29,7 @@ _SHORT_CODE = re.compile(r"(?=[A-Z]{0,2}[0-9])([0-9A-Z]{1,3})(?= \(|$)", re.ASCI
 _MAX_MILLAGE = 500
 _ZERO_DATES = frozenset({"1899-12-30", "1899-12-31", "1900-01-01"})
 """The zero dates of databases: nobody entered a date."""
-_LAST_SHORT_YEAR = 2040
+_LAST_SHORT_YEAR = 2030
 _NOTHING = frozenset(
     {
         *("", "-", "--", "---", "\u2013", "\u2014", "n/a", "n.a.", "na", "none", "null", "unknown"),
@@ -179,7 +179,7 @@ def percent(text: str | None) -> Decimal | None:
 def iso_date(text: str | None, *, newest: date | None = None) -> str | None:
     """A date as `2020-08-14`, from the formats of American pages; a time after it is ignored.
 
-    A year of two digits is the latest one not after `newest` (default: 2040).
+    A year of two digits is the latest one not after `newest` (default: 2030).
     """
     day = _iso_date(clean(text), newest)
     return None if day in _ZERO_DATES else day
