@@ -82,6 +82,10 @@ def test_an_amount_that_the_roll_does_not_have_is_not_taken_from_another_year() 
         ("2025 Preliminary Tax Roll", "preliminary"),
         ("2025 TRIM Tax Roll", "preliminary"),
         ("2024 Certified Tax Roll", "certified"),
+        ("2025 Interim Tax Roll", "preliminary"),
+        ("2025 Draft", "preliminary"),
+        ("2025 In Progress Tax Roll", "preliminary"),
+        ("2024 Final Tax Roll", "certified"),
         ("2024 Tax Roll", "certified"),
     ],
 )

@@ -347,6 +347,21 @@ async def test_realauction_keeps_its_session_and_expands_the_answers(site: Websi
     assert len(site.asked) == before
 
 
+@pytest.mark.parametrize(("ending", "expected"), [({}, Retry), (None, GiveUp)])
+async def test_a_list_of_realauction_that_ends_early_is_not_the_list(
+    site: Website, scraping: Scraping, ending: dict[str, str] | None, expected: type[Retry | GiveUp]
+) -> None:
+    """The session expires behind the first page, or the pages never end."""
+
+    def index(asked: Asked) -> Reply:
+        number = asked.query.get("bypassPage", "1")
+        found = ending if ending is not None and number != "1" else {"retHTML": ITEM, "rlist": number}
+        return Reply(json.dumps(found).encode(), headers={"Content-Type": "application/json"})
+
+    site.pages["/index.cfm"] = index
+    assert isinstance(await scraping("realauction", "", entry={}, extra={"auction_date": "2026-01-15"}), expected)
+
+
 async def test_realauction_without_a_session_is_tried_again(site: Website, scraping: Scraping) -> None:
     site.page("/index.cfm", b"")
     outcome = await scraping("realauction", "", entry={}, extra={"auction_date": "2026-01-15"})

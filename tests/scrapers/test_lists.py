@@ -155,3 +155,43 @@ def test_a_list_whose_rows_cannot_be_read_is_not_empty() -> None:
     assert isinstance(outcome("deedauction", auction(item(1, "", "$100", "Upcoming"))), Retry)
     assert isinstance(outcome("govease", live("01-02-03", "BLOOM CLARA", AUCTION)), Retry)
     assert isinstance(outcome("govease", live("01-02-03", "$50.00", AUCTION, link="/elsewhere")), Retry)
+
+
+def auction_item(number: int, **rows: str) -> str:
+    cells = "".join(f'@H@CAD_LBL">{name}:@F @CAD_DTA">{text}@G' for name, text in rows.items())
+    return f'<div id="AITEM_{number}"><table>{cells}</table></div>'
+
+
+SOUND = auction_item(1, **{"Case #": "2024-7", "Opening Bid": "$5.00"})
+
+
+@pytest.mark.parametrize(
+    ("items", "listed", "missing"),
+    [
+        (SOUND + auction_item(2, **{"Opening Bid": "$9.00"}), "1,2", "no case and no parcel"),
+        (SOUND, "1,2", "1 of 2"),
+        (auction_item(1, **{"Case #": "2024-7", "Base Bid": "$5.00"}), "1", "liens.opening_bid"),
+        (auction_item(1, **{"Case #": "2024-7", "Opening Bid": "soon"}), "1", "liens.opening_bid"),
+    ],
+)
+def test_items_of_an_auction_do_not_vanish(items: str, listed: str, missing: str) -> None:
+    assert isinstance(outcome("realauction", {"retHTML": SOUND, "rlist": "1"}), Done)
+    found = outcome("realauction", {"retHTML": items, "rlist": listed})
+    assert isinstance(found, Retry)
+    assert missing in found.reason
+    assert found.partial is not None
+
+
+def test_a_response_without_items_among_others_is_not_passed_over() -> None:
+    found = outcome("realauction", {"answers": [{"retHTML": SOUND, "rlist": "1"}, {"rlist": "2"}]})
+    assert isinstance(found, Retry)
+    assert found.partial is not None
+
+
+@pytest.mark.parametrize(
+    ("status", "is_otc"),
+    [("Lands Available", True), ("LAND AVAILABLE LIST", True), ("Redeemed", False), ("Ready for Review", None)],
+)
+def test_what_can_be_bought_at_once_is_known_only_by_a_known_status(status: str, *, is_otc: bool | None) -> None:
+    (found,) = records("pioneer_taxdeed", pioneer(CaseNumber="2023-0308TD", Status=status))
+    assert found["is_otc"] is is_otc

@@ -369,3 +369,11 @@ def test_a_page_without_its_owners_is_incomplete_and_without_values_names_all_of
     without = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER))
     assert {"valuations", "market_value", "taxable_value", "value_year"} <= set(without["unreadable"])
     assert "owner_names" in record("qpublic", qpublic(summary=SUMMARY, owner="", valuation=values))["unreadable"]
+
+
+def test_a_unit_below_the_street_is_no_city() -> None:
+    for below, city in [("UNIT B", None), ("REAR", None), ("BOONE", "BOONE")]:
+        summary = two_columns(parcel_id="34-09", property_address=f"12 PINE ST<br>{below}")
+        found = record("qpublic", qpublic(summary=summary, owner=OWNER))
+        assert found["situs_city"] == city
+        assert (below in found["situs_address"]) is (city is None)

@@ -36,6 +36,11 @@ _NAMED_STREET = re.compile(
 )
 """An address for certain, although it is in the place of a name."""
 _BUILDING = re.compile(r".*\b(?:TOWERS?|BUILDING|BLDG|ARCADE|PLAZA)(?: (?:\d+|[A-Z]))?", re.IGNORECASE)
+_UNIT = re.compile(
+    r"(?:#|(?:UNIT|APT|APARTMENT|STE|SUITE|BLDG|BUILDING|LOT|RM|ROOM|FL|FLOOR|SPC|SPACE|TRLR|PH|SLIP|UPPR|LOWR)\b).{0,20}"
+    r"|REAR|FRONT|UPPER|LOWER|UPSTAIRS|DOWNSTAIRS|BASEMENT|BSMT|GARAGE|PENTHOUSE|[NSEW]{1,2}",
+    re.IGNORECASE,
+)
 _CARE_OF = re.compile(r"(?:C\s?[/\\]\s?O|ATTN|ATTENTION|CARE OF)\b|%", re.IGNORECASE)
 _CARED_FOR = re.compile(r"(\S.*?\S)\s+((?:(?<!\d\s)%\s*\S|C\s?[/\\]\s?O\b|ATTN\b:?\s*\S).*)", re.IGNORECASE)
 _ZIP = re.compile(r"\d{5}(?:-?\d{4})?$", re.ASCII)
@@ -244,6 +249,11 @@ def take_mailing(record: Record, lines: Sequence[str], place: CityStateZip | Non
 def is_street(line: str) -> bool:
     """Whether the line looks like a street, a PO box or a care-of line."""
     return _is_street([line]) or is_care_of(line)
+
+
+def is_unit(text: str) -> bool:
+    """Whether the text names a part of a building: `UNIT B`, `REAR`."""
+    return _UNIT.fullmatch(clean(text)) is not None
 
 
 def is_care_of(line: str) -> bool:

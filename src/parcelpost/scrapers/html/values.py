@@ -27,6 +27,8 @@ _FRACTION = re.compile(r"(?:(\d{1,6})[\s-])?\s*(\d{1,3})/(\d{1,3})(?=$|\D)(.*)",
 _ACRES = re.compile(r"\s*(?:\+\s*/?\s*-|\u00b1)?\s*(?:ac(?:re)?s?\b\.?.*|\(.*)?", re.IGNORECASE | re.ASCII)
 _SHORT_CODE = re.compile(r"(?=[A-Z]{0,2}[0-9])([0-9A-Z]{1,3})(?= \(|$)", re.ASCII)
 _MAX_MILLAGE = 500
+_WORD = re.compile(r"[^\W_]+")
+_FINAL_ROLL = frozenset({"certified", "final", "tax", "roll", "value", "values"})
 _ZERO_DATES = frozenset({"1899-12-30", "1899-12-31", "1900-01-01"})
 """The zero dates of databases: nobody entered a date."""
 _LAST_SHORT_YEAR = 2030
@@ -266,6 +268,11 @@ def millage(text: str | None) -> Decimal | None:
     """A rate in dollars per $1,000; None for 0 and for what is too large to be one."""
     rate = number(text)
     return rate if rate is not None and 0 < rate < _MAX_MILLAGE else None
+
+
+def roll_status(words: str) -> str:
+    """`certified` for a roll that is called so, final, or nothing else; whatever else it is called, it may change."""
+    return "certified" if _FINAL_ROLL.issuperset(_WORD.findall(words.lower())) else "preliminary"
 
 
 def _fraction(whole_text: str | None, over: str, under: str) -> Decimal | None:

@@ -26,6 +26,7 @@ _FOLIO = re.compile(r"[0-9A-Z]{8,14}", re.ASCII)
 _DISTRICT = re.compile(r"[0-9]{2,6}[A-Z]?", re.ASCII)
 _BOOK_PAGE = re.compile(r"\d{3,6} ?/ ?\d{1,6}|\d{7,14}", re.ASCII)
 _USE = re.compile(r"([0-9]{1,3}(?:-[0-9]{1,3})?)\s+(?:-\s+)?(.+)", re.ASCII)
+_USE_CODE = re.compile(r"[0-9]{1,3}(?:-[0-9]{1,3})?", re.ASCII)
 _FLAG = re.compile(r"\b([YN])\b", re.ASCII)
 _PARCELS = ("parcelInfok__BackingField", "parcelInfo")
 _MILLAGES = ("millageRatek__BackingField", "millageRate")
@@ -58,7 +59,9 @@ def read(reader: PageReader) -> ReadResult:
         return Retry("the response is incomplete: its folio is missing")
     if missing := [name for name in _KEYS if name not in parcel]:
         reader.problems.lacks(f"{len(missing)} fields ({', '.join(missing[:3])})")
-    use = _USE.fullmatch(json_text(parcel.get("useCode")) or "")
+    use_text = json_text(parcel.get("useCode"))
+    use = _USE.fullmatch(use_text or "")
+    is_code = use is None and _USE_CODE.fullmatch(use_text or "") is not None
     record = Record(
         parcel_id=folio,
         ownership_type=json_text(parcel.get("ownerShipType")),
@@ -66,8 +69,8 @@ def read(reader: PageReader) -> ReadResult:
         situs_city=json_text(parcel.get("situsCity")),
         situs_zip=json_text(parcel.get("situsZipCode")),
         legal_description=json_text(parcel.get("legal")),
-        land_use_code=use[1] if use else json_text(parcel.get("useCode")),
-        land_use_desc=use[2] if use else None,
+        land_use_code=use[1] if use else use_text if is_code else None,
+        land_use_desc=use[2] if use else None if is_code else use_text,
         zoning=json_text(parcel.get("landCalcZoning")),
         year_built=json_year(parcel.get("actualAge")),
         building_area_sqft=json_nonzero(parcel.get("bldgUnderAirFootage")) or json_nonzero(parcel.get("bldgSqFT")),

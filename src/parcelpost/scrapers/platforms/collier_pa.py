@@ -25,7 +25,6 @@ from parcelpost.scrapers.records.problems import VALUES
 from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale, take_values
 
 _ROLL = re.compile(r"(\d{4})\b(.*)", re.ASCII)
-_NOT_FINAL = ("preliminary", "proposed", "trim", "tentative", "estimate", "working")
 _AMOUNT = re.compile(r"(?<![(\d-])\$[\d,]+(?:\.\d+)?(?![\w)]|[.,]\d|\s?[KMB]\b)", re.ASCII)
 _TEXT = etree.XPath("string()")
 _NOT_ZERO = re.compile(r"[1-9]", re.ASCII)
@@ -53,7 +52,7 @@ def _roll(piece: Piece) -> tuple[int, str] | None:
     match = _ROLL.match(values.clean(piece.text))
     if not match or values.year(match[1]) is None:
         return None
-    return int(match[1]), "preliminary" if any(word in match[2].lower() for word in _NOT_FINAL) else "certified"
+    return int(match[1]), values.roll_status(match[2])
 
 
 def _row(name: str, words: str) -> tuple[Id, Id, XPath]:

@@ -389,7 +389,7 @@ def _valuations(extractor: Extractor) -> Iterator[Valuation]:
             continue
         yield Valuation(
             year=int(match[1]),
-            status=_status(match[2] or ""),
+            status=values.roll_status(match[2] or ""),
             land_value=values.money(tables.text(row, "land_value")),
             market_value=values.money(tables.text(row, "market_value")),
             assessed_value=values.money(tables.text(row, "assessed_value")),
@@ -409,11 +409,6 @@ def _sales(extractor: Extractor) -> Iterator[Sale]:
             elif _CLERK_NUMBER.fullmatch(word):
                 sale.clerk_number = sale.clerk_number or word
         yield sale
-
-
-def _status(words: str) -> str:
-    lower = words.lower()
-    return "preliminary" if "proposed" in lower or "preliminary" in lower or "trim" in lower else "certified"
 
 
 PAGE_SECTIONS = (

@@ -33,6 +33,10 @@ _COLUMNS = {
 }
 _TOTAL = re.compile(r"view\s+([\d, ]+?)\s*-\s*([\d, ]+?)\s+of\s+([\d, ]+)", re.ASCII)
 _EMPTY = re.compile(r"no (?:records|cases|results|rows|data)\b")
+_LANDS_AVAILABLE = re.compile(r"\blands? avail|\blaft\b|list of lands")
+_NOT_AVAILABLE = re.compile(
+    r"\b(?:sold|redeemed|cancell?ed|withdrawn|active|upcoming|scheduled|pending|sale|bankruptcy|escheat\w*|paid|closed)\b"
+)
 _STATUSES = {"lands available": "lands_available", "lands available for taxes": "lands_available"}
 
 
@@ -101,10 +105,17 @@ def _record(cells: dict[str, str]) -> Record | None:
         high_bid=values.money(cells.get("high_bid")),
         surplus=values.money(cells.get("surplus")),
         status=status,
-        is_otc=status == "lands_available" if status else None,
+        is_otc=_is_available(status or ""),
         holder_name=values.text_or_none(cells.get("applicant")),
     )
     return Record(parcel_id=parcel, record_kind=LIEN, owner_names=_owners(cells.get("owners")), liens=[lien])
+
+
+def _is_available(status: str) -> bool | None:
+    """Whether it can be bought without an auction; None for a status that does not tell."""
+    if status == "lands_available" or _LANDS_AVAILABLE.search(status):
+        return True
+    return False if _NOT_AVAILABLE.search(status) else None
 
 
 def _certificate(text: str | None) -> tuple[str | None, int | None]:

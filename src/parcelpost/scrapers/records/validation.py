@@ -165,8 +165,8 @@ _RANGES: Mapping[str, tuple[int, int]] = {
     "latitude": (-15, 72),
     "longitude": (-180, -60),
 }
-"""What a number of the field can be; of the others, amounts, none is negative. Deductions, and the balance of a taxpayer
-who is owed something, may be written with a minus."""
+"""What a number of the field can be; of the others, amounts, none is negative. Deductions, and what
+somebody is owed, may be written with a minus."""
 _LAST_YEAR = 2_040
 _YEARS_AHEAD, _YEARS_AHEAD_OF_REVALUATION = 2, 10
 """How many years after its newest values a parcel may have been sold; `current` values are those of a revaluation."""
@@ -196,6 +196,9 @@ def check_shapes(record: Record) -> None:
         record.mailing_lines = lines
         failed.append("mailing_lines")
     failed += _drop_broken(record)
+    record.last_sale_book_page = _place_in_books(record.last_sale_book_page)
+    for sale in record.sales:
+        sale.book_page = _place_in_books(sale.book_page)
     failed += _drop_out_of_range(record)
     failed += _drop_late_dates(record)
     failed += _check_items("sales", record.sales, _SALE)
@@ -207,6 +210,11 @@ def check_shapes(record: Record) -> None:
             failed.append(copied)
     if failed:
         record.unreadable = sorted({*record.unreadable, *failed})
+
+
+def _place_in_books(text: str | None) -> str | None:
+    """None for `0 / 0`: there is neither a book nor a page."""
+    return text if text is None or any(sign.isalpha() or sign in "123456789" for sign in text) else None
 
 
 def _drop_out_of_range(record: Record) -> set[str]:

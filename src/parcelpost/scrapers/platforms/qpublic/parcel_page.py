@@ -11,7 +11,14 @@ from itertools import zip_longest
 from parcelpost.model import NotFound, Page, Retry, Target
 from parcelpost.scrapers.counties import County, parcel_number, quote_part, require_county, required_id, target_url
 from parcelpost.scrapers.html import values
-from parcelpost.scrapers.html.addresses import is_country, is_street, is_whole_address, owners_and_mailing, take_mailing
+from parcelpost.scrapers.html.addresses import (
+    is_country,
+    is_street,
+    is_unit,
+    is_whole_address,
+    owners_and_mailing,
+    take_mailing,
+)
 from parcelpost.scrapers.html.document import Document, Element, Piece, label, lines_of, says_no_parcel, text_of
 from parcelpost.scrapers.html.extract import Field, section
 from parcelpost.scrapers.html.selectors import Beginning, IdEnd, Label, Titled
@@ -431,7 +438,9 @@ def _take_situs(record: Record, lines: list[str]) -> None:
     if place is not None:
         record.situs_city, record.situs_zip = place.city, place.zip
         lines = lines[:-1]
-    elif len(lines) == 2 and record.situs_city is None and not any(sign.isdigit() for sign in lines[1]):
+    elif (
+        len(lines) == 2 and record.situs_city is None and not any(map(str.isdigit, lines[1])) and not is_unit(lines[1])
+    ):
         record.situs_city = lines.pop()
     record.situs_address = values.text_or_none(" ".join(lines))
 
