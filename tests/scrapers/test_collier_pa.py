@@ -160,3 +160,11 @@ def test_a_table_of_permits_is_none_of_sales() -> None:
 
 def test_without_its_first_line_an_address_is_no_owner() -> None:
     assert isinstance(outcome("collier_pa", page().replace('id="OwnerLine1"', "")), Retry)
+
+
+def test_the_section_and_the_sheet_of_the_map() -> None:
+    table = grid(("Map No.", "Section", "Township", "Range"), ("4A16", "16", "49", "25"))
+    found = record("collier_pa", page(table))
+    assert (found["sec_twp_rng"], found["map_block_lot"]) == ("16-49-25", "4A16")
+    without = record("collier_pa", page(table.replace("<td>49</td>", "<td></td>")))
+    assert without["sec_twp_rng"] is None

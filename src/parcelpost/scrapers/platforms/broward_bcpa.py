@@ -16,6 +16,7 @@ from parcelpost.scrapers.html.values import (
     json_objects,
     json_text,
     json_year,
+    leading_number,
     millage,
 )
 from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
@@ -26,6 +27,10 @@ _FOLIO = re.compile(r"[0-9A-Z]{8,14}", re.ASCII)
 _DISTRICT = re.compile(r"[0-9]{2,6}[A-Z]?", re.ASCII)
 _BOOK_PAGE = re.compile(r"\d{3,6} ?/ ?\d{1,6}|\d{7,14}", re.ASCII)
 _USE = re.compile(r"([0-9]{1,3}(?:-[0-9]{1,3})?)\s+(?:-\s+)?(.+)", re.ASCII)
+_LOT = re.compile(r"([\d,.]+)\s*(sq\.?\s?f(?:ee)?t|square (?:foot|feet)|acres?)\.?", re.ASCII | re.IGNORECASE)
+_LOTS = 4
+_SQUARE_FEET = 43_560
+"""Of an acre."""
 _USE_CODE = re.compile(r"[0-9]{1,3}(?:-[0-9]{1,3})?", re.ASCII)
 _FLAG = re.compile(r"\b([YN])\b", re.ASCII)
 _PARCELS = ("parcelInfok__BackingField", "parcelInfo")
@@ -72,6 +77,7 @@ def read(reader: PageReader) -> ReadResult:
         land_use_code=use[1] if use else use_text if is_code else None,
         land_use_desc=use[2] if use else None if is_code else use_text,
         zoning=json_text(parcel.get("landCalcZoning")),
+        land_area_acres=_acres(parcel),
         year_built=json_year(parcel.get("actualAge")),
         building_area_sqft=json_nonzero(parcel.get("bldgUnderAirFootage")) or json_nonzero(parcel.get("bldgSqFT")),
         bedrooms=json_nonzero(parcel.get("beds")),
@@ -85,6 +91,15 @@ def read(reader: PageReader) -> ReadResult:
     _take_values(record, parcel, reader.problems)
     take_last_sale(record)
     return record
+
+
+def _acres(parcel: Mapping[str, Json]) -> Decimal | None:
+    """Of all lots, in `136,749 SqFt` or `1.5 Acres`; None if one is measured otherwise."""
+    shown = [text for at in range(1, _LOTS + 1) if (text := json_text(parcel.get(f"landCalcFact{at}")))]
+    lots = [match for text in shown if (match := _LOT.fullmatch(text))]
+    sizes = [(leading_number(lot[1]), _SQUARE_FEET if lot[2].lower().startswith("sq") else 1) for lot in lots]
+    known = [size / per_acre for size, per_acre in sizes if size is not None]
+    return round(sum(known, Decimal(0)), 4) or None if len(known) == len(shown) else None
 
 
 def _of_form(form: re.Pattern[str], given: Json, field: str, problems: Problems) -> str | None:
@@ -156,4 +171,4 @@ def _sales(parcel: Mapping[str, Json], problems: Problems) -> Iterator[Sale]:
             )
 
 
-PLATFORM = CountyPlatform(name="broward_bcpa", version=4, read=read)
+PLATFORM = CountyPlatform(name="broward_bcpa", version=5, read=read)

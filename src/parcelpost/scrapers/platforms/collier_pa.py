@@ -282,6 +282,7 @@ PERMITS = section("permits", _PERMITS, Headed(_PERMITS))
 _CODED = re.compile(r"([0-9A-Z]{1,8})\s*-\s*(.+)", re.ASCII)
 _SITE = re.compile(r"(.*),\s*([^,\d]+?)\s+(\d{5}(?:-\d{4})?)", re.ASCII)
 _OWNER_LINES = 5
+_SECTION = ("Section", "Township", "Range")
 _STATE = re.compile(r"[A-Z]{2}", re.ASCII)
 _SALES = Columns({"date": ("Date",), "book_page": ("Book-Page",), "price": ("Amount",)}, "book_page")
 SALES = section(
@@ -364,6 +365,7 @@ ACRES = Field(
     _acres,
 )
 STRAP = Field("alternate_id", (Id("StrapNumber"), Below("Strap No.")), _words)
+MAP = Field("map_block_lot", (Id("MapNumber"), Below("Map No.")), _words)
 DISTRICT = Field("tax_district", (Id("MillageArea"), Label("Millage Area")), _words)
 CITY = Field("mailing_city", (Id("OwnerCity"), Label("City")), _words)
 STATE = Field("mailing_state", (Id("OwnerState"), Label("State")), _state)
@@ -387,6 +389,8 @@ def read(reader: PageReader) -> ReadResult:
     record = Record(
         parcel_id=parcel_id,
         alternate_id=extractor.value(STRAP),
+        map_block_lot=extractor.value(MAP),
+        sec_twp_rng=_section(document),
         legal_description=extractor.value(LEGAL),
         land_area_acres=extractor.value(ACRES),
         land_use_code=use[0],
@@ -429,6 +433,13 @@ def _take_owner(record: Record, document: Document, lines: list[str]) -> None:
         record.mailing_country = record.mailing_country or place.country
 
 
+def _section(document: Document) -> str | None:
+    """`16-49-25`, from three cells."""
+    cells = [(Piece(document.by_id(name)), *tables.below(document, name)) for name in _SECTION]
+    parts = [next((text for piece in pieces if (text := values.text_or_none(piece.text))), None) for pieces in cells]
+    return "-".join(filter(None, parts)) if None not in parts else None
+
+
 def _no_record(document: Document) -> ReadResult:
     if says_no_parcel(document):
         return NotFound("the site has no such parcel")
@@ -468,4 +479,4 @@ PAGE_SECTIONS = (
     PageSection("sales", (Id("SaleDate1"), Headed(_SALES), Says("Latest Sales History"))),
     page_end("collierappraiser"),
 )
-PLATFORM = CountyPlatform(name="collier_pa", version=7, read=read, sections=PAGE_SECTIONS)
+PLATFORM = CountyPlatform(name="collier_pa", version=8, read=read, sections=PAGE_SECTIONS)

@@ -481,4 +481,4 @@ PAGE_SECTIONS = (
     PageSection("land", (Id("parcelDetails_LandTable"), Says("Land Breakdown"))),
     page_end("grizzlylogic", "no warrant", "last updated"),
 )
-PLATFORM = CountyPlatform(name="grizzly_gis", version=7, read=read, fetch=fetch, sections=PAGE_SECTIONS)
+PLATFORM = CountyPlatform(name="grizzly_gis", version=8, read=read, fetch=fetch, sections=PAGE_SECTIONS)

@@ -417,4 +417,4 @@ PAGE_SECTIONS = (
     PageSection("sales", (Id("SalesDetails"), Headed(_SALES))),
     page_end("new query", "alternate address"),
 )
-PLATFORM = CountyPlatform(name="leepa", version=7, read=read, sections=PAGE_SECTIONS)
+PLATFORM = CountyPlatform(name="leepa", version=8, read=read, sections=PAGE_SECTIONS)

@@ -171,4 +171,4 @@ def _status(row: Row) -> str | None:
     return "outstanding" if not values.clean(redeemed).strip("-") or values.yes_no(redeemed) is False else None
 
 
-PLATFORM = CountyPlatform(name="lien_register", version=6, is_list=True, read=read)
+PLATFORM = CountyPlatform(name="lien_register", version=7, is_list=True, read=read)

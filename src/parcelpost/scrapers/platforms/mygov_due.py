@@ -68,6 +68,7 @@ def read(reader: PageReader) -> ReadResult:
     owner = json_text(newest.get("owner"))
     record = Record(
         parcel_id=account,
+        alternate_id=json_text(newest.get("parcelId")),
         owner_names=[owner] if owner else [],
         tax_bills=[_bill(bill) for bill in bills],
         liens=list(_liens(bills, reader.problems)),
@@ -270,4 +271,4 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
 
 
 PAGE_SECTIONS = tuple(PageSection(name, keys=("due", "PPT", name)) for name in ("parcels", "accounts"))
-PLATFORM = CountyPlatform(name="mygov_due", version=7, read=read, fetch=fetch, sections=PAGE_SECTIONS)
+PLATFORM = CountyPlatform(name="mygov_due", version=8, read=read, fetch=fetch, sections=PAGE_SECTIONS)

@@ -134,4 +134,4 @@ def _owners(text: str | None) -> list[str]:
     return list(dict.fromkeys(name for name in names if name))
 
 
-PLATFORM = CountyPlatform(name="pioneer_taxdeed", version=6, is_list=True, read=read, sections=(page_end(),))
+PLATFORM = CountyPlatform(name="pioneer_taxdeed", version=7, is_list=True, read=read, sections=(page_end(),))

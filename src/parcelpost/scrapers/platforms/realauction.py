@@ -196,4 +196,4 @@ def _day(target: Target) -> date:
         raise CannotFetch("the task needs a date: set auction_date=YYYY-MM-DD in its extra fields") from None
 
 
-PLATFORM = CountyPlatform(name="realauction", version=3, is_list=True, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="realauction", version=4, is_list=True, read=read, fetch=fetch)

@@ -445,4 +445,4 @@ PAGE_SECTIONS = (
     PageSection("land", (IdEnd("tblLand"), IdEnd("tblLandUse"), Says("Land"))),
     page_end("vision government solutions, inc", "vision appraisal tech"),
 )
-PLATFORM = CountyPlatform(name="vgsi", version=7, read=read, fetch=fetch, sections=PAGE_SECTIONS)
+PLATFORM = CountyPlatform(name="vgsi", version=8, read=read, fetch=fetch, sections=PAGE_SECTIONS)

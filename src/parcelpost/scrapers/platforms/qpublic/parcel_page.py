@@ -479,5 +479,5 @@ PAGE_SECTIONS = (
     PageSection("owners", OWNER.selectors),
     page_end("last data upload", "schneider", "developed by"),
 )
-PLATFORM = CountyPlatform(name="qpublic", version=7, read=read, fetch=fetch, sections=PAGE_SECTIONS)
-BEACON = CountyPlatform(name="beacon", version=7, read=read, fetch=fetch, sections=PAGE_SECTIONS)
+PLATFORM = CountyPlatform(name="qpublic", version=8, read=read, fetch=fetch, sections=PAGE_SECTIONS)
+BEACON = CountyPlatform(name="beacon", version=8, read=read, fetch=fetch, sections=PAGE_SECTIONS)
