@@ -126,11 +126,6 @@ def test_a_list_that_says_that_it_has_more_bills_is_not_all(more: dict[str, Any]
     assert "tax_bills" in record("mygov_due", page)["unreadable"]
 
 
-def test_the_number_of_the_parcel_beside_that_of_its_account() -> None:
-    found = record("mygov_due", answer(bill(2023, 100, parcelId="7269243")))
-    assert (found["parcel_id"], found["alternate_id"]) == ("1-2", "7269243")
-
-
 def test_coordinates_of_another_grid_or_swapped_are_named() -> None:
     for latitude, longitude, is_read in [
         ("28.1", "-81.9", True),

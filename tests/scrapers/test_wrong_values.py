@@ -345,7 +345,7 @@ def test_a_number_that_its_field_cannot_have_is_null_and_named(found: Record, un
 def test_a_balance_in_favor_of_the_taxpayer_is_negative() -> None:
     found = Record(parcel_id="1", tax_due=Decimal(-5), tax_bills=[TaxBill(tax_due=Decimal(-5))])
     check_shapes(found)
-    assert (found.tax_due, found.unreadable) == (-5, [])
+    assert (found.tax_due, found.unreadable) == (Decimal(-5), [])
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,7 @@ _FRAGMENT = re.compile(
 _BEGINNING = re.compile(r"(?:THE |UNKNOWN )?(?:ESTATE|HEIRS|TRUSTEES?) OF", re.IGNORECASE)
 """A line that the name below completes."""
 _DOMESTIC = frozenset({"USA", "US", "U.S.A", "UNITED STATES", "UNITED STATES OF AMERICA"})
+_MAX_PLACE_CHARS = 200
 _MIN_LINES = 3
 """Name, street and city."""
 _OPEN_END = ("&", " AND", " OR", ",")
@@ -217,7 +218,7 @@ def _foreign_place(lines: list[str], country: str | None) -> tuple[list[str], Ci
     rest = _without_country(lines) if country is not None else list(lines)
     for count in (1, 2, 3):
         above, text = rest[:-count], " ".join(rest[-count:])
-        if count > 1 and not any(map(str.isdigit, "".join(above[-1:]))):
+        if len(text) > _MAX_PLACE_CHARS or (count > 1 and not any(map(str.isdigit, "".join(above[-1:])))):
             continue  # the line above the city is the street
         patterns = (_CANADIAN,) if country is None or count > 1 else _FOREIGN_PLACES
         for match in (match for pattern in patterns if (match := pattern.fullmatch(text))):
@@ -268,6 +269,8 @@ def settle_owners(record: Record) -> None:
     """Moves lines of the address out of the names, and joins parts of a name. `owner_lines` has them as shown."""
     if not record.owner_lines:
         record.owner_lines = [*record.owner_names, *record.mailing_lines]
+    if not record.owner_names:
+        return
     record.owner_names, others = parted(joined_names(record.owner_names))
     record.mailing_lines = [*(line for line in others if line not in record.mailing_lines), *record.mailing_lines]
 

@@ -26,6 +26,7 @@ _LEADING_NUMBER = re.compile(r"\s*(-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?)(?![\
 _FRACTION = re.compile(r"(?:(\d{1,6})[\s-])?\s*(\d{1,3})/(\d{1,3})(?=$|\D)(.*)", re.ASCII)
 _ACRES = re.compile(r"\s*(?:\+\s*/?\s*-|\u00b1)?\s*(?:ac(?:re)?s?\b\.?.*|\(.*)?", re.IGNORECASE | re.ASCII)
 _SHORT_CODE = re.compile(r"(?=[A-Z]{0,2}[0-9])([0-9A-Z]{1,3})(?= \(|$)", re.ASCII)
+_YES_NO = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
 _MAX_MILLAGE = 500
 _WORD = re.compile(r"[^\W_]+")
 _FINAL_ROLL = frozenset({"certified", "final", "tax", "roll", "value", "values"})
@@ -247,7 +248,7 @@ def parcel_norm(parcel_id: str | None) -> str:
 
 
 def yes_no(text: str | None) -> bool | None:
-    return {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}.get(clean(text).lower())
+    return _YES_NO.get(clean(text).lower())
 
 
 def party(text: str | None) -> str | None:

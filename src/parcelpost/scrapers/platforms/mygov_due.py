@@ -68,7 +68,6 @@ def read(reader: PageReader) -> ReadResult:
     owner = json_text(newest.get("owner"))
     record = Record(
         parcel_id=account,
-        alternate_id=json_text(newest.get("parcelId")),
         owner_names=[owner] if owner else [],
         tax_bills=[_bill(bill) for bill in bills],
         liens=list(_liens(bills, reader.problems)),

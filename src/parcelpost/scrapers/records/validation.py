@@ -232,29 +232,29 @@ def _drop_out_of_range(record: Record) -> set[str]:
 
 
 def _out_of_range(item: Struct) -> set[str]:
-    failed = set()
-    for name, (least, most) in _ranges_of(type(item)):
-        number = getattr(item, name)
-        if number is not None and not least <= number <= most:
-            setattr(item, name, None)
-            failed.add(name)
+    failed = {
+        name
+        for name, least, most in _ranges_of(type(item))
+        if (number := getattr(item, name)) is not None and not least <= number <= most
+    }
+    for name in failed:
+        setattr(item, name, None)
     return failed
 
 
 @cache
-def _ranges_of(kind: type[Struct]) -> tuple[tuple[str, tuple[int, int]], ...]:
+def _ranges_of(kind: type[Struct]) -> tuple[tuple[str, int, int], ...]:
     numbers = [name for name, hint in get_type_hints(kind).items() if hint in (Decimal | None, int | None)]
-    return tuple((name, _RANGES.get(name, _NEVER_NEGATIVE)) for name in numbers)
+    return tuple((name, *_RANGES.get(name, _NEVER_NEGATIVE)) for name in numbers)
 
 
 def _drop_late_dates(record: Record) -> set[str]:
     """Sets dates to null that lie in the future, and those of the last sale if it is not known which one that is."""
     failed = set()
-    last = _last_year_of_sales(record)
     for item, name in _dates_of(record):
         day = getattr(item, name)
         is_sale = isinstance(item, Sale) or name == "last_sale_date"
-        if day is not None and int(day[:4]) > (last if is_sale else _LAST_YEAR):
+        if day is not None and int(day[:4]) > (_last_year_of_sales(record) if is_sale else _LAST_YEAR):
             setattr(item, name, None)
             failed |= {"sales.date", *_LAST_SALES} if is_sale else {_path(item, name)}
     for name in failed & set(_LAST_SALES):
@@ -290,7 +290,8 @@ def _drop_broken(record: Record) -> set[str]:
 
 
 def _drop_texts(item: Struct) -> set[str]:
-    failed = {name for name in _texts_of(type(item)) if _is_no_text(getattr(item, name))}
+    texts = ((name, getattr(item, name)) for name in _texts_of(type(item)))
+    failed = {name for name, text in texts if text is not None and _is_no_text(text)}
     if isinstance(item, TaxBill) and any(map(_is_no_text, item.flags or ())):
         failed.add("flags")
     for name in failed:
@@ -321,7 +322,12 @@ def drop_dates(record: Record) -> None:
 
 def _dates_of(record: Record) -> Iterator[tuple[Struct, str]]:
     for item in (record, *record.sales, *record.tax_bills, *record.liens):
-        yield from ((item, name) for name in _DATES if name in item.__struct_fields__)
+        yield from ((item, name) for name in _dates_in(type(item)))
+
+
+@cache
+def _dates_in(kind: type[Struct]) -> tuple[str, ...]:
+    return tuple(name for name in _DATES if name in kind.__struct_fields__)
 
 
 def is_parcel_number(text: str) -> bool:
