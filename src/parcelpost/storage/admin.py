@@ -19,7 +19,7 @@ from msgspec.json import encode
 
 from parcelpost.clock import Clock, iso
 from parcelpost.model import REFRESH, OutboxEntry, Priority, Source, TaskInfo, TaskStatus
-from parcelpost.storage import artifacts, outbox, refresh, rows, tasks, validation
+from parcelpost.storage import artifacts, outbox, rows, tasks, validation
 from parcelpost.storage.artifacts import Artifacts
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.raw_files import RawFiles
@@ -541,7 +541,7 @@ def _apply(
 
 def _retry(db: sqlite3.Connection, planned: Sequence[PlannedRow], now: datetime) -> UnusedFiles:
     refreshed = [row.seq for row in planned if row.action is PlannedAction.REFRESH]
-    refresh.add(db, _REFRESH_OF, refreshed, first=0, spacing=0.0, longest=0.0, now=now)
+    tasks.add_refreshes(db, tasks.RefreshRun(_REFRESH_OF, now), refreshed)
     restarted = [row for row in planned if row.action is not PlannedAction.REFRESH]
     db.executemany(_DELETE_REPORT, [(row.task_id,) for row in restarted])
     tasks.restart(db, [row.seq for row in restarted], iso(now))

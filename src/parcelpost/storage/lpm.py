@@ -59,7 +59,7 @@ from parcelpost.storage.results import Saving
 from parcelpost.storage.retention import Maintenance
 from parcelpost.storage.signals import Signals
 from parcelpost.storage.snapshot import DAMAGE_STATE, DamageNote
-from parcelpost.storage.tasks import Added
+from parcelpost.storage.tasks import Added, RefreshRun
 from parcelpost.storage.worker_state import WorkerState, put
 
 P = ParamSpec("P")
@@ -210,24 +210,13 @@ class LocalPersistenceManager:
         """Returns a completed task for each parcel of the site, by `seq`: what `add_refreshes` takes."""
         return await self._db.read(partial(refresh.known_parcels, delinquent_only=delinquent_only), site)
 
-    async def add_refreshes(
-        self, prefix: str, seqs: Sequence[int], first: int, spacing: float, longest: float, now: datetime
-    ) -> int:
-        """Adds tasks that scrape these parcels again, `spacing` seconds apart (`refresh.add`)."""
-        return await self._write(refresh.add, prefix, seqs, first, spacing, longest, now)
+    async def add_refreshes(self, run: RefreshRun, seqs: Sequence[int], first: int) -> int:
+        """Adds tasks that scrape these parcels again (`tasks.add_refreshes`)."""
+        return await self._write(tasks.add_refreshes, run, seqs, first)
 
-    async def add_refresh_targets(
-        self,
-        prefix: str,
-        site: Site,
-        targets: Sequence[Target],
-        first: int,
-        spacing: float,
-        longest: float,
-        now: datetime,
-    ) -> int:
-        """Likewise for parcels that need not be known (`refresh.add_targets`)."""
-        return await self._write(refresh.add_targets, prefix, site, targets, first, spacing, longest, now)
+    async def add_refresh_targets(self, run: RefreshRun, site: Site, targets: Sequence[Target], first: int) -> int:
+        """Like `add_refreshes`, for parcels that the store need not know."""
+        return await self._write(tasks.add_refresh_targets, run, site, targets, first)
 
     async def freshness(self, site: Site, since: datetime, *, delinquent_only: bool) -> StoreFreshness:
         """Returns how many of the site's known parcels were scraped since then."""
