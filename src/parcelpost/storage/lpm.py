@@ -44,10 +44,10 @@ from parcelpost.storage import (
 )
 from parcelpost.storage.admin import Admin, Selection
 from parcelpost.storage.artifacts import Artifacts
+from parcelpost.storage.backpressure import Backpressure
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
 from parcelpost.storage.claims import Sites
-from parcelpost.storage.full_disk import Backpressure
 from parcelpost.storage.history import Metrics, SyncLog
 from parcelpost.storage.leases import Leases
 from parcelpost.storage.locks import LeaderLocks
@@ -192,7 +192,7 @@ class LocalPersistenceManager:
     async def add_task(self, task: Task) -> bool:
         """Returns whether it is new. A known task_id changes nothing. Raises InvalidInput."""
         row = rows.task_row(task, self._now(), self._options.max_target_bytes)
-        return await self._db.start_together(tasks.add_each, row)
+        return await self.backpressure.write(lambda: self._db.start_together(tasks.add_each, row))
 
     async def add_tasks(self, new_tasks: Iterable[Task], *, leased: bool = False) -> Added:
         """Adds any number of tasks in bounded memory. Refuses those that are invalid, and adds the others.
@@ -235,7 +235,9 @@ class LocalPersistenceManager:
         """
         if validation.whole("limit", limit, maximum=_MAX_CLAIMS) == 0:
             return []
-        request = self._claim_request(limit, platforms, exclude_sites)
+        return await self.backpressure.claim(lambda: self._claim(self._claim_request(limit, platforms, exclude_sites)))
+
+    async def _claim(self, request: tasks.ClaimRequest) -> list[Claim]:
         claiming = self._db.start_together(tasks.claim_each, request, durable=False)
         try:
             await asyncio.wait([claiming])

@@ -204,6 +204,7 @@ class Worker:
             await self.sync.last_step()
 
     async def _drain(self, seconds: float) -> int:
+        self.context.lpm.backpressure.stop_claims()
         released = await self.executor.drain(seconds)
         await self.collector.settle(min(seconds, _LAST_ANSWER_SECONDS))
         self.context.lpm.backpressure.stop_waiting()
