@@ -32,7 +32,7 @@ from parcelpost.storage import (
     signals,
     tasks,
 )
-from parcelpost.storage.admin import Delivery, Selection
+from parcelpost.storage.admin import DeliveryState, Selection
 from parcelpost.storage.history import Sample, SyncRound
 from tests.storage.factories import NOW, a_result, a_task, deliver, save_one
 
@@ -157,8 +157,8 @@ def cache_put(db: sqlite3.Connection) -> None:
     cache._put(db, ("new", "html", 9, None, None, LATER, LATER, LATER, b"x"), 2_000)
 
 
-REJECTED = Selection(delivery=Delivery.REJECTED)
-UNSYNCED = Selection(delivery=Delivery.UNSYNCED)
+REJECTED = Selection(delivery=DeliveryState.REJECTED)
+UNSYNCED = Selection(delivery=DeliveryState.UNSYNCED)
 
 
 # (what it is, how the code does it, the indexes it must use)

@@ -158,8 +158,8 @@ def _telemetry(settings: Settings, *, is_watched: bool) -> Telemetry | None:
 def _pages(worker: Worker, telemetry: Telemetry) -> dict[str, health_pages.Page]:
     from parcelpost.telemetry import CONTENT_TYPE
 
-    def metrics() -> health_pages.Answer:
-        return health_pages.Answer(200, telemetry.page(), CONTENT_TYPE)
+    def metrics() -> health_pages.Response:
+        return health_pages.Response(200, telemetry.page(), CONTENT_TYPE)
 
     return {
         "/healthz": lambda: health_pages.state(

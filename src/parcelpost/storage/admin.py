@@ -27,7 +27,7 @@ from parcelpost.storage.raw_files import RawFiles
 # Filters
 
 
-class Delivery(StrEnum):
+class DeliveryState(StrEnum):
     """The delivery state of a result."""
 
     UNSYNCED = "unsynced"
@@ -57,7 +57,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     parcel_id: str | None = None
     source: Source | None = None
     priority: Priority | None = None
-    delivery: Delivery | None = None
+    delivery: DeliveryState | None = None
     """Delivery state of the result; a task without a result matches none."""
     error: str | None = None
     """Part of the error of the task, its result or its delivery. Case-insensitive for ASCII."""
@@ -97,9 +97,9 @@ _RESULT_CONDITIONS = _CONDITIONS | {
     "stored_until": "{r}.seq <= :result_seq AND {r}.created_at <= :result_at",
 }
 _DELIVERY = {
-    Delivery.UNSYNCED: "{r}.synced = 0 AND {r}.rejected_at IS NULL",
-    Delivery.SYNCED: "{r}.synced = 1",
-    Delivery.REJECTED: "{r}.rejected_at IS NOT NULL",
+    DeliveryState.UNSYNCED: "{r}.synced = 0 AND {r}.rejected_at IS NULL",
+    DeliveryState.SYNCED: "{r}.synced = 1",
+    DeliveryState.REJECTED: "{r}.rejected_at IS NOT NULL",
 }
 _BY_ID = "{t}.task_id IN (SELECT value FROM json_each(:task_ids))"
 
@@ -110,7 +110,10 @@ _TASKS_BY_ID = """FROM json_each(:task_ids) AS wanted CROSS JOIN tasks AS t ON t
 _RESULTS = "FROM results AS r {} CROSS JOIN tasks AS t ON t.task_id = r.task_id"
 _RESULTS_BY_ID = """FROM json_each(:task_ids) AS wanted CROSS JOIN results AS r ON r.task_id = wanted.value
     CROSS JOIN tasks AS t ON t.task_id = r.task_id"""
-_DELIVERY_INDEX = {Delivery.UNSYNCED: "INDEXED BY results_outbox", Delivery.REJECTED: "INDEXED BY results_rejected"}
+_DELIVERY_INDEX = {
+    DeliveryState.UNSYNCED: "INDEXED BY results_outbox",
+    DeliveryState.REJECTED: "INDEXED BY results_rejected",
+}
 
 _TASK_PAGE = f"SELECT {rows.INFO_COLUMNS} FROM tasks WHERE seq IN ({{}}) ORDER BY seq"
 _ENTRY_PAGE = f"{rows.ENTRY_SELECT} {{}} ORDER BY r.seq LIMIT :limit"

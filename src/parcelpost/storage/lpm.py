@@ -54,7 +54,7 @@ from parcelpost.storage.locks import LeaderLocks
 from parcelpost.storage.options import LONGEST_DELAY, StoreOptions
 from parcelpost.storage.raw_files import GONE_HINT
 from parcelpost.storage.refresh import StoreFreshness
-from parcelpost.storage.reparse import Reparse
+from parcelpost.storage.reparse import StoredPages
 from parcelpost.storage.results import Saving
 from parcelpost.storage.retention import Maintenance
 from parcelpost.storage.signals import Signals
@@ -100,7 +100,7 @@ class LocalPersistenceManager:
         self.sync_log = SyncLog(database, clock)
         self.metrics = Metrics(database, clock)
         self.state = WorkerState(database, clock)
-        self.reparse = Reparse(database, store.raw, clock)
+        self.reparse = StoredPages(database, store.raw, clock)
         monotonic = asyncio.get_running_loop().time
         self._watch = locks.PeerWatch(store.live, store.owner.id, options.hung_after_seconds, monotonic)
         self.leader_locks = LeaderLocks(store.live, store.owner.id, self._watch)

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from enum import IntEnum
 
-from parcelpost.settings.schema import ResourcesSettings
 from parcelpost.storage.health import Level, Usage
 
 
@@ -33,27 +32,6 @@ _MEANING = {
     Pressure.NO_NEW_TASKS: "no tasks are started; running ones continue",
     Pressure.STOP_BROWSERS: "no tasks are started and browsers are stopped; their tasks are retried later",
 }
-
-
-_LEFT_AT = 0.95
-"""Hysteresis: a level is left at this share of the threshold at which it was entered."""
-
-
-def next_pressure(before: Pressure, percent: float, settings: ResourcesSettings) -> Pressure:
-    """Returns the pressure at this memory use. It rises at a threshold and falls a little below it."""
-    thresholds = {
-        Pressure.SLOW: settings.slow_percent,
-        Pressure.NO_NEW_TASKS: settings.no_new_tasks_percent,
-        Pressure.STOP_BROWSERS: settings.stop_browsers_percent,
-    }
-    return max(
-        (
-            level
-            for level, threshold in thresholds.items()
-            if percent >= (threshold * _LEFT_AT if level <= before else threshold)
-        ),
-        default=Pressure.FINE,
-    )
 
 
 class Control:

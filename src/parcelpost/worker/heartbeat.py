@@ -22,12 +22,12 @@ from parcelpost.model import Lease, PausedSite, QueueDepth
 from parcelpost.storage.history import Window
 from parcelpost.upstream.base import Heartbeat, queue_counts
 from parcelpost.worker.backoff import HEARTBEAT, SYNC
-from parcelpost.worker.browser_limit import Resources
 from parcelpost.worker.collector import Collector
 from parcelpost.worker.context import Context
 from parcelpost.worker.executor import Executor
 from parcelpost.worker.identity import is_last_process
 from parcelpost.worker.learning import Learning
+from parcelpost.worker.resources import Resources
 from parcelpost.worker.sync import SyncManager
 
 _LONGEST_SILENCE_SECONDS = 240.0

@@ -17,10 +17,10 @@ from parcelpost.storage.health import Level
 from parcelpost.storage.history import Sample
 from parcelpost.storage.queries import Failures
 from parcelpost.telemetry import Figures
-from parcelpost.worker.browser_limit import Resources
 from parcelpost.worker.context import Context
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import FailureCount
+from parcelpost.worker.resources import Resources
 from parcelpost.worker.schedules import StandaloneSchedules
 from parcelpost.worker.status import Publisher, delete_old_statuses
 

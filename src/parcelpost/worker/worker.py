@@ -19,7 +19,6 @@ from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.settings import Settings
 from parcelpost.telemetry import Figures
 from parcelpost.upstream.null import NullUpstream
-from parcelpost.worker.browser_limit import Browsers, Resources
 from parcelpost.worker.collector import Collector
 from parcelpost.worker.context import Context
 from parcelpost.worker.control import Pressure
@@ -35,6 +34,7 @@ from parcelpost.worker.heartbeat import HeartbeatLoop
 from parcelpost.worker.janitor import Janitor
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import LONGEST_STEP_SECONDS, Supervisor
+from parcelpost.worker.resources import PoolControl, Resources
 from parcelpost.worker.schedules import ReadTargets
 from parcelpost.worker.status import MemoryPressure, Publisher, WorkerStatus, publish
 from parcelpost.worker.sync import SyncManager
@@ -54,7 +54,7 @@ class Tools(Struct, frozen=True, kw_only=True):
     """The selector ranking that the factory's platforms use."""
     availability: SiteAvailability
     """The rate limits of the fetcher that the factory's platforms use: which sites can be asked now."""
-    browsers: Browsers | None = None
+    browsers: PoolControl | None = None
     """The browser pool, if there is one."""
     most_browsers: int = 0
     """The operator's limit, regardless of memory."""

@@ -25,7 +25,7 @@ from parcelpost.upstream.firestore.leases import (
     NOT_FOUND,
     QUEUED,
     Fields,
-    Leases,
+    FirestoreLeases,
     ended,
     is_held,
     leased,
@@ -41,7 +41,7 @@ _NO_ROOM = f"its document has more than {MAX_DOCUMENT_BYTES:,} bytes, which leav
 
 
 class Tasks:
-    def __init__(self, calls: Calls, layout: Layout, leases: Leases, settings: FirestoreSettings) -> None:
+    def __init__(self, calls: Calls, layout: Layout, leases: FirestoreLeases, settings: FirestoreSettings) -> None:
         self._calls = calls
         self._layout = layout
         self._leases = leases

@@ -23,7 +23,7 @@ from parcelpost.upstream.firestore.encoding import (
     Plain,
     checked_size,
 )
-from parcelpost.upstream.firestore.leases import Leases, time_of
+from parcelpost.upstream.firestore.leases import FirestoreLeases, time_of
 
 _MAX_COMMANDS = 32
 _COMMAND_LIFETIME = timedelta(seconds=300)
@@ -31,7 +31,7 @@ _COMMAND_LIFETIME = timedelta(seconds=300)
 
 
 class Fleet:
-    def __init__(self, calls: Calls, layout: Layout, leases: Leases) -> None:
+    def __init__(self, calls: Calls, layout: Layout, leases: FirestoreLeases) -> None:
         self._calls = calls
         self._layout = layout
         self._leases = leases

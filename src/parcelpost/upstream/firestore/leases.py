@@ -89,7 +89,7 @@ def _attempts(document: Document) -> int:
     return attempts if type(attempts) is int and attempts > 0 else 0
 
 
-class Leases:
+class FirestoreLeases:
     """The leases of one worker.
 
     Each claim gives its leases a new id, and only those in the worker's store are extended. A claim whose answer was
