@@ -187,7 +187,7 @@ class AttemptEnded(Event, frozen=True):
     reason: str
 
 
-class TaskPutOff(Event, frozen=True):
+class TaskDeferred(Event, frozen=True):
     """The rate limit of a task's site was reached: the task was released, and its retries are not affected."""
 
     task_id: str
@@ -566,7 +566,7 @@ class LedgerFound(Event, frozen=True):
     offline_seconds: float
 
 
-class RequestPutOff(Event, frozen=True):
+class RequestDeferred(Event, frozen=True):
     """A request got a 503 because the ledger or the raw store is unavailable. Reported at most every ten seconds."""
 
     path: str

@@ -327,7 +327,7 @@ class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     """Whether other results have the same page."""
     lease_id: str | None = None
     """The task's, like `status`, `retries` and `recoveries`; None if the upstream's leases have no ids."""
-    listed: bool = False
+    multi_record: bool = False
     """Whether `parcel_id` belongs to one record of a multi-record page, not to the task's target."""
     ended_by: str | None = None
     """The task's: "operator" if an operator failed it."""

@@ -101,7 +101,7 @@ class ParcelResult(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     raw_file: Key | None = None
     late: bool | None = False
     """Sent after the task's lease ended."""
-    listed: bool | None = None
+    multi_record: bool | None = None
     """Whether it is one record of a multi-record page, so that its parcel need not be the task's. Null: unknown."""
 
 

@@ -24,7 +24,8 @@ _decode_entries = Decoder(list[OutboxEntry]).decode
 _decode_sizes = Decoder(list[int | None]).decode
 
 _BOOLEANS = {
-    name: f"json(iif({rows.ENTRY_COLUMNS[name]}, 'true', 'false'))" for name in ("success", "page_shared", "listed")
+    name: f"json(iif({rows.ENTRY_COLUMNS[name]}, 'true', 'false'))"
+    for name in ("success", "page_shared", "multi_record")
 }
 _FIELDS = ", ".join((rows.ENTRY_COLUMNS | _BOOLEANS | {"data": "NULL"}).values())
 # Hot queries name their index, because the planner's statistics may be a day old.

@@ -58,7 +58,7 @@ _TASK_FIELDS = {"source", "status", "retries", "recoveries", "lease_id", "lease_
 ENTRY_COLUMNS = {
     **{name: f"{'t' if name in _TASK_FIELDS else 'r'}.{name}" for name in OutboxEntry.__struct_fields__},
     "data": "CAST(r.data AS BLOB)",
-    "listed": "r.parcel_id <> t.parcel_id",
+    "multi_record": "r.parcel_id <> t.parcel_id",
 }
 """Fields of an entry -> SQL over results `r` and tasks `t`."""
 ENTRY_SELECT = f"SELECT {', '.join(ENTRY_COLUMNS.values())}"

@@ -120,7 +120,7 @@ class HeartbeatLoop:
     async def goodbye(self) -> None:
         """Sends the last heartbeat, which says that this worker leaves, and ignores the commands in its reply.
 
-        Does nothing while the upstream is offline or asked for a pause, or if a peer process continues.
+        Does nothing while the upstream is offline or has requested a pause, or if a peer process continues.
         """
         if self._state.remaining(HEARTBEAT) > 0 or not is_last_process(self._lpm):
             return

@@ -135,7 +135,7 @@ class Janitor:
         self._not_before: dict[str, float] = {}
         """Monotonic time before which a failed chore is not tried again."""
         self.schedules: StandaloneSchedules | None = None
-        """Of a standalone worker that runs until it is told to leave."""
+        """Set if a standalone worker runs until a drain is requested."""
         self.cleaning_since: datetime | None = None
         self.check_end: Callable[[], Awaitable[None]] | None = None
         """Ends the run when nothing is left to do; None: it does not end by itself."""

@@ -169,7 +169,7 @@ class Worker:
         return 2 * self.context.settings.executor.task_timeout_seconds + LONGEST_STEP_SECONDS
 
     async def run(self, mode: str) -> None:
-        """Runs until the worker is told to leave. When this returns, every task has ended or was released."""
+        """Runs until a drain is requested. When this returns, every task has ended or was released."""
         context, settings = self.context, self.context.settings
         self._mode = mode
         if self.delivers:
