@@ -362,10 +362,10 @@ _RESULTS_BY_SEQ = """FROM json_each(:seqs) AS wanted CROSS JOIN results AS r ON 
 
 class PlannedRow(NamedTuple):
     seq: int
-    """The task's."""
+    """From the task."""
     task_id: str
     status: str
-    """The task's."""
+    """From the task."""
     result_seq: int | None
     action: PlannedAction
 

@@ -266,7 +266,7 @@ class LocalPersistenceManager:
         return await self._write(tasks.end_with_report, claim.seq, claim.token, TaskStatus.FAILED, self._now(), message)
 
     async def retry_later(self, claim: Claim, error: str, delay: timedelta | None = None) -> TaskStatus | None:
-        """Retries after a delay (by default doubling, with jitter), or fails the task if its retries are used up.
+        """Retries after a delay (doubling by default, with jitter), or fails the task if its retries are used up.
 
         Returns the new status, None for a stale claim (I4).
         """

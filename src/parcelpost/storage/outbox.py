@@ -163,7 +163,7 @@ class Depth(NamedTuple):
     """When the oldest waiting entry was stored."""
     rejected: int
     rejected_by_operator: int
-    """Of the rejected."""
+    """How many of the rejected entries an operator rejected."""
 
 
 def depth(db: sqlite3.Connection) -> Depth:

@@ -182,7 +182,7 @@ class SiteHealth(Struct, kw_only=True):
     platform: str
     state: str
     county: str
-    """As the tasks spell it."""
+    """Spelled as in the tasks."""
     completed: int = 0
     failed: int = 0
     trying_again: int = 0

@@ -84,7 +84,7 @@ class NewPage(NamedTuple):
     body: bytes
     record_json: bytes
     own_name: bool = False
-    """Use a file name that is unique to this result."""
+    """Whether to use a file name that is unique to this result."""
 
 
 class StoredPageFile(NamedTuple):
@@ -276,7 +276,7 @@ def page_problem(path: Path, entry: OutboxEntry) -> str:
 def restore_page(live: Path, path: Path, entry: OutboxEntry) -> bool:
     """Restores a page from the journals of all processes, which have it for a while. Returns whether one did."""
     for segment in live.glob("*.raw"):
-        with contextlib.suppress(FileNotFoundError):  # its process deleted it just now
+        with contextlib.suppress(FileNotFoundError):  # its process has just deleted it
             for record in read_segment(segment):
                 if record.name == entry.html_path and file_matches(record.body, entry.raw_sha256 or ""):
                     durable_files.replace(path, record.body)

@@ -61,7 +61,7 @@ def _has_content(file: Path) -> bool:
 
 
 class OpenRequest(NamedTuple):
-    """How a store is opened."""
+    """How to open a store."""
 
     path: Path
     options: StoreOptions
@@ -73,7 +73,7 @@ class OpenRequest(NamedTuple):
 
 
 class OpenStore(NamedTuple):
-    """The parts of an open store, and what they work with."""
+    """The parts of an open store."""
 
     database: LocalDatabase
     raw: RawFiles

@@ -41,7 +41,7 @@ WHERE task_id >= :prefix AND task_id < :end AND status IN ('pending', 'processin
 
 
 class StoreFreshness(NamedTuple):
-    """How many of a schedule's parcels were scraped since a moment."""
+    """How many of a schedule's parcels were scraped since a given time."""
 
     parcels: int
     fresh: int

@@ -19,7 +19,7 @@ from parcelpost.storage import validation
 
 
 def new_id(now: datetime) -> str:
-    """32 hex digits: 48 bits of milliseconds, 80 random bits."""
+    """Returns 32 hex digits: 48 bits of milliseconds, 80 random bits."""
     return f"{int(now.timestamp() * 1000):012x}{random.getrandbits(80):020x}"
 
 
@@ -70,7 +70,7 @@ def reason_text(decided_by: str, reason: str) -> str:
 
 
 def target_fields(target: Target) -> dict[str, Json]:
-    """As `tasks.target_json` has them."""
+    """Returns the fields of `tasks.target_json`."""
     fields = {**target.extra, "parcel_id": target.parcel_id, "state": target.state, "county": target.county}
     return fields | {"url": target.url} if target.url else fields
 

@@ -160,7 +160,7 @@ class AttemptRecorder:
     async def record(self, attempt: Attempt, outcome: Outcome, save: Save) -> None:
         """`save`: `save_result`, or a function that also claims the next task.
 
-        Raises a StoreError that waiting does not cure, or any StoreError once the worker drains."""
+        Raises a StoreError that waiting cannot fix, or any StoreError once the worker drains."""
         if isinstance(outcome, Busy):
             await self._defer(attempt, outcome)
         else:

@@ -33,7 +33,7 @@ class Offline(Struct, frozen=True, kw_only=True):
     remedy: str = ""
     """What the operator can do."""
     takes_nothing: bool = False
-    """It answers, but stores nothing."""
+    """It responds, but stores nothing."""
     requested: bool = False
     """The upstream requested this pause, so nothing shortens it."""
 

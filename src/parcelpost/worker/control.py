@@ -52,7 +52,7 @@ class Control:
         self.leaving = asyncio.Event()
         """Set when the worker drains: no new tasks are started."""
         self.reason = ""
-        """Why it leaves."""
+        """Why it drains."""
         self.stopping = asyncio.Event()
         """Set when it stops without waiting for running tasks."""
         self._is_interrupted = False

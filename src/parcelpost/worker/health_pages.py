@@ -77,7 +77,6 @@ async def served(
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pages: dict[str, Page]) -> None:
-    """Answers one request."""
     request = await reader.readuntil(b"\r\n\r\n")
     writer.write(await _response(request, pages))
     writer.close()

@@ -44,7 +44,7 @@ class _SharedCommands(Struct, frozen=True):
     """The upstream's commands, shared with all processes on the store."""
 
     count: int = 0
-    """How many commands were ever received."""
+    """How many commands have been received in total."""
     last: tuple[str, ...] = ()
     """The newest commands."""
 
@@ -118,7 +118,7 @@ class HeartbeatLoop:
         return self._settings.seconds
 
     async def goodbye(self) -> None:
-        """Sends the last heartbeat, which says that this worker leaves, and ignores the commands in its reply.
+        """Sends the last heartbeat, which reports that this worker is stopping, and ignores the commands in its reply.
 
         Does nothing while the upstream is offline or has requested a pause, or if a peer process continues.
         """

@@ -135,7 +135,7 @@ class Janitor:
         self._not_before: dict[str, float] = {}
         """Monotonic time before which a failed chore is not tried again."""
         self.schedules: StandaloneSchedules | None = None
-        """Set if a standalone worker runs until a drain is requested."""
+        """Set by a standalone worker that keeps running when its queue is empty."""
         self.cleaning_since: datetime | None = None
         self.check_end: Callable[[], Awaitable[None]] | None = None
         """Ends the run when nothing is left to do; None: it does not end by itself."""

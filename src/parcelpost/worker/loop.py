@@ -23,7 +23,7 @@ _MOST_FAILURES = 10
 class FailureCount:
     """Counts consecutive failures of a loop or a background task. Each is reported, and followed by a longer pause.
 
-    Ten failures that waiting does not cure are final. If the store cannot be written for now (a full disk, another
+    Ten failures that waiting cannot fix are final. If the store cannot be written for now (a full disk, another
     program's lock), there is no limit.
     """
 
@@ -35,7 +35,7 @@ class FailureCount:
     def reset(self) -> None:
         self._failures = 0
         self._surprises = 0
-        """How many of them waiting does not cure."""
+        """How many of them waiting cannot fix."""
 
     @property
     def is_final(self) -> bool:

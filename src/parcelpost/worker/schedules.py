@@ -56,7 +56,7 @@ class StandaloneSchedules:
     """Starts the runs that are due. Only the process that does the store's chores has one at work."""
 
     def __init__(self, context: Context, read_targets: ReadTargets | None = None) -> None:
-        """`read_targets`: None in programs that read no files."""
+        """`read_targets`: None if schedules with files are not supported."""
         self._context = context
         self._read_targets = read_targets
         self._schedules: Mapping[str, ScheduleSettings] = context.settings.schedules
@@ -79,7 +79,7 @@ class StandaloneSchedules:
         if known.next_run_at <= now:
             try:
                 await self._run(name, schedule, known.next_run_at, now)
-            except (InvalidInput, OSError) as failure:  # of its file
+            except (InvalidInput, OSError) as failure:  # its file is unreadable or invalid
                 error, following = str(failure)[:_MAX_ERROR_CHARS], min(following, now + _RETRY_AFTER)
                 if error != known.error:
                     context.emit(ScheduleFailed(schedule=name, error=error))

@@ -87,7 +87,7 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     stopped_at: datetime | None = None
     """When it stopped cleanly; None if it is running or crashed."""
     cleaning_since: datetime | None = None
-    """Set during the daily clean-up, which may lock the store for long: nothing is published meanwhile."""
+    """Set during the daily clean-up, which may lock the store for a long time: nothing is published meanwhile."""
 
 
 async def read_statuses(state: WorkerState) -> list[WorkerStatus]:

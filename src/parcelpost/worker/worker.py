@@ -53,7 +53,7 @@ class Tools(Struct, frozen=True, kw_only=True):
     ranking: Ranking
     """The selector ranking that the factory's platforms use."""
     availability: SiteAvailability
-    """The rate limits of the fetcher that the factory's platforms use: which sites can be asked now."""
+    """The fetcher's rate limits: which sites may be requested now."""
     browsers: PoolControl | None = None
     """The browser pool, if there is one."""
     most_browsers: int = 0

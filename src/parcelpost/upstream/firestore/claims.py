@@ -48,7 +48,7 @@ class Tasks:
         self._settings = settings
 
     async def claim(self, capacity: int, platforms: Sequence[str]) -> Work:
-        """Claims the most urgent tasks, the oldest first. Leaves tasks to other workers that are faster."""
+        """Claims the most urgent tasks, the oldest first. Skips those that another worker claims first."""
         await self._calls.learn_time(self._layout.worker)
         await self._leases.requeue_expired()
         wanted = min(max(capacity, 1), MAX_TASKS)
@@ -114,7 +114,7 @@ class Tasks:
             raise
 
     def _claimed(self, document: Document, task: Task | BadTask, now: datetime) -> Fields:
-        """Fails an unreadable task, which would be handed out for ever; without a reason if there is no room for it."""
+        """Fails an unreadable task, or it would be leased forever; without a reason if there is no room for one."""
         if not _has_room(document):
             return {"status": FAILED}
         if isinstance(task, BadTask):

@@ -71,7 +71,7 @@ def ended(status: str, now: datetime, error: str | None = None) -> Fields:
 
 
 def queued_again(document: Document, max_attempts: int, now: datetime, reason: str) -> Fields:
-    """Returns the fields of a queued task, or of a failed one if it was handed out `max_attempts` times."""
+    """Returns the fields of a queued task, or of a failed one if it was leased `max_attempts` times."""
     attempts = _attempts(document)
     if attempts >= max_attempts:
         return ended(FAILED, now, f"{reason}; it was handed out {attempts} times, which is the limit")
@@ -110,7 +110,7 @@ class FirestoreLeases:
             del self._lost[next(iter(self._lost))]
 
     async def requeue_expired(self) -> None:
-        """Queues the tasks of crashed workers again, or fails those that were handed out too often.
+        """Queues the tasks of crashed workers again, or fails those that were leased too often.
 
         Does nothing if another worker is doing the same.
         """
