@@ -148,7 +148,7 @@ class WorkProgress(Event, frozen=True):
     """Progress of the work in the store: at the start, every minute while it changes, and at the end."""
 
     pending: int
-    running: int
+    processing: int
     completed: int
     not_found: int
     failed: int

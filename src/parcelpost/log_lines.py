@@ -133,7 +133,7 @@ def _progress(e: events.WorkProgress) -> str:
     not_found = f"{e.not_found:,} not found, " if e.not_found else ""
     ended = f"{e.completed:,} completed, {not_found}{e.failed:,} failed, {e.expired:,} expired"
     rejected = f", {e.rejected:,} rejected" if e.rejected else ""
-    return f"{count(e.pending, 'task')} to do, {e.running:,} running, {ended}; {e.unsynced:,} to deliver{rejected}"
+    return f"{count(e.pending, 'task')} to do, {e.processing:,} running, {ended}; {e.unsynced:,} to deliver{rejected}"
 
 
 def _delivered(e: events.ResultsSynced) -> str:

@@ -347,10 +347,6 @@ class LocalPersistenceManager:
     async def queue_depth(self) -> QueueDepth:
         return await self._db.read(queries.depth, self._clock.now())
 
-    async def task_counts(self) -> dict[str, dict[str, int]]:
-        """Counts tasks by platform and status; pending tasks that are not due count as `delayed`."""
-        return await self._db.read(queries.counts, self._now())
-
     async def get_task(self, task_id: str) -> TaskInfo | None:
         return await self._db.read(tasks.get, task_id)
 

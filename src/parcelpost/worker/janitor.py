@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from parcelpost.errors import StoreError
@@ -226,17 +226,7 @@ class Janitor:
         return _REPORT_SECONDS
 
     async def report_progress(self, *, even_if_unchanged: bool = False) -> None:
-        depth = await self._lpm.queue_depth()
-        progress = WorkProgress(
-            pending=depth.pending,
-            running=depth.processing,
-            completed=depth.completed,
-            not_found=depth.not_found,
-            failed=depth.failed,
-            expired=depth.expired,
-            unsynced=depth.unsynced,
-            rejected=depth.rejected,
-        )
+        progress = convert(await self._lpm.queue_depth(), WorkProgress, from_attributes=True)
         if even_if_unchanged or progress != self._progress:
             self._progress = progress
             self._emit(progress)

@@ -42,9 +42,10 @@ class OndemandRunner(_Runner):
 
     async def run(self) -> None:
         """Runs until a drain is requested or, with `until_empty`, nothing is left to do."""
-        self._worker.add_collector()
-        self._worker.add_slots()
-        await self._worker.run("ondemand")
+        worker = self._worker
+        worker.supervisor.add("collector", worker.collector.step)
+        worker.add_slots()
+        await worker.run("ondemand")
 
 
 class StandaloneRunner(_Runner):

@@ -155,9 +155,6 @@ class Worker:
         is_store_held = self.janitor.chores_seconds > 0 or self.context.lpm.backpressure.waiting > 0
         return [] if is_store_held else self.supervisor.overdue()
 
-    def add_collector(self) -> None:
-        self.supervisor.add("collector", self.collector.step)
-
     def add_slots(self) -> None:
         for slot in self.executor.slots:
             for name, step in slot.loops.items():
