@@ -137,7 +137,7 @@ def save(db: sqlite3.Connection) -> None:
 
 def requeue(db: sqlite3.Connection) -> None:
     which = Selection(statuses=(TaskStatus.FAILED,), platform="vgsi")
-    found = admin.find(db, admin.RETRY_TASKS, which, admin.Flags(include_completed=True), admin.CHANGES, 3, 50)
+    found = admin.find(db, admin.RETRY_TASKS, which, admin.Flags(include_completed=True), 3, 50)
     change = partial(admin._retry, now=from_iso(LATER))
     admin._apply(db, admin.RETRY_TASKS, which, found, admin.Flags(), change)
 
@@ -145,7 +145,7 @@ def requeue(db: sqlite3.Connection) -> None:
 def delete(operation: admin.Operation, change: Any, which: Selection) -> Run:
     def run(db: sqlite3.Connection) -> None:
         flags = admin.Flags(force=True)
-        found = admin.find(db, operation, which, flags, admin.CHANGES, 3, 50)
+        found = admin.find(db, operation, which, flags, 3, 50)
         admin.counts(db, operation, which, flags)
         admin.records_lost(db, operation, which)
         admin._apply(db, operation, which, found, flags, lambda db, rows: change(db, rows, LATER))

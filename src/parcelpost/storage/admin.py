@@ -343,14 +343,13 @@ def find(
     operation: Operation,
     selection: Selection,
     flags: Flags,
-    actions: Collection[PlannedAction],
     after: int,
     limit: int,
 ) -> list[int]:
-    """Returns the seqs of the next rows with one of these planned actions. May have to skip many rows."""
+    """Returns the seqs of the next rows that would change. May have to skip many rows."""
     seq = "r.seq" if operation.on_results else "t.seq"
     planned = f"SELECT {seq} AS seq, {operation.action.format(sharers='TRUE')} AS action {_from(operation, selection)}"
-    query = f"SELECT seq FROM ({planned}) WHERE action IN ({_quoted(actions)}) ORDER BY seq LIMIT :limit"
+    query = f"SELECT seq FROM ({planned}) WHERE action IN ({_quoted(CHANGES)}) ORDER BY seq LIMIT :limit"
     return [row[0] for row in db.execute(query, _values(selection, flags) | {"after": after, "limit": limit})]
 
 
@@ -512,7 +511,7 @@ class Admin:
                 progress(done.total())
 
         after = 0
-        while seqs := await self._db.read(find, operation, selection, flags, CHANGES, after, _BATCH):
+        while seqs := await self._db.read(find, operation, selection, flags, after, _BATCH):
             after = seqs[-1]
             await _uninterrupted(change_batch(seqs))
         return done
