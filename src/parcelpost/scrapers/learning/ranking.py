@@ -127,7 +127,7 @@ class _FieldState:
 
     @property
     def misses(self) -> bool:
-        """Whether the repeated results are failures. Those of several selectors are: of successes, the first is kept."""
+        """Whether the repeated results are failures. Of successes, only those of one selector are kept."""
         return bool(self.run) and (isinstance(self.last, list) or (self.last is not None and not self.last.success))
 
     @property
