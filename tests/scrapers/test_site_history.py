@@ -16,8 +16,8 @@ from tests.scrapers.reading import grid, qpublic, two_columns
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SALES = grid(("Sale Date", "Sale Price"), ("1/2/2020", "$5"))
-FOOTER = '<div id="x_pnlNoDataForModules">No data: Valuation, Buildings.</div><footer>Last Data Upload</footer></body>'
-NO_END = FOOTER.replace("<footer>Last Data Upload</footer>", "")
+FOOTER = '<div id="x_pnlNoDataForModules">No data: Valuation, Buildings.</div><footer>Last Data Upload: 1/1/2026, 1:02:03 AM</footer></body>'
+NO_END = FOOTER.replace("<footer>Last Data Upload: 1/1/2026, 1:02:03 AM</footer>", "")
 
 
 def scraped(ranking: Ranking, number: int, owner: str = "", end: str = FOOTER, **modules: str) -> Outcome:
