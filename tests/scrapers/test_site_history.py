@@ -16,8 +16,9 @@ from tests.scrapers.reading import grid, qpublic, two_columns
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SALES = grid(("Sale Date", "Sale Price"), ("1/2/2020", "$5"))
-FOOTER = '<div id="x_pnlNoDataForModules">No data: Valuation, Buildings.</div><footer>Last Data Upload: 1/1/2026, 1:02:03 AM</footer></body>'
-NO_END = FOOTER.replace("<footer>Last Data Upload: 1/1/2026, 1:02:03 AM</footer>", "")
+END = "<footer>Last Data Upload: 1/1/2026, 1:02:03 AM</footer>"
+FOOTER = f'<div id="x_pnlNoDataForModules">No data: Valuation, Buildings.</div>{END}</body>'
+NO_END = FOOTER.replace(END, "")
 
 
 def scraped(ranking: Ranking, number: int, owner: str = "", end: str = FOOTER, **modules: str) -> Outcome:
