@@ -94,8 +94,8 @@ async def test_standalone_keeps_its_results_and_a_later_gateway_gets_them(tmp_pa
     assert await counts(tmp_path) == {"pending": 0, "completed": 3, "unsynced": 3}
     said = [line for line in log(tmp_path) if line["event"] == "WorkProgress"]
     assert {line["level"] for line in said} == {"info"}
-    assert sum(said[0][state] for state in ("pending", "running", "completed")) == 3
-    assert (said[-1]["pending"], said[-1]["running"], said[-1]["completed"]) == (0, 0, 3)
+    assert sum(said[0][state] for state in ("pending", "processing", "completed")) == 3
+    assert (said[-1]["pending"], said[-1]["processing"], said[-1]["completed"]) == (0, 0, 3)
     async with HostileGateway() as gateway:
         arguments = ("--mode", "standalone", "--gateway", gateway.url, "--store", "store.db", "--until-empty")
         async with worker(*arguments, folder=tmp_path, token=gateway.token) as process:
