@@ -192,7 +192,8 @@ class Slot:
         limit = asyncio.timeout(seconds)
 
         async def parse(page: Callable[[], Outcome]) -> Outcome:
-            limit.reschedule(None)  # the thread has a limit of its own
+            if not self._is_interrupted:
+                limit.reschedule(None)  # the thread has a limit of its own
             outcome = await self._executor.run_in(self._executor.parse_threads, lambda _: page(), task)
             return outcome or Retry("interrupted")
 
