@@ -260,7 +260,10 @@ class Executor:
         Returns how many tasks were interrupted and released, including those of an earlier drain that was cancelled.
         """
         self.is_draining = True
-        self._release_ahead()
+        await asyncio.gather(self._release_ahead(), self._end_running(seconds))
+        return sum(slot.released for slot in self.slots)
+
+    async def _end_running(self, seconds: float) -> None:
         idle = self.running.idle
         if not idle.is_set():
             await self.context.clock.wait(idle, seconds)
@@ -270,13 +273,11 @@ class Executor:
                 slot.interrupt()
             self.sandboxes.interrupt()
             await idle.wait()
-        return sum(slot.released for slot in self.slots)
 
     async def close(self) -> None:
         """Ends all threads that can end. Call it after the last step."""
         self.is_draining = True
-        self._release_ahead()
-        await asyncio.gather(self.parse_threads.close(), self.sandboxes.close())
+        await asyncio.gather(self._release_ahead(), self.parse_threads.close(), self.sandboxes.close())
 
     async def run_in(self, sandboxes: Sandboxes, scrape: Scrape, task: Task) -> Outcome | None:
         """Returns the outcome of platform code, None if it was interrupted."""
@@ -300,7 +301,7 @@ class Executor:
     async def next_claim(self, slot: str) -> Claim | float:
         """Returns the next claim for the slot, or the seconds until its next try."""
         if not self._may_claim(slot):
-            self._release_ahead()
+            await self._release_ahead()
             return self._wake_ups.next_in(slot, ())
         if self._ahead:
             return self._ahead.popleft()
@@ -332,7 +333,7 @@ class Executor:
                 self.availability.task_claimed(claimed.task)
                 self._ahead.append(claimed)
         if self._ahead and not self._may_claim(slot):
-            self._release_ahead()
+            await self._release_ahead()
         return saved
 
     async def release(self, claim: Claim, delay: timedelta | None = None) -> None:
@@ -341,12 +342,15 @@ class Executor:
         except StoreError:
             self.context.lpm.release_later(claim)
 
-    def _release_ahead(self) -> None:
-        """In the background, because a drain does not wait for a store that is full or locked."""
+    async def _release_ahead(self) -> None:
+        """Waits only as long as for a busy store, and leaves the rest to the background: a drain must come to an end."""
+        releasing: list[asyncio.Task[None]] = []
         while self._ahead:
             claim = self._ahead.popleft()
             self.availability.task_ended(claim.task)
-            self.context.lpm.release_later(claim)
+            releasing.append(self.context.lpm.release_later(claim))
+        if releasing:
+            await asyncio.wait(releasing, timeout=self.context.settings.storage.busy_timeout_seconds)
 
     async def _closed_sites(self) -> ClosedSites:
         """With rate limits, a claim must see which host the previous claims will use, if that makes a difference."""
