@@ -343,7 +343,7 @@ class Executor:
             self.context.lpm.release_later(claim)
 
     async def _release_ahead(self) -> None:
-        """Waits only as long as for a busy store, and leaves the rest to the background: a drain must come to an end."""
+        """Waits no longer than for a busy store; then the background goes on with it: a drain must come to an end."""
         releasing: list[asyncio.Task[None]] = []
         while self._ahead:
             claim = self._ahead.popleft()
