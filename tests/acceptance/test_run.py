@@ -67,7 +67,7 @@ async def test_until_empty_ends_with_the_reason_when_the_gateway_is_dead_or_does
             lines = (tmp_path / "worker.log").read_text().splitlines()
             assert "0 completed, 0 failed, 0 expired in this run; 0 to deliver, 0 rejected in the store" in lines
             error = [line for line in lines if line.startswith("error: ")][-1]
-            what = "error: gave up: the upstream has been offline for 0.5"
+            what = "error: gave up: the upstream has been unavailable for 0.5"
             assert error.startswith(what)
             assert reason in error
             assert any(line.startswith("hint: ") for line in lines)
