@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "parcelpost run --gateway https://gateway.example.org",
     "parcelpost run --mode standalone --until-empty",
-    "parcelpost run --mode standalone --processes 4 --slots 32",
+    "parcelpost run --mode standalone --processes 2 --slots 32",
     "parcelpost run --slots 8 --platforms qpublic,vgsi --set sync.batch_size=100",
     "parcelpost run --upstream firestore --set firestore.raw=gs://my-bucket/raw",
     "parcelpost run --config /etc/parcelpost.toml --set http.port=9100",
