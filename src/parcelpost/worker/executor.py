@@ -320,9 +320,9 @@ class Executor:
         return self._wake_ups.next_in(slot, closed.opens_in)
 
     async def save_and_claim(self, slot: str, claim: Claim, result: Result) -> str | None:
-        """Saves the result and, if there is room for another task, claims it in the same transaction."""
+        """Saves the result and, if the next task could be fetched at once, claims it in the same transaction."""
         closed = self.availability.closed()
-        is_wanted = len(self._ahead) + self._claiming < max(1, len(self.slots) // 2) and self._may_claim(slot)
+        is_wanted = self._may_fetch_another() and self._may_claim(slot)
         if not is_wanted or not self._may_claim_together(closed):
             return await self.context.lpm.save_result(claim, result)
         with self._being_claimed():
@@ -351,6 +351,10 @@ class Executor:
             releasing.append(self.context.lpm.release_later(claim))
         if releasing:
             await asyncio.wait(releasing, timeout=self.context.settings.storage.busy_timeout_seconds)
+
+    def _may_fetch_another(self) -> bool:
+        """Whether a claimed task would not wait for others to be fetched: what is in progress is being worked on."""
+        return not self._may_fetch.locked() and self._fetches + len(self._ahead) + self._claiming < len(self.slots)
 
     async def _closed_sites(self) -> ClosedSites:
         """With rate limits, a claim must see which host the previous claims will use, if that makes a difference."""
