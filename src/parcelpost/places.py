@@ -70,8 +70,9 @@ def state_or_text(text: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def county_slug(text: str) -> str:
-    """`Miami-Dade County, FL` -> `miami-dade`, `St. Johns` -> `st-johns`, `City of Baltimore` -> `baltimore-city`; '' for a
-    name without letters or digits.
+    """`Miami-Dade County, FL` -> `miami-dade`, `St. Johns` -> `st-johns`, `City of Baltimore` -> `baltimore-city`.
+
+    Returns '' for a name without letters or digits.
     """
     letters = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower().replace("'", "")
     slug = _WORDS.sub("-", letters).strip("-")
