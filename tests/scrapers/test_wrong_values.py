@@ -16,6 +16,7 @@ from parcelpost.scrapers.html.tables import SALE_KINDS, Columns
 from parcelpost.scrapers.records.problems import Problems, drop_repeated
 from parcelpost.scrapers.records.record import Building, Lien, Record, Sale, TaxBill, Valuation
 from parcelpost.scrapers.records.validation import check_shapes
+from tests.scrapers import test_grizzly_gis as grizzly
 from tests.scrapers.reading import grid, outcome, qpublic, record, two_columns
 
 COLUMNS = Columns({"date": ("Sale Date",), "price": ("Price",), "book_page": ("Book/Page",), "deed": ("Deed",)})
@@ -371,3 +372,10 @@ def test_a_sale_long_after_the_newest_values_has_no_date(date: str, status: str,
 def test_a_year_of_two_digits_is_none_far_ahead() -> None:
     assert values.iso_date("10/12/35") == "1935-10-12"
     assert values.iso_date("10/12/25") == "2025-10-12"
+
+
+def test_a_text_that_is_no_such_value_is_named() -> None:
+    found = record("grizzly_gis", grizzly.page(area="1.012 HA"))
+    assert (found["land_area_acres"], found["unreadable"]) == (None, ["land_area_acres"])
+    found = record("grizzly_gis", grizzly.page(area="N/A"))
+    assert (found["land_area_acres"], found["unreadable"]) == (None, [])
