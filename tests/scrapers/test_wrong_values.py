@@ -138,6 +138,7 @@ def layer(*attributes: Any, fields: tuple[str, ...] = tuple(ROW)) -> Any:
     [
         {**ROW, "PIN": "*****"},
         {**ROW, "PIN": "PENDING"},
+        {**ROW, "PIN": "SubdivisionName BONE LAKE ADD Lot 9"},
         [{"attributes": ROW}],
         {name: value for name, value in ROW.items() if name != "SALEDATE"},
         {**ROW, "PIN": "2", "LANDVAL": "LAND", "MKTVAL": "TOTAL", "SALEDATE": "DATE"},

@@ -29,7 +29,7 @@ from parcelpost.scrapers.records.columns import Column, described
 from parcelpost.scrapers.records.field_map_proposal import LIKELY_FROM, propose
 from parcelpost.scrapers.records.problems import Problems
 from parcelpost.scrapers.records.record import LIEN, Lien, Record, Sale
-from parcelpost.scrapers.records.validation import is_withheld
+from parcelpost.scrapers.records.validation import is_parcel_number, is_withheld
 from parcelpost.scrapers.tabular import column_name
 
 Row = Mapping[str, Json]
@@ -83,10 +83,10 @@ class FieldMap(Struct, frozen=True, kw_only=True):
         return {name: source.value(row) for name, source in self.fields.items()}
 
     def record(self, row: Row, fields: Mapping[str, Any] | None = None) -> Record | None:
-        """Returns None if the row has no parcel number: one without a digit is a note. `fields`: its values."""
+        """Returns None if the row has no parcel number: a note or a description is none. `fields`: its values."""
         if fields is None:
             fields = self.values_of(row)
-        if not any(map(str.isdigit, fields["parcel_id"] or "")):
+        if not is_parcel_number(fields["parcel_id"] or ""):
             return None
         given = {name: value for name, value in fields.items() if value is not None and name != "mailing"}
         record = Record(field_map=self.name, **given)

@@ -53,6 +53,8 @@ _STATUS = re.compile(r"[^\W\d_][^\d$]{2,60}")
 _VACANT = re.compile(r"[VI][A-Z /-]{0,24}", re.ASCII | re.IGNORECASE)
 _NOT_QUALIFIED = re.compile(r"[VI]|vacant|improved", re.IGNORECASE)
 _WORDS = re.compile(r".*[^\W\d_].*", re.DOTALL)
+_LONG_WORD, _MANY_WORDS = re.compile(r"[^\W\d_]{4,}"), 3
+"""A text with so many is a description with a number in it."""
 _MAX_NAME_CHARS, _MAX_SHORT_CHARS = 200, 80
 
 
@@ -331,7 +333,7 @@ def _dates_in(kind: type[Struct]) -> tuple[str, ...]:
 
 
 def is_parcel_number(text: str) -> bool:
-    return any(map(str.isdigit, text)) and not is_broken(text)
+    return any(map(str.isdigit, text)) and not is_broken(text) and len(_LONG_WORD.findall(text)) < _MANY_WORDS
 
 
 def _is_no_text(value: str | None) -> bool:
