@@ -174,7 +174,7 @@ async def test_what_is_shown_is_in_the_address_and_back_and_forward_go_through_i
 ) -> None:
     async with explored(browser, tmp_path) as (page, _, _):
         await count_is(page, "120 parcels")
-        await page.get_by_role("checkbox", name="San-Telmo").check()
+        await page.get_by_role("checkbox", name="San Telmo").check()
         await count_is(page, "24 parcels")
         await page.get_by_role("textbox", name="Tax due from").fill("$1,000")
         await expect(page.get_by_role("button", name="Tax due from $1,000")).to_be_visible()
@@ -194,14 +194,14 @@ async def test_what_is_shown_is_in_the_address_and_back_and_forward_go_through_i
         await expect(page.get_by_role("textbox", name="Tax due from")).to_have_value("")
         await page.go_back()
         await count_is(page, "120 parcels")
-        await expect(page.get_by_role("checkbox", name="San-Telmo")).not_to_be_checked()
+        await expect(page.get_by_role("checkbox", name="San Telmo")).not_to_be_checked()
         for _ in range(3):
             await page.go_forward()
         await expect(heading).to_have_attribute("aria-sort", "descending")
         await page.goto("about:blank")
         await page.goto(address)
         await expect(column(page, "Tax due").first).to_have_text(dues[0])
-        await expect(page.get_by_role("checkbox", name="San-Telmo")).to_be_checked()
+        await expect(page.get_by_role("checkbox", name="San Telmo")).to_be_checked()
 
 
 async def test_one_finds_while_typing_and_only_the_last_answer_is_shown(browser: Browser, tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ async def test_an_area_of_the_map_filters_the_table_and_the_table_the_map(browse
     async with explored(browser, tmp_path, "/#/map") as (page, _, _watched):
         note = page.locator(".map-foot .note")
         await expect(note).to_have_text("108 parcels in view; 12 matching parcels without coordinates.")
-        await page.get_by_role("checkbox", name="New-Wexford").check()
+        await page.get_by_role("checkbox", name="New Wexford").check()
         await expect(note).to_contain_text("24 parcels in view")
         await count_is(page, "24 parcels")
         await page.get_by_role("button", name="Zoom in").click()
@@ -517,7 +517,7 @@ async def test_a_parcel_shows_its_sources_side_by_side_its_years_its_liens_and_w
             owners = compared.get_by_role("row", name="Owner names")
             await expect(owners.locator("td")).to_have_text(["BO LEE", "ANN LEE"])
             await expect(compared.locator(".differing")).to_have_count(1)  # not the address, written in another way
-            await page.get_by_label("Only what differs (1)").check()
+            await page.get_by_label("Show differences only (1)").check()
             await expect(compared.locator("tbody tr:visible")).to_have_count(2)
             taxes = page.get_by_role("img", name="Taxes by year. 2024: Paid $600.00, Still due $400.00.")
             await expect(taxes).to_be_visible()
@@ -537,6 +537,42 @@ async def test_a_parcel_shows_its_sources_side_by_side_its_years_its_liens_and_w
             await expect(changes.filter(has_text="CY POE")).to_contain_text("$90,000.00 → $95,000.00")
             await page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
             assert await page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+
+
+async def test_liens_of_a_parcel_are_those_of_the_ledger_whatever_their_numbers_look_like(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Numbers start again every year, and sources write them in several ways."""
+    sold = [{"certificate_number": "55", "certificate_year": year, "status": "open"} for year in (2021, 2022, 2023)]
+    later = {"certificate_number": "55", "certificate_year": 2022, "subsequent_tax": True, "sale_date": "2024-03-02"}
+    register = [{"certificate_number": "2023-000055", "face_amount": 700}, {"face_amount": 5}]
+    async with served(tmp_path) as gateway:
+        await store(gateway, {"platform": "mygov_due", "liens": [*sold, later]}, 9, "t1")
+        redeemed = [*sold[:2], {**sold[2], "status": "redeemed"}, later]
+        await store(gateway, {"platform": "mygov_due", "liens": redeemed}, 3, "t2")
+        await store(gateway, {"platform": "register", "record_kind": "lien", "liens": register}, 1, "t3")
+        await indexed(gateway, SystemClock().now())
+        assert (await gateway.ledger.counts())["liens"] == 4
+        async with a_page(browser, f"{gateway.address}/#/parcel/CT/hartford/0001-02-0345") as watched:
+            table = watched.page.get_by_role("table", name="Liens", exact=True)
+            await expect(watched.page.locator(".liens .card-head")).to_contain_text("3 open of 4")
+            merged = table.get_by_role("row").filter(has_text="2023-000055")
+            await expect(merged).to_contain_text("open → redeemed noticed")
+            await expect(merged).to_contain_text("$700.00")
+            await expect(merged).to_contain_text("register, mygov_due")
+            await expect(table.get_by_role("row").filter(has_text="2024-03-02")).to_contain_text("2022")
+
+
+async def test_what_no_source_could_read_is_not_shown_as_none(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        unread = {"unreadable": ["liens", "sales", "tax_due"], "completeness": "partial"}
+        await store(gateway, {"platform": "vgsi", "owner_names": ["BO LEE"], **unread}, 1, "t1")
+        await indexed(gateway, SystemClock().now())
+        async with a_page(browser, f"{gateway.address}/#/parcel/CT/hartford/0001-02-0345") as watched:
+            figures = watched.page.locator(".figures > div")
+            for name in ("Open liens", "Last sale", "Tax due"):
+                await expect(figures.filter(has_text=name)).to_have_text(f"{name}not readable")
+            await expect(figures.filter(has_text="Land")).to_have_text("Land–")
 
 
 @pytest.mark.parametrize("tokens", [{}, {"PARCELPOST_READ_TOKENS": "reading"}])

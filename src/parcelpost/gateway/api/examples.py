@@ -343,7 +343,11 @@ _EXAMPLES: list[Struct] = [
     responses.Parcels([_PARCEL], "eyJzdGF0ZSI6IkZMIn0"),
     responses.ParcelDetail(
         _PARCEL,
-        [responses.SourceDetail(**_SOURCE, record=Raw(b'{"tax_due": 1234.50}'), history=[_SCRAPE], more_history=False)],
+        [
+            responses.SourceDetail(
+                **_SOURCE, record=Raw(b'{"tax_due": 1234.50}'), lien_keys=[], history=[_SCRAPE], more_history=False
+            )
+        ],
     ),
     responses.Liens([_LIEN], None),
     overview.Overview(

@@ -41,6 +41,9 @@ export const badge = (tone, text) => h("span", { class: `badge ${tone}` }, text)
 
 export const empty = (...children) => h("div", { class: "empty" }, children);
 
+// A wide table scrolls on its own, also by keyboard.
+export const scroller = (label, child, style = "scroll") => h("div", { class: style, tabindex: "0", role: "region", "aria-label": label }, child);
+
 export const command = (text) => h("code", { class: "command" }, text);
 
 // A share from 0 to 1 as a bar with its percentage.
