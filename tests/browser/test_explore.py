@@ -572,7 +572,7 @@ async def test_what_no_source_could_read_is_not_shown_as_none(browser: Browser, 
             figures = watched.page.locator(".figures > div")
             for name in ("Open liens", "Last sale", "Tax due"):
                 await expect(figures.filter(has_text=name)).to_have_text(f"{name}not readable")
-            await expect(figures.filter(has_text="Land")).to_have_text("Land–")
+            await expect(figures.filter(has_text="Land")).to_have_text("Land\N{EN DASH}")
 
 
 @pytest.mark.parametrize("tokens", [{}, {"PARCELPOST_READ_TOKENS": "reading"}])

@@ -16,7 +16,7 @@ from parcelpost.gateway.api.schedules import ActionReply, ActionRequest, Schedul
 from parcelpost.gateway.api.tasks import DeleteRequest, RefreshRequest, RequeueRequest
 from parcelpost.gateway.api.webhooks import ReplayRequest, WebhookList
 from parcelpost.gateway.api.worker import RawFileForm
-from parcelpost.gateway.counties import County, FailingField
+from parcelpost.gateway.counties import County, FailingField, HealthState
 from parcelpost.gateway.history import Change, ParcelChange, Scrape
 from parcelpost.gateway.map_layers import MapOutline
 from parcelpost.gateway.models import (
@@ -174,6 +174,8 @@ _SCHEDULE = ScheduleStatus(
     parcels=4_200,
     fresh=4_158,
     fresh_share=0.99,
+    is_due=True,
+    is_stale=False,
     oldest_at=_AT - timedelta(days=9),
     open_tasks=12,
     run=_RUN,
@@ -215,6 +217,7 @@ _COUNTY = County(
     succeeded=4_310,
     failed=17,
     success_rate=0.996,
+    health=HealthState.HEALTHY,
     ended_last_hour=180,
     blocked_workers=[],
     failing_fields=[
@@ -232,6 +235,7 @@ _COUNTY = County(
     schedules=["harlow-weekly"],
     fresh_share=0.97,
     max_age_seconds=691_200.0,
+    findings=[Finding.of("site.field_lost", "1 field no longer found: owner_names", "see the newest stored page")],
 )
 _FAILURES = FailureGroup(
     outcome=TaskState.FAILED,
@@ -359,6 +363,7 @@ _EXAMPLES: list[Struct] = [
         fleet=overview.Fleet(alive=1, paused=0, stopped=0, offline=0),
         workers=[_WORKER],
         totals={"queued": 1_200, "leased": 44, "done": 9_000, "not_found": 12, "failed": 3, "dead": 0},
+        ended_last_hour=918,
         queue=[_QUEUE],
         unclaimed_platforms=[],
         activity=overview.Activity(since=_AT, bucket_seconds=120, series={"done": [31, 28]}),
@@ -369,7 +374,7 @@ _EXAMPLES: list[Struct] = [
                 succeeded=980,
                 failed=20,
                 success_rate=0.98,
-                state=overview.PlatformState.HEALTHY,
+                state=HealthState.HEALTHY,
                 blocked_workers=[],
                 failing_selectors=[],
                 outdated_selectors=[],

@@ -33,7 +33,6 @@ const STATES = {
   failing: ["bad", "Failing"],
   paused: ["warn", "Paused"],
 };
-const FRESH = 0.9;
 
 export class SchedulesPage {
   title = "Schedules";
@@ -130,9 +129,9 @@ const webhookCells = (webhook) => [
   number(webhook.gave_up),
 ];
 
-function fresh({ fresh_share: share, fresh: count, parcels, max_age_seconds: seconds }) {
+function fresh({ fresh_share: share, fresh: count, parcels, max_age_seconds: seconds, is_stale: isStale }) {
   if (share === null) return [NOTHING, h("small", null, "no parcels yet")];
-  const tone = share >= FRESH ? "good" : "warn";
+  const tone = isStale ? "warn" : "good";
   return [
     meter(share, tone),
     h("small", null, `${compact(count)} of ${compact(parcels)} within ${duration(seconds)}`),

@@ -108,3 +108,36 @@ export class SortedTable {
 
 export const section = (title, aside, body) =>
   h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", null, title), aside), body);
+
+// Findings of the health checks
+
+export const SEVERITY_TONES = { error: "bad", warning: "warn", note: "" };
+
+export const problems = (findings) => findings.filter(({ severity }) => severity !== "note");
+
+export const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+
+// Where an operator looks into a finding, by its id or the first part of it.
+const PLACES = {
+  "queue.failed": ["#/failures?outcome=failed", "See failures"],
+  "queue.dead": ["#/failures?outcome=dead", "See failures"],
+  "queue.unclaimed": ["#/workers", "See workers"],
+  tasks: ["#/failures?by=county", "See failures"],
+  fleet: ["#/workers", "See workers"],
+  schedule: ["#/schedules", "See schedules"],
+  webhook: ["#/schedules", "See webhooks"],
+  site: ["#/counties", "See counties"],
+};
+
+export const findingList = (findings) => h("ul", { class: "findings", "aria-label": "Findings" }, findings.map(finding));
+
+function finding({ id, severity, message, fix }) {
+  const [href, label] = PLACES[id] ?? PLACES[id.split(".")[0]] ?? [];
+  return h(
+    "li",
+    { class: severity, "data-key": `${id} ${message}` },
+    badge(SEVERITY_TONES[severity], severity),
+    h("div", null, h("p", { class: "name" }, sentence(message)), h("p", { class: "note" }, sentence(fix))),
+    href ? h("a", { href }, label) : null,
+  );
+}
