@@ -423,7 +423,7 @@ async def test_a_schedule_is_added_paused_and_deleted(browser: Browser, tmp_path
             texts |= {
                 "Spread over": "6h",
                 "Seconds between tasks": "5",
-                "Cron expression, in place of both": "0 2 * * *",
+                "Cron expression (instead of Every and At)": "0 2 * * *",
             }
             for label, text in texts.items():
                 await page.get_by_label(label, exact=True).fill(text)

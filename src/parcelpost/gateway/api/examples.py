@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
+from parcelpost.export import Format
 from parcelpost.gateway import overview
 from parcelpost.gateway.api import responses, search
 from parcelpost.gateway.api.fleet import CommandRequest, ReleaseRequest
@@ -257,6 +258,7 @@ _EXAMPLES: list[Struct] = [
             search.ShownColumn("parcel_id", "Parcel", search.ColumnKind.LINK),
             search.ShownColumn("tax_due", "Tax due", search.ColumnKind.MONEY),
         ],
+        formats=[Format.CSV, Format.EXCEL, Format.JSONL, Format.GEOJSON],
     ),
     search.Facets(
         {
@@ -264,6 +266,7 @@ _EXAMPLES: list[Struct] = [
             "delinquent": [search.FacetValue(value=False, count=1211), search.FacetValue(value=True, count=116)],
         },
         total=1327,
+        most=50,
     ),
     search.MapReply(
         clusters=[

@@ -111,7 +111,7 @@ export async function addSchedule() {
     input("state", "State", { required: true, placeholder: "FL" }),
     input("county", "County", { required: true, placeholder: "columbia" }),
     input("every", "Every", { value: "7d", pattern: "\\s*[0-9]+\\s*(m|min|h|d|w)\\s*" }),
-    input("cron", "Cron expression, in place of both", { placeholder: "0 2 * * 1", maxlength: 100 }),
+    input("cron", "Cron expression (instead of Every and At)", { placeholder: "0 2 * * 1", maxlength: 100 }),
     input("at", "At (whole days only)", { pattern: "([01][0-9]|2[0-3]):[0-5][0-9]", placeholder: "02:00" }),
     input("timezone", "Time zone", { value: Intl.DateTimeFormat().resolvedOptions().timeZone }),
     input("window", "Spread over", { pattern: "\\s*[0-9]+\\s*(m|min|h|d|w)\\s*", placeholder: "6h" }),

@@ -247,7 +247,7 @@ export class DocsPage {
         ? h(
             "label",
             { class: "field" },
-            h("span", null, key, isWorker ? "" : " (empty: that of this tab, if you are signed in)"),
+            h("span", null, key, isWorker ? "" : " (leave empty to use this tab's token)"),
             h("input", { name: "token", type: "password", autocomplete: "off" }),
           )
         : null,
@@ -322,7 +322,7 @@ const method = (one) => h("span", { class: `method ${one.method}` }, one.method.
 
 const ACCESS = { readToken: "read token", adminToken: "admin token", workerToken: "worker token" };
 
-const access = (one) => one.security.map((scheme) => ACCESS[Object.keys(scheme)[0]]).join(" or ") || "everybody";
+const access = (one) => one.security.map((scheme) => ACCESS[Object.keys(scheme)[0]]).join(" or ") || "anyone";
 
 function parameters(list) {
   const rows = list.map((parameter) => {
