@@ -57,13 +57,17 @@ class CountiesView {
 export class CountiesPage extends CountiesView {
   title = "Counties";
 
-  constructor(app) {
+  constructor(app, query) {
     super(app);
     this.counties = [];
     this.count = h("p", { class: "count", role: "status" });
-    this.table = new SortedTable("Counties", COLUMNS, (county) => ({ key: addressOf(county), cells: cells(county) }));
+    this.table = new SortedTable("Counties", COLUMNS, (county) => ({ key: addressOf(county), cells: cells(county) }), {
+      by: query.get("sort"),
+      isDescending: query.get("order") === "desc",
+      onSort: () => this.write(),
+    });
     this.results = h("div");
-    this.search = h("input", { type: "search", autocomplete: "off", spellcheck: "false", placeholder: "County, state or platform" });
+    this.search = h("input", { type: "search", autocomplete: "off", spellcheck: "false", placeholder: "County, state or platform", value: query.get("q") ?? "" });
     this.root = h(
       "div",
       { class: "page" },
@@ -72,8 +76,19 @@ export class CountiesPage extends CountiesView {
       this.count,
       h("section", { class: "card" }, this.results),
     );
-    this.search.addEventListener("input", () => this.show(this.counties));
+    this.search.addEventListener("input", () => {
+      this.write();
+      this.show(this.counties);
+    });
     this.load();
+  }
+
+  // What is shown is in the address.
+  write() {
+    const { by, isDescending } = this.table;
+    const given = { q: this.search.value.trim(), sort: by, order: by && isDescending ? "desc" : "" };
+    const query = new URLSearchParams(Object.entries(given).filter(([, text]) => text));
+    history.replaceState(null, "", `#/counties${query.size ? `?${query}` : ""}`);
   }
 
   show(counties) {
@@ -188,7 +203,7 @@ export class CountyPage extends CountiesView {
     const schedules = county.schedules.map((name, place) => [place ? ", " : "", h("a", { href: `#/schedules?name=${encodeURIComponent(name)}` }, name)]);
     return [
       ["Parcels", number(county.parcels)],
-      ["Schedule", schedules.length ? schedules : ["none ", h("a", { href: "#/schedules" }, "add one")]],
+      ["Schedule", schedules.length ? schedules : ["none ", h("a", { href: `#/schedules?${new URLSearchParams({ add: addressOf(county) })}`, "data-admin": true }, "add one")]],
       ["Fresh", county.fresh_share === null ? NOTHING : `${percent(county.fresh_share)} within ${duration(county.max_age_seconds)}`],
       ["Newest scrape", county.newest_at ? moment(county.newest_at) : NOTHING],
       ["Oldest scrape", county.oldest_at ? moment(county.oldest_at) : NOTHING],

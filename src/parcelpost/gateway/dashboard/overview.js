@@ -25,8 +25,9 @@ const QUIET = "No activity in this period. Data appears as soon as workers reque
 export class OverviewPage {
   title = "Overview";
 
-  constructor(page) {
+  constructor(page, query) {
     this.page = page;
+    page.hours = HOURS.some(([value]) => value === query.get("hours")) ? query.get("hours") : "auto";
     this.latestAt = -Infinity;
     this.figures = h("dl", { class: "figures" });
     this.findings = h("div");
@@ -106,7 +107,10 @@ export class OverviewPage {
   }
 
   listen() {
-    on(this.root, "change", "[name=hours]", (input) => this.page.showHours(input.value));
+    on(this.root, "change", "[name=hours]", ({ value }) => {
+      history.replaceState(null, "", value === "auto" ? "#/" : `#/?hours=${value}`);
+      this.page.showHours(value);
+    });
     on(this.root, "click", "[data-command]", (button) => this.page.command(button.dataset.command));
   }
 
