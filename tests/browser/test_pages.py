@@ -157,6 +157,44 @@ async def test_a_county_shows_what_its_failing_selectors_find_now(browser: Brows
             await expect(page.get_by_role("table", name="Failures")).to_contain_text("HTTP 503")
 
 
+async def test_the_address_holds_what_is_shown_of_counties_and_of_the_overview(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with served(tmp_path) as gateway:
+        await filled(gateway)
+        phone = {"width": 390, "height": 780}
+        async with a_page(browser, f"{gateway.address}/#/counties", viewport=phone) as watched:
+            page = watched.page
+            places = page.locator("tbody th")
+            await page.get_by_role("searchbox").fill("harlow")
+            await page.get_by_label("Sort by").select_option("Queued \N{BLACK DOWN-POINTING TRIANGLE}")
+            assert page.url.endswith("#/counties?q=harlow&sort=Queued&order=desc")
+            shown = await page.locator("[data-label=Queued]").all_inner_texts()
+            counts = [int(text.split()[-1]) for text in shown]
+            assert counts == sorted(counts, reverse=True)
+            assert len(counts) > 2
+            await page.reload()
+            await expect(places).to_have_count(len(counts))
+            assert await page.locator("[data-label=Queued]").all_inner_texts() == shown
+            await page.goto(f"{gateway.address}/#/?hours=6")
+            await expect(page.get_by_role("radio", name="6 h")).to_be_checked()
+            await page.get_by_role("radio", name="24 h").check()
+            assert page.url.endswith("#/?hours=24")
+
+
+async def test_a_county_without_a_schedule_leads_to_a_form_for_it(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        await filled(gateway)
+        async with a_page(browser, f"{gateway.address}/#/county/qpublic/GA/alder") as watched:
+            page = watched.page
+            await page.get_by_role("link", name="add one").click()
+            dialog = page.get_by_role("dialog")
+            for label, value in {"Name": "alder", "Platform": "qpublic", "State": "GA", "County": "alder"}.items():
+                await expect(dialog.get_by_label(label, exact=True)).to_have_value(value)
+            await dialog.get_by_role("button", name="Add", exact=True).click()
+            await expect(page.get_by_role("rowheader", name="alder")).to_be_visible()
+
+
 async def test_changes_are_shown_the_last_first(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as gateway:
         await filled(gateway, parcels=2)

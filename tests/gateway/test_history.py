@@ -67,6 +67,17 @@ def test_the_same_number_of_two_years_is_two_liens_in_whatever_order_they_are() 
     ]
 
 
+def test_a_later_tax_is_not_its_certificate() -> None:
+    certificate = {"certificate_number": "7", "certificate_year": 2023, "status": "open"}
+    later = {"certificate_number": "7", "tax_year": 2023, "subsequent_tax": True, "sale_date": "2024-03-02"}
+    redeemed = {**certificate, "status": "redeemed"}
+    assert changes({"liens": [later, certificate]}, {"liens": [redeemed, later]}) == [
+        Change("liens[7].status", "open", "redeemed", "2023/7")
+    ]
+    (change,) = changes({"liens": [certificate]}, {"liens": [certificate, later]})
+    assert change.field == "liens[7, later tax of 2024-03-02]"
+
+
 def test_names_that_look_like_numbered_ones_stay_apart() -> None:
     liens = [{"case_number": name, "place": place} for place, name in enumerate(["C (2)", "C", "C", "C", "C (2)"])]
     told = [change.lien for change in changes({"liens": []}, {"liens": liens})]

@@ -90,7 +90,7 @@ async def test_a_platform_is_failing_if_most_of_its_tasks_fail(tmp_path: Path) -
     }
     assert overview.ended_last_hour == sum(done + failed for done, failed, _ in counts.values())
     failing = [found.message for found in overview.findings if found.id == "tasks.failing"]
-    assert failing == ["bad CT/salem: most tasks fail: 5 of 9 in the last 24 h"]
+    assert failing == ["on bad CT/salem, most tasks fail: 5 of 9 in the last 24 h"]
 
 
 async def end_tasks(context: Context, platform: str, county: str, done: int, failed: int) -> None:
@@ -133,7 +133,7 @@ async def test_what_is_wrong_with_a_county_is_a_finding_of_the_overview_and_of_t
     }
     found = {finding["id"]: finding["message"] for finding in overview["findings"]}
     assert {check: found[check] for check in messages} == {
-        check: f"vgsi CT/salem: {message}" for check, message in messages.items()
+        check: f"on vgsi CT/salem, {message}" for check, message in messages.items()
     }
     by_county = {
         county["county"]: {finding["id"]: finding["message"] for finding in county["findings"]} for county in counties
@@ -148,7 +148,7 @@ async def test_of_many_counties_with_one_problem_the_first_are_named(tmp_path: P
         now = context.clock.now()
         overview = await gather_overview(context.ledger, now, 1, await last_day_outcomes(context.ledger, now), "1.2.3")
     messages = [finding.message for finding in overview.findings if finding.id == "tasks.failing"]
-    assert messages[0] == "vgsi CT/c0: most tasks fail: 3 of 3 in the last 24 h"
+    assert messages[0] == "on vgsi CT/c0, most tasks fail: 3 of 3 in the last 24 h"
     assert messages[5:] == ["2 more sites with the same problem"]
 
 

@@ -179,7 +179,7 @@ def site_findings(ended: Ended, workers: Iterable[WorkerRow], now: datetime) -> 
     for site in sorted(ended.keys() | broken.keys()):
         platform, state, county = _parts(site)
         for found in _task_findings(ended.get(site, Counter()), broken.get(site, ())):
-            message = f"{platform} {state}/{county}: {found.message}"
+            message = f"on {platform} {state}/{county}, {found.message}"
             by_check[found.id].append(structs.replace(found, message=message))
     for check, findings in by_check.items():
         yield from findings[:_MAX_NAMED_SITES]

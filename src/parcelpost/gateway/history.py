@@ -204,15 +204,21 @@ def _by_key(liens: Sequence[Mapping[str, Json]]) -> dict[str, tuple[str, Mapping
     The name is the certificate, else the case; with the year if others have the same. Repeated keys are numbered.
     """
     numbers = [lien.get("certificate_number") or lien.get("case_number") for lien in liens]
-    times_named, times = Counter(map(str, numbers)), Counter[str]()
+    is_later = [lien.get("subsequent_tax") is True for lien in liens]
+    times_named = Counter(str(number) for number, later in zip(numbers, is_later, strict=True) if not later)
+    times = Counter[str]()
     found: dict[str, tuple[str, Mapping[str, Json]]] = {}
-    for place, (lien, number) in enumerate(zip(liens, numbers, strict=True), 1):
-        key = lien_key(lien) or f"no. {place}"
+    for place, (lien, number, later) in enumerate(zip(liens, numbers, is_later, strict=True), 1):
+        key, name = lien_key(lien), str(number or "")
+        year = lien.get("certificate_year") or lien.get("tax_year")
+        if year and times_named[name] > 1:
+            name = f"{name} of {year}"
+        if key and later:
+            key, name = (f"{text}, later tax of {lien.get('sale_date') or year}" for text in (key, name))
+        key, name = key or f"no. {place}", name or f"no. {place}"
         times[key] += 1
         nth = f" ({times[key]})" if times[key] > 1 else ""
-        year = lien.get("certificate_year") or lien.get("tax_year")
-        shared = f" of {year}" if year and times_named[str(number)] > 1 else ""
-        found[key + nth] = f"{number}{shared}{nth}" if number else key, lien
+        found[key + nth] = name + nth, lien
     return found
 
 

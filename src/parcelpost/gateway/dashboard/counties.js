@@ -182,7 +182,7 @@ export class CountyPage extends CountiesView {
         h("h1", null, place(found), " ", wrong.length ? badge(SEVERITY_TONES[wrong[0].severity], "Needs attention") : badge("good", "Well")),
         h("p", { class: "meta" }, this.links(found)),
       ),
-      found.findings.length ? h("section", { class: "card", "aria-label": "Findings" }, findingList(found.findings)) : null,
+      found.findings.length ? h("section", { class: "card", "aria-label": "Findings" }, findingList(found.findings, "#/counties")) : null,
       facts(this.facts(found)),
       this.failing(found),
       this.failed(found),

@@ -155,15 +155,17 @@ const PLACES = {
   site: ["#/counties", "See counties"],
 };
 
-export const findingList = (findings) => h("ul", { class: "findings", "aria-label": "Findings" }, findings.map(finding));
+// Without links to the page `here`.
+export const findingList = (findings, here = "") =>
+  h("ul", { class: "findings", "aria-label": "Findings" }, findings.map((found) => finding(found, here)));
 
-function finding({ id, severity, message, fix }) {
+function finding({ id, severity, message, fix }, here) {
   const [href, label] = PLACES[id] ?? PLACES[id.split(".")[0]] ?? [];
   return h(
     "li",
     { class: severity, "data-key": `${id} ${message}` },
     badge(SEVERITY_TONES[severity], severity),
     h("div", null, h("p", { class: "name" }, sentence(message)), h("p", { class: "note" }, sentence(fix))),
-    href ? h("a", { href }, label) : null,
+    href && href !== here ? h("a", { href }, label) : null,
   );
 }
