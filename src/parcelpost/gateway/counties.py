@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from msgspec import Struct, structs
 
@@ -18,6 +18,8 @@ from parcelpost.gateway.schedules import ScheduleStatus, schedule_findings
 from parcelpost.health import Finding, is_failing, sort_findings
 from parcelpost.model import Site
 from parcelpost.units import count
+
+T = TypeVar("T")
 
 _DAY = timedelta(days=1)
 _HOUR = timedelta(hours=1)
@@ -112,32 +114,49 @@ class CountyCounts(Struct, frozen=True):
     queued: Mapping[str, int]
 
 
-class CountyCache:
-    """The ledger reads many rows for these counts: a large one is asked at most twice a minute."""
+class _Recounted(Generic[T]):
+    """A count of many rows. It is taken again after a while that depends on what it costs, at most twice a minute for
+    a large ledger.
+    """
 
-    def __init__(self, ledger: Ledger, clock: Clock) -> None:
-        self._ledger = ledger
+    def __init__(self, clock: Clock, count: Callable[[], Awaitable[T]]) -> None:
         self._clock = clock
+        self._count = count
         self._lock = asyncio.Lock()
-        self._counted = CountyCounts({}, {}, {})
+        self._counted: T | None = None
         self._next_at = float("-inf")
 
-    async def counts(self) -> CountyCounts:
+    async def get(self) -> T:
         async with self._lock:
             began = self._clock.monotonic()
-            if began >= self._next_at:
+            if self._counted is None or began >= self._next_at:
                 self._counted = await self._count()
                 took = self._clock.monotonic() - began
                 self._next_at = began + min(max(took * _TIMES_THE_COST, _MIN_FRESH_SECONDS), _MAX_FRESH_SECONDS)
             return self._counted
 
-    async def _count(self) -> CountyCounts:
+
+class CountyCache:
+    def __init__(self, ledger: Ledger, clock: Clock) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._ended = _Recounted(clock, self._count_ended)
+        self._known = _Recounted(clock, self._count_known)
+
+    async def ended(self) -> Ended:
+        return await self._ended.get()
+
+    async def counts(self) -> CountyCounts:
+        parcels, queued = await self._known.get()
+        return CountyCounts(parcels=parcels, ended=await self.ended(), queued=queued)
+
+    async def _count_ended(self) -> Ended:
+        return await last_day_outcomes(self._ledger, self._clock.now())
+
+    async def _count_known(self) -> tuple[Mapping[str, SiteParcels], Mapping[str, int]]:
         rows = await self._ledger.site_parcels()
-        return CountyCounts(
-            parcels={site_of(row.platform, row.state, row.county): row for row in rows},
-            ended=await last_day_outcomes(self._ledger, self._clock.now()),
-            queued=await self._ledger.queued_by_site(),
-        )
+        parcels = {site_of(row.platform, row.state, row.county): row for row in rows}
+        return parcels, await self._ledger.queued_by_site()
 
 
 async def last_day_outcomes(ledger: Ledger, now: datetime) -> Ended:

@@ -53,7 +53,7 @@ class OverviewCache:
 
     async def _make(self, hours: int) -> Overview:
         context, now = self._context, self._context.clock.now()
-        ended = (await self._counties.counts()).ended
+        ended = await self._counties.ended()
         return await gather_overview(context.ledger, now, hours, ended, context.version, context.freshness)
 
 
