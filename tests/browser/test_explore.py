@@ -181,6 +181,7 @@ async def test_what_is_shown_is_in_the_address_and_back_and_forward_go_through_i
         await page.get_by_role("button", name="Tax due", exact=True).click()
         heading = page.get_by_role("columnheader", name="Tax due", exact=True)
         await expect(heading).to_have_attribute("aria-sort", "descending")
+        await expect(page.locator(".results[aria-busy]")).to_have_count(0)
         dues = await column(page, "Tax due").all_inner_texts()
         amounts = [float(due.strip("$").replace(",", "")) for due in dues]
         assert amounts == sorted(amounts, reverse=True)
