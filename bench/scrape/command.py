@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -71,10 +71,15 @@ def run(arguments: argparse.Namespace) -> Report:
         costs = _costs(plan, folder.resolve())
         killed = _kills(plan, folder.resolve())
         growth = _growth(plan, folder.resolve())
-    tables = [*_cost_tables(costs), _killed_table(killed), *_growth_table(growth)]
-    data = {"machine": where, "plan": asdict(plan), "costs": _figures(costs), "growth": asdict(growth)}
+    report = report_on(costs, killed, growth)
+    return replace(report, data={"machine": where, "plan": asdict(plan), **report.data})
+
+
+def report_on(costs: Costs, killed: dict[str, list[Killed]], growth: Growth) -> Report:
+    tables = [*_cost_tables(costs), _killed_table(killed), _growth_table(growth)]
+    data = {"costs": _figures(costs), "growth": asdict(growth)}
     data["killed"] = {name: [asdict(run) for run in repetitions] for name, repetitions in killed.items()}
-    return Report(NAME, targets(costs, killed, growth), tables, data)
+    return Report(NAME, _targets(costs, killed, growth), tables, data)
 
 
 def _costs(plan: Plan, folder: Path) -> Costs:
@@ -92,7 +97,7 @@ def _costs(plan: Plan, folder: Path) -> Costs:
 
 
 def contenders(workload: tuple[int, float]) -> Sequence[Contender]:
-    return (*CONTENDERS, TWO_PROCESSES) if workload == (LARGE, 0.0) else CONTENDERS
+    return [*CONTENDERS, TWO_PROCESSES] if workload == (LARGE, 0.0) else CONTENDERS
 
 
 def _kills(plan: Plan, folder: Path) -> dict[str, list[Killed]]:
@@ -133,7 +138,7 @@ def _part(contender: Contender, plan: Plan, folder: Path, tasks: int = 0, sites:
         return runs.cost_of_part(scrape, job, plan.first, plan.last)
 
 
-def targets(costs: Costs, killed: dict[str, list[Killed]], growth: Growth) -> list[Goal]:
+def _targets(costs: Costs, killed: dict[str, list[Killed]], growth: Growth) -> list[Goal]:
     ours = STANDALONE.name
     latency_allows = CONCURRENCY / DELAY
     at_latency = median(cost.rate for cost in costs[SMALL, DELAY][ours]) / latency_allows

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bench.report import Goal
+from bench.report import Goal, Report
 from bench.scrape import command, runs
 from bench.scrape.contenders import CONTENDERS, STANDALONE, TWO_PROCESSES, Contender, standalone_commands
 from bench.scrape.runs import Cost, Killed, Part
@@ -31,14 +32,18 @@ def test_a_contender_that_does_not_read_robots_txt_is_no_contender(tmp_path: Pat
         runs.run(impolite, tmp_path, ports, 5)
 
 
-def _goals(growth: command.Growth) -> dict[str, Goal]:
+def _report(growth: command.Growth) -> Report:
     """Of contenders that cost the same. Two processes are twice as fast as one."""
     costs: command.Costs = {}
     for workload in command.WORKLOADS:
         names = [contender.name for contender in command.contenders(workload)]
         costs[workload] = {name: [Cost(100, 1.0, 2.0 / (1 + (name == TWO_PROCESSES.name)), MB, 0)] for name in names}
     killed = {contender.name: [Killed(100, 0, 0)] for contender in CONTENDERS}
-    return {goal.name: goal for goal in command.targets(costs, killed, growth)}
+    return command.report_on(costs, killed, growth)
+
+
+def _goals(growth: command.Growth) -> dict[str, Goal]:
+    return {goal.name: goal for goal in _report(growth).targets}
 
 
 def _growth(depths: list[tuple[float, int]], sites: list[float]) -> command.Growth:
@@ -47,6 +52,13 @@ def _growth(depths: list[tuple[float, int]], sites: list[float]) -> command.Grow
         {count: [Part(cpu, 50 * MB)] for count, cpu in zip((1, 4, 16), sites, strict=True)},
         [Part(1.0, 100 * MB)],
     )
+
+
+def test_a_report_shows_all_that_was_measured() -> None:
+    report = _report(_growth([(1.0, 50), (1.0, 51), (1.0, 52)], [1.0] * 3))
+    assert "1,000,000 tasks in the store" in report.as_text()
+    shown = json.loads(report.as_json())
+    assert {"costs", "killed", "growth"} <= shown.keys()
 
 
 def test_two_processes_are_measured_where_they_are_judged() -> None:
