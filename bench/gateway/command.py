@@ -134,7 +134,7 @@ def _stored_table(trios: Trios) -> Table:
 
 _PARTS: Mapping[str, Callable[[Trio], Metered]] = {
     "stored": lambda trio: trio.ours,
-    "stored, without a look for changes": lambda trio: trio.without_changes,
+    "stored only": lambda trio: trio.without_changes,
     "looking for changes": lambda trio: trio.compared,
     "showing it in the search": lambda trio: trio.indexed,
 }
