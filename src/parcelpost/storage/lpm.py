@@ -57,7 +57,7 @@ from parcelpost.storage.refresh import StoreFreshness
 from parcelpost.storage.reparse import StoredPages
 from parcelpost.storage.results import Saving
 from parcelpost.storage.retention import Maintenance
-from parcelpost.storage.signals import Signals
+from parcelpost.storage.learning_signals import Signals
 from parcelpost.storage.snapshot import DAMAGE_STATE, DamageNote
 from parcelpost.storage.tasks import Added, RefreshRun
 from parcelpost.storage.worker_state import WorkerState, put
