@@ -394,6 +394,8 @@ class RefreshFilter(Struct, frozen=True, kw_only=True):
     parcels: ParcelFilter = ParcelFilter()
     norm: str = ""
     """Normalized number of a single parcel."""
+    norms: Sequence[str] = ()
+    """Normalized numbers of several parcels."""
     scraped_before: datetime | None = None
 
 
