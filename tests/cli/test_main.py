@@ -58,7 +58,7 @@ def test_every_help_has_examples_and_h_is_help_everywhere(subtests: pytest.Subte
 
 
 def test_the_list_of_commands_of_a_group_shows_whole_sentences(subtests: pytest.Subtests, run: Run) -> None:
-    groups = [later.name for later in LATER if hasattr(later.real(), "commands")]
+    groups = [later.name or "" for later in LATER if hasattr(later.real(), "commands")]
     for words in ["gateway schedule", "gateway webhook", *groups]:
         with subtests.test(words=words):
             listed = run(*words.split(), "--help").out.partition("Commands:\n")[2].partition("\n\n")[0]

@@ -188,7 +188,10 @@ async def test_health_tells_of_a_raw_store_that_cannot_be_written(tmp_path: Path
         staging.write_bytes(b"in the way of a folder")
         clock.advance(30)
         answer = await client.get("/health")
-        assert (answer.status_code, answer.json()["status"]) == (503, "the raw file store is not writable")
+        assert (answer.status_code, [finding["id"] for finding in answer.json()["findings"]]) == (
+            503,
+            ["raw_store.not_writable"],
+        )
         staging.unlink()
         clock.advance(30)
         assert (await client.get("/health")).status_code == 200

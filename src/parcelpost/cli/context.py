@@ -29,7 +29,7 @@ from parcelpost.errors import (
 )
 from parcelpost.events import Event, OwnerCrashed
 from parcelpost.settings import Settings
-from parcelpost.settings.schema import ServerSettings
+from parcelpost.settings.schema import POSTGRES, ServerSettings
 from parcelpost.storage import backup, db, locks, recovery
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import os_error
@@ -90,18 +90,23 @@ def run_async(store: StoreContext, work: Coroutine[Any, Any, T]) -> T:
     except BrokenPipeError:
         raise
     except StoreError as error:
-        with_store_name(error, store)
+        _explain(error, store)
         raise
     except OSError as error:
         raise os_error(error, Path(error.filename or store.path)) from error
 
 
-def with_store_name(error: StoreError, store: StoreContext) -> StoreError:
-    """Names the store in the hint about damage: the default hint would be about the default store."""
-    if type(error) is StoreCorrupt and error.hint == StoreCorrupt.hint:
+def _explain(error: StoreError, store: StoreContext) -> None:
+    """Replaces a general hint by one for this store: the same that `doctor` and `status` print."""
+    from parcelpost.cli.health.store_files import open_finding
+
+    if error.hint != type(error).hint:
+        return
+    if isinstance(error, StoreCorrupt):  # whether backups are intact takes too long to find out here
         check = store_command("check", store)
         error.hint = f"run '{check}' to find out whether to salvage readable rows or restore a backup"
-    return error
+    elif isinstance(error, StoreNotFound):
+        error.hint = open_finding(store, error).fix
 
 
 @asynccontextmanager
@@ -221,7 +226,6 @@ async def open_or_create(store: StoreContext) -> AsyncIterator[LocalPersistenceM
         yield lpm
 
 
-_POSTGRES = ("postgresql://", "postgres://")
 _IN_EXTRA = {"asyncpg": "postgres"}
 
 
@@ -244,7 +248,7 @@ def needed_packages() -> Iterator[None]:
 async def connect_ledger(server: ServerSettings, *, create: bool = False) -> AsyncIterator[Ledger]:
     """An SQLite file that does not exist is created only with `create`. Raises LedgerError and LedgerUnavailable."""
     where = server.database
-    if not create and not where.startswith(_POSTGRES) and not Path(where).exists():
+    if not create and not where.startswith(POSTGRES) and not Path(where).exists():
         raise LedgerError(
             f"there is no ledger at {where}",
             hint="set --database or server.database to the ledger's location",

@@ -16,7 +16,7 @@ from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import ActivityRow, QueueRow, TaskState, WorkerRow, WorkerState
 from parcelpost.gateway.schedules import FreshnessCache, ScheduleStatus, schedule_findings, schedule_statuses
 from parcelpost.gateway.webhooks import WebhookState, webhook_findings, webhook_state
-from parcelpost.health import Finding, is_failing, is_ok, sort_findings
+from parcelpost.health import MANY_FAILURES, Finding, is_failing, is_ok, sort_findings
 from parcelpost.model import Broken, PausedSite
 from parcelpost.units import age, count
 
@@ -32,7 +32,6 @@ _MAX_NAMED_WORKERS = 5
 _MAX_PLATFORMS = 500
 _MAX_PER_PLATFORM = 100
 """Limit on a platform's blocked workers, failing selectors and outdated selectors."""
-_HEALTHY_FROM = 0.95
 _GOOD = ("done", "not_found")
 _BAD = ("failed", "dead", "expired")
 
@@ -340,7 +339,7 @@ def _platform_state(succeeded: int, failed: int) -> PlatformState:
         return PlatformState.IDLE
     if is_failing(succeeded, failed):
         return PlatformState.FAILING
-    return PlatformState.HEALTHY if succeeded >= _HEALTHY_FROM * (succeeded + failed) else PlatformState.DEGRADED
+    return PlatformState.DEGRADED if failed > MANY_FAILURES * (succeeded + failed) else PlatformState.HEALTHY
 
 
 def fleet_findings(queue: Sequence[QueueRow], workers: Sequence[WorkerRow], now: datetime) -> list[Finding]:

@@ -30,7 +30,7 @@ from parcelpost.gateway.models import (
     Scope,
     WorkerRow,
 )
-from parcelpost.health import Finding
+from parcelpost.health import STALE_BELOW, Finding
 from parcelpost.model import Site, Target, Task
 from parcelpost.places import county_name, parcel_norm, state_code
 from parcelpost.protocol.server import CONTROL, check_deliverable
@@ -49,7 +49,6 @@ _MAX_RUNS = 50
 _MAX_NAMED = 3
 _MAX_URL_CHARS = 2_000
 _MAX_ERROR_CHARS = 500
-_STALE_BELOW = 0.9
 _CATCH_UP = timedelta(minutes=1)
 """After a block, a pause or an outage, this much of the pace is made up for, not all of it."""
 _FRESHNESS_AGE = timedelta(seconds=60)
@@ -377,7 +376,7 @@ def schedule_findings(statuses: Sequence[ScheduleStatus], now: datetime) -> Iter
         elif status.message:
             fix = "start more workers, or use a longer interval"
             yield Finding.of("schedule.skipped", f"schedule {status.name}: {status.message}", fix)
-        if status.is_due(now) and status.fresh_share is not None and status.fresh_share < _STALE_BELOW:
+        if status.is_due(now) and status.fresh_share is not None and status.fresh_share < STALE_BELOW:
             old = status.parcels - status.fresh
             message = f"schedule {status.name} is behind: {old:,} of {count(status.parcels, 'parcel')} in {place} "
             message += f"were not scraped in the last {age(status.max_age_seconds)}"

@@ -173,6 +173,10 @@ class HttpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """0: no health and metrics pages."""
 
 
+POSTGRES = ("postgresql://", "postgres://")
+"""How `server.database` begins if it is not a file."""
+
+
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The gateway that runs on this machine; `gateway` is the one that a worker calls."""
 

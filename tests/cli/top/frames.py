@@ -77,7 +77,11 @@ def empty() -> TopData:
     return TopData(at=AT, store="local_data/parcelpost.db", start=START, overview=overview(), overview_at=AT)
 
 
-FAILURE = StoreFailure(at=AT, since=ago(9), error="another program holds the lock", fix="close it")
+FAILURE = StoreFailure(
+    at=AT,
+    since=ago(9),
+    finding=Finding.of("store.unreadable", "another program holds the lock", "close it"),
+)
 
 
 def busy(text: str = "", platforms: int = 4, slots: int = 6) -> TopData:

@@ -33,7 +33,6 @@ from parcelpost.cli.settings_options import (
     SetOption,
     StoreContext,
     StoreOption,
-    store_command,
     store_context,
 )
 from parcelpost.errors import InvalidInput, StoreInUse, StoreOutdated
@@ -144,15 +143,11 @@ def check(
         print_json(report)
     else:
         print_lines(map(finding_line, report.findings))
-        print("The store is intact." if report.ok else f"{count(len(report.findings), 'error')} found.")
+        errors = sum(finding.is_error for finding in report.findings)
+        print(f"{count(errors, 'error')} found." if errors else "The store is intact.")
         if report.pages:
             how = "compared with their hashes" if deep else "found"
             print(f"{count(report.pages, 'page')} of undelivered results {how if report.ok else 'checked'}.")
-        if report.orphans:
-            remove = store_command("clean", store)
-            verb = "belongs" if report.orphans == 1 else "belong"
-            pages = count(report.orphans, "page")
-            print(f"{pages} {verb} to no result: '{remove}' deletes those older than a day.")
     if not report.ok:
         raise typer.Exit(1)
 

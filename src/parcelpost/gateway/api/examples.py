@@ -424,7 +424,7 @@ _EXAMPLES: list[Struct] = [
         [WebhookRetry(change_no=41, attempts=3, first_at=_AT, next_at=_UNTIL, error="the receiver returned 500")],
     ),
     _WEBHOOK,
-    Health("ok", "0.1.0"),
+    Health("ok", [], "0.1.0"),
     AllowedRole("admin"),
 ]
 EXAMPLES: dict[type[Struct], Struct] = {type(example): example for example in _EXAMPLES}
