@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -96,18 +95,10 @@ def add(
     from parcelpost.cli.platform_names import KnownPlatforms
 
     settings = gateway_settings(database, config, set_)
-    wishes = ImportOptions(
-        file=file,
-        maps=maps or [],
-        same={"platform": platform, "state": state, "county": county},
-        kind=kind,
-        dry_run=dry_run,
-        errors=errors,
-        allow_bad=allow_bad,
-        platforms=None if any_platform else KnownPlatforms(settings),
-        as_json=as_json,
+    options = ImportOptions(
+        file, maps, platform, state, county, kind, dry_run, errors, allow_bad, any_platform, as_json
     )
-    import_file(wishes, partial(_open_sink, settings), asyncio.run)
+    import_file(options, KnownPlatforms(settings), partial(_open_sink, settings), asyncio.run)
 
 
 @asynccontextmanager
@@ -304,9 +295,6 @@ COMMAND_EXAMPLES = examples(
     "parcelpost gateway command platforms:vgsi,beacon --worker hartford-1",
 )
 
-_WORKER_COMMANDS = ("pause", "resume", "drain", "stop", "sync-now")
-_PLATFORMS = re.compile(r"platforms:([\w.-]+(,[\w.-]+)*)?", re.ASCII)
-
 
 def send_command(
     command: Annotated[
@@ -322,8 +310,9 @@ def send_command(
     """Send a command to workers. Each receives it once, with its next heartbeat."""
     import asyncio
 
-    if command not in _WORKER_COMMANDS and not _PLATFORMS.fullmatch(command):
-        raise InvalidInput(f"unknown command: {command!r}", hint=f"use {', '.join(_WORKER_COMMANDS)} or platforms:A,B")
+    from parcelpost.protocol.payloads import check_command
+
+    check_command(command)
     if bool(worker) == all_:
         raise InvalidInput(
             "no worker was selected", hint="add --worker ID or --all; 'parcelpost gateway workers' lists them"

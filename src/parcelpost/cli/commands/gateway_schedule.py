@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from parcelpost.gateway.schedules import ScheduleDetail, ScheduleRun, ScheduleStatus
     from parcelpost.settings import Settings
 
-_MAX_TARGETS = 1_000_000
 _LIST_HINT = "see 'parcelpost gateway schedule list'"
 
 ADD_EXAMPLES = examples(
@@ -145,7 +144,7 @@ def add(
 
     is_known = asyncio.run(ledger_has_it())
     place = (platform, state, county)
-    targets = read_targets(file, maps or [], place, None if is_known else known, _MAX_TARGETS) if file else []
+    targets = read_targets(file, maps or [], place, None if is_known else known) if file else []
     schedule, scraped = make_schedule(new, now, known, targets, is_known=is_known)
 
     async def store() -> ScheduleStatus:

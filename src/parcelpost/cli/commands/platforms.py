@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from parcelpost.cli.commands.platforms_map import MAP_EXAMPLES, map_layer
 from parcelpost.cli.output import Cell, age, examples, print_json, print_lines, printable, table
 from parcelpost.cli.settings_options import AsJson, ConfigOption, SetOption, StoreContext, StoreOption, store_context
+from parcelpost.cli.task_filters import DefaultListGroup
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -101,20 +101,9 @@ LIST_EXAMPLES = examples(
 )
 
 
-class _DefaultListGroup(TyperGroup):
-    """`parcelpost platforms vgsi --json` is `parcelpost platforms list vgsi --json`."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        if not args:
-            is_list = not ctx.resilient_parsing  # a shell that completes the line wants to know the commands
-        else:
-            is_list = args[0] not in self.commands and args[0] not in ctx.help_option_names
-        return super().parse_args(ctx, ["list", *args] if is_list else args)
-
-
 app = typer.Typer(
     help="List, pause and resume platforms, and map unknown layers. Without a command, lists them.",
-    cls=_DefaultListGroup,
+    cls=DefaultListGroup,
     epilog=LIST_EXAMPLES,
 )
 app.command("map", epilog=MAP_EXAMPLES)(map_layer)

@@ -133,8 +133,11 @@ class Importer:
         return chunk
 
 
+_MAX_TARGETS = 1_000_000
+
+
 def read_targets(
-    file: str, maps: Sequence[str], place: tuple[str, str, str], platforms: KnownPlatforms | None, most: int
+    file: str, maps: Sequence[str], place: tuple[str, str, str], platforms: KnownPlatforms | None
 ) -> list[Target]:
     """Returns the parcels in a file, all of one platform, state and county.
 
@@ -145,9 +148,9 @@ def read_targets(
     targets: list[Target] = []
     with open_source(file) as source:
         reader = open_reader(source, format_of(file, None))
-        rows = Importer(source, reader, columns).begin(most + 1)
-        if len(rows) > most:
-            raise InvalidInput(f"{file} has more than {most:,} rows", hint="split it into several schedules")
+        rows = Importer(source, reader, columns).begin(_MAX_TARGETS + 1)
+        if len(rows) > _MAX_TARGETS:
+            raise InvalidInput(f"{file} has more than {_MAX_TARGETS:,} rows", hint="split it into several schedules")
         columns.checked_plan(column_names(reader, rows[:_FIRST_ROWS]), source.name)
         for row in rows:
             task = task_or_bad(row, columns)
@@ -385,12 +388,14 @@ OpenSink = Callable[[], AbstractAsyncContextManager[Sink]]
 Runner = Callable[[Coroutine[Any, Any, None]], None]
 
 
-def import_file(options: ImportOptions, open_sink: OpenSink, run: Runner) -> None:
+def import_file(options: ImportOptions, known: KnownPlatforms, open_sink: OpenSink, run: Runner) -> None:
     """Raises InvalidInput if the file cannot be used, and typer.Exit(1) at the end if rows were invalid."""
-    constants = {field: value.strip() for field, value in options.same.items() if value.strip()}
-    if options.platforms is not None and "platform" in constants:
-        constants["platform"] = options.platforms.spelled(constants["platform"])
-    columns = Columns(parse_map(options.maps), constants, options.platforms)
+    same = {"platform": options.platform, "state": options.state, "county": options.county}
+    constants = {field: value.strip() for field, value in same.items() if value.strip()}
+    platforms = None if options.any_platform else known
+    if platforms is not None and "platform" in constants:
+        constants["platform"] = platforms.spelled(constants["platform"])
+    columns = Columns(parse_map(options.maps or ()), constants, platforms)
     with open_source(options.file) as source:
         rows = open_reader(source, format_of(options.file, options.kind))
         importer = Importer(source, rows, columns)

@@ -120,9 +120,6 @@ class TaskListParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         )
 
 
-_WithoutRecord = Literal["not_found", "failed", "dead"]
-
-
 class FailuresParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     outcome: Annotated[
         list[Literal["not_found", "failed", "dead"]], Meta(description="By default, failed and dead")
@@ -134,6 +131,13 @@ class FailuresParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def filter(self) -> TaskFilter:
         states = [TaskState(name) for name in self.outcome or ("failed", "dead")]
         return TaskFilter(states=states, platform=self.platform, site=read_site(self.site))
+
+
+def checked_text(field: str, given: str) -> str:
+    """Raises ApiError (422)."""
+    if "\0" in given:
+        raise ApiError(422, f"{field}: contains a NUL character")
+    return given
 
 
 def read_site(text: str) -> str:

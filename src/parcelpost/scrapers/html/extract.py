@@ -351,9 +351,7 @@ def shown_fields(items: Iterable[object], names: Iterable[str]) -> set[str]:
     return {name for name in names if any(getattr(item, name) is not None for item in every)}
 
 
-@lru_cache(maxsize=8_192)
-def _selector_result(field: str, selector: Selector, success: bool) -> SelectorResult:
-    return SelectorResult(field, selector, success)
+_selector_result = lru_cache(maxsize=8_192)(SelectorResult)
 
 
 @lru_cache(maxsize=8_192)
