@@ -431,7 +431,7 @@ class ScheduleRunner:
         return [row for row in await self._ledger.schedules() if row.paused_at is None]
 
     async def _start_if_due(self, row: ScheduleRow, now: datetime) -> None:
-        """Runs missed while no gateway was running are made up for by one run."""
+        """Runs missed while no gateway was running are made up by a single run."""
         schedule = row.schedule
         following = next_run(schedule.timing, schedule.created_at, now)
         if row.next_run_at <= now:

@@ -609,7 +609,7 @@ The gateway rereads a changed file within a second. Removing a line revokes its 
 
 
 def token() -> None:
-    """Print a new random token, and how to use it on stderr. Nothing is stored."""
+    """Print a new random token (usage notes go to stderr). Nothing is stored."""
     import secrets
 
     print(secrets.token_urlsafe(_TOKEN_BYTES), flush=True)

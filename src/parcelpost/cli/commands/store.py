@@ -181,7 +181,7 @@ def clean(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete expired data and free the disk space. Undelivered results are never deleted."""
+    """Delete expired data and free disk space. Undelivered results are never deleted."""
     from parcelpost.cli import context
 
     store = store_context(store_path, config, set_)

@@ -125,7 +125,7 @@ METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("schedule", "status"),
     ),
     "parcelpost_gateway_parcels_to_index": ("Changed parcels that the search does not show yet.", ()),
-    "parcelpost_gateway_results_to_compare": ("Stored results in which changes have not been looked for yet.", ()),
+    "parcelpost_gateway_results_to_compare": ("Stored results that were not yet checked for changes.", ()),
     "parcelpost_gateway_rows": ("Approximate number of rows in the ledger: parcels, liens, results.", ("what",)),
 }
 """Every metric, with its help text and labels."""
