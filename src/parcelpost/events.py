@@ -566,7 +566,7 @@ class LedgerFound(Event, frozen=True):
     offline_seconds: float
 
 
-class RequestPutOff(Event, frozen=True):
+class RequestDeferred(Event, frozen=True):
     """A request got a 503 because the ledger or the raw store is unavailable. Reported at most every ten seconds."""
 
     path: str

@@ -305,7 +305,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     ),
     events.ResultNotCompared: (
         "error",
-        lambda e: f"task {e.task_id} ({e.platform}): its result cannot be checked for changes and is skipped: {e.error}",
+        lambda e: f"task {e.task_id} ({e.platform}): its result was not checked for changes: {e.error}",
     ),
     events.BrowserStarted: (
         "info",
@@ -383,7 +383,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     events.LedgerPruned: ("info", lambda e: f"{count(e.removed, 'old row')} removed from the ledger"),
     events.LedgerLost: ("error", lambda e: f"the ledger is unreachable: {e.reason}"),
     events.LedgerFound: ("info", lambda e: f"the ledger is back after {_time(e.offline_seconds)}"),
-    events.RequestPutOff: (
+    events.RequestDeferred: (
         "warning",
         lambda e: f"{e.path} returned 503: {e.reason}" + (f" (and {e.more:,} more)" if e.more else ""),
     ),

@@ -367,7 +367,7 @@ async def test_whatever_a_gateway_does_the_doctor_ends(here: Path, monkeypatch: 
             here / "none.db",
             gateway__url=gateway.url,
             gateway__timeout_seconds="0.2",
-            gateway__max_answer_bytes="64KiB",
+            gateway__max_response_bytes="64KiB",
         )
     (problem,) = found.findings
     assert problem.message.startswith(f"the gateway at {gateway.url} cannot be used: ")

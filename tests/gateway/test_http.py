@@ -19,7 +19,7 @@ import pytest
 import zstandard
 
 from parcelpost.clock import ManualClock
-from parcelpost.events import Event, RequestPutOff
+from parcelpost.events import Event, RequestDeferred
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.models import ParcelFilter
 from parcelpost.model import PausedSite
@@ -207,7 +207,7 @@ async def test_a_raw_store_without_room_is_503_and_told_now_and_then(tmp_path: P
             assert (await client.post("/internal/raw-files", **a_form())).status_code == 503
         clock.advance(10)
         await client.post("/internal/raw-files", **a_form())
-    told = [event for event in events if isinstance(event, RequestPutOff)]
+    told = [event for event in events if isinstance(event, RequestDeferred)]
     assert [event.more for event in told] == [0, 2]
     assert told[0].path == "POST /internal/raw-files"
     assert "staging" in told[0].reason
@@ -581,4 +581,4 @@ async def test_answers_are_counted_by_class_also_those_that_are_our_fault(tmp_pa
         assert (await client.get("/v1/overview")).status_code == 500
         assert context.counters.responses == {"2xx": 1, "4xx": 1, "5xx": 1}
         text = (await client.get("/metrics")).text
-        assert 'parcelpost_gateway_answers_total{status="5xx"} 1.0' in text
+        assert 'parcelpost_gateway_responses_total{status="5xx"} 1.0' in text

@@ -70,7 +70,7 @@ T = TypeVar("T")
 
 CLOCK = SystemClock()
 
-_ONE_MORE_BEAT_SECONDS = 2.5
+_NEXT_SIGN_OF_LIFE_SECONDS = 2.5
 
 
 class Opener(Struct, frozen=True, kw_only=True):
@@ -166,7 +166,10 @@ def require_store(store: Path) -> None:
 
 
 async def openers(store: StoreContext, *, with_silence: bool = False) -> tuple[list[Opener], list[Opener]]:
-    """Who has the store open, and who died with it open. `with_silence` may take a few seconds where one hangs."""
+    """Returns the processes that have the store open, and those that crashed with it open.
+
+    `with_silence` may take a few seconds if one hangs.
+    """
     live = locks.live_folder(store.path)
     if not live.is_dir():
         return [], []
@@ -182,18 +185,16 @@ async def openers(store: StoreContext, *, with_silence: bool = False) -> tuple[l
 
 
 async def _silent_seconds(live: Path, alive: list[str], longest: float) -> dict[str, float]:
-    """Those that give no sign of life, and for how long, in seconds by the machine's clock.
+    """Returns the processes that give no sign of life, and for how many seconds by the machine's clock.
 
-    As that may have been set, or the machine may have slept, they are given the time for one more.
+    The clock may have been set, or the machine may have slept, so each gets time for another sign.
     """
     now = CLOCK.now().timestamp()
-    beats = {owner_id: beat for owner_id in alive if (beat := locks.last_beat(live, owner_id)) is not None}
-    late = {owner_id: beat for owner_id, beat in beats.items() if abs(now - beat) > longest}
+    updates = {owner_id: at for owner_id in alive if (at := locks.last_beat(live, owner_id)) is not None}
+    late = {owner_id: at for owner_id, at in updates.items() if abs(now - at) > longest}
     if late:
-        await CLOCK.sleep(_ONE_MORE_BEAT_SECONDS)
-    return {
-        owner_id: max(now - beat, longest) for owner_id, beat in late.items() if locks.last_beat(live, owner_id) == beat
-    }
+        await CLOCK.sleep(_NEXT_SIGN_OF_LIFE_SECONDS)
+    return {owner_id: max(now - at, longest) for owner_id, at in late.items() if locks.last_beat(live, owner_id) == at}
 
 
 def _opener(live: Path, owner_id: str, silent_seconds: float = 0.0) -> Opener:

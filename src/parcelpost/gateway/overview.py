@@ -36,7 +36,7 @@ _GOOD = ("done", "not_found")
 _BAD = ("failed", "dead", "expired")
 
 
-class Worker(Struct, frozen=True, kw_only=True):
+class WorkerEntry(Struct, frozen=True, kw_only=True):
     worker_id: str
     state: WorkerState
     alive: bool
@@ -142,7 +142,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int]
     """Number of parcels, liens and results."""
     fleet: Fleet
-    workers: Sequence[Worker]
+    workers: Sequence[WorkerEntry]
     """The 500 most recently active workers of the last 7 days, ordered by id."""
     totals: Mapping[str, int]
     """Number of tasks, by state."""
@@ -200,9 +200,9 @@ async def last_day_outcomes(ledger: Ledger, now: datetime) -> Outcomes:
     return totals
 
 
-def worker_response(row: WorkerRow, now: datetime) -> Worker:
+def worker_response(row: WorkerRow, now: datetime) -> WorkerEntry:
     heartbeat = row.heartbeat
-    return Worker(
+    return WorkerEntry(
         worker_id=heartbeat.worker_id,
         state=row.state(now),
         alive=row.is_alive(now),

@@ -44,7 +44,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     base_path: str = "/internal"
     token_file: str = ""
     timeout_seconds: Seconds = 30.0
-    max_answer_bytes: SomeBytes = 32 * MIB
+    max_response_bytes: SomeBytes = 32 * MIB
 
 
 class FirestoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -56,7 +56,7 @@ from parcelpost.errors import InvalidInput
 if TYPE_CHECKING:
     from parcelpost.cli.importer.importer import Sink
     from parcelpost.gateway.models import ChangeFilter, ChangeRow, RefreshFilter, WorkerRow
-    from parcelpost.gateway.overview import Overview, Worker
+    from parcelpost.gateway.overview import Overview, WorkerEntry
     from parcelpost.settings import Settings
 
 
@@ -226,7 +226,7 @@ def workers(
         print("No worker has connected yet. Start one with 'parcelpost run --gateway URL'.")
 
 
-async def _list_workers(settings: Settings) -> list[Worker]:
+async def _list_workers(settings: Settings) -> list[WorkerEntry]:
     from parcelpost.cli.context import CLOCK, connect_ledger
     from parcelpost.gateway.overview import worker_response
 
@@ -235,7 +235,7 @@ async def _list_workers(settings: Settings) -> list[Worker]:
         return [worker_response(row, now) for row in await opened.workers()]
 
 
-def _worker_cells(worker: Worker) -> tuple[Cell, ...]:
+def _worker_cells(worker: WorkerEntry) -> tuple[Cell, ...]:
     return (
         worker.worker_id,
         "paused" if worker.alive and worker.paused else worker.state,

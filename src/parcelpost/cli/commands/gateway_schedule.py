@@ -106,7 +106,8 @@ def add(
 
     Pages are requested from the site, never taken from the page cache. Tasks are spread over the window, never queued
     faster than the site's pace, and all other tasks go first. A run starts only after the previous one has ended; runs
-    missed while no gateway was running are made up by a single run. The first run starts immediately, unless --at is given.
+    missed while no gateway was running are made up by a single run. The first run starts immediately,
+    unless --at is given.
     """
     import asyncio
 

@@ -175,7 +175,7 @@ def _with_health(platforms: list[ListedPlatform]) -> Iterator[str]:
         for county in platform.counties:
             if county.paused is not None:
                 yield _pause_line(f"{platform.platform} {county.state}/{county.county}", county.paused)
-            if county.health is not None and county.health.last_error and county.health.word != "fine":
+            if county.health is not None and county.health.last_error and county.health.state != "fine":
                 yield printable(f"{platform.platform} {county.state}/{county.county}: {county.health.last_error}")
 
 
@@ -186,17 +186,17 @@ def _pause_line(name: str, pause: Pause) -> str:
 
 def _health_rows(platform: ListedPlatform) -> Iterator[tuple[Cell, ...]]:
     for county in platform.counties:
-        *numbers, word = _health_text(county.health) if county.health else (None,) * 6
+        *numbers, state = _health_text(county.health) if county.health else (None,) * 6
         yield (
             _platform_label(platform),
             county.state,
             county.county,
             *numbers,
-            _health_word(platform, word, county.paused or platform.paused),
+            _health_cell(platform, state, county.paused or platform.paused),
             county.site or None,
         )
     if not platform.counties:
-        yield _platform_label(platform), *(None,) * 7, _health_word(platform, None, platform.paused), None
+        yield _platform_label(platform), *(None,) * 7, _health_cell(platform, None, platform.paused), None
 
 
 def _health_text(health: SiteSuccess) -> tuple[Cell, ...]:
@@ -206,13 +206,13 @@ def _health_text(health: SiteSuccess) -> tuple[Cell, ...]:
     if health.last_success is not None:
         since = f"{age((CLOCK.now() - health.last_success).total_seconds())} ago"
     rate = None if health.success_rate is None else f"{int(100 * health.success_rate)}%"
-    return health.completed, health.failed, rate, health.trying_again, since, health.word
+    return health.completed, health.failed, rate, health.trying_again, since, health.state
 
 
-def _health_word(platform: ListedPlatform, word: Cell, pause: Pause | None) -> Cell:
+def _health_cell(platform: ListedPlatform, state: Cell, pause: Pause | None) -> Cell:
     if not platform.origin:
         return "not installed"
-    return "paused" if pause is not None and word in (None, "-", "fine") else word
+    return "paused" if pause is not None and state in (None, "-", "fine") else state
 
 
 def _platform_label(platform: ListedPlatform) -> str:

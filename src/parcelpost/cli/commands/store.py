@@ -38,7 +38,7 @@ from parcelpost.cli.settings_options import (
 from parcelpost.errors import InvalidInput, StoreInUse, StoreOutdated
 
 if TYPE_CHECKING:
-    from parcelpost.cli.health.overview import Overview
+    from parcelpost.cli.health.overview import StoreOverview
     from parcelpost.health import Finding
     from parcelpost.worker.identity import MetGateway
 
@@ -77,7 +77,7 @@ def _concerns_store(finding: Finding) -> bool:
     return finding.id.partition(".")[0] in _STORE_AREAS or finding.id in ("worker.crashed", "worker.hung")
 
 
-def _status_lines(overview: Overview) -> Iterator[str]:
+def _status_lines(overview: StoreOverview) -> Iterator[str]:
     yield from finding_lines(overview.findings)
     yield ""
     yield from fields(_status_facts(overview))
@@ -86,7 +86,7 @@ def _status_lines(overview: Overview) -> Iterator[str]:
     yield from pause_lines(overview.paused)
 
 
-def _status_facts(overview: Overview) -> Iterator[tuple[str, str | None]]:
+def _status_facts(overview: StoreOverview) -> Iterator[tuple[str, str | None]]:
     from parcelpost.worker.findings import failures_text
 
     usage = overview.storage

@@ -17,7 +17,7 @@ from parcelpost import __version__
 from parcelpost.cli.context import CLOCK, connect_ledger
 from parcelpost.cli.health import backups, browsers, clock, settings, store_files, upstream
 from parcelpost.cli.health.checks import CheckContext, CheckResult
-from parcelpost.cli.health.overview import Overview, gather_overview
+from parcelpost.cli.health.overview import StoreOverview, gather_overview
 from parcelpost.cli.output import (
     age,
     count,
@@ -140,7 +140,7 @@ async def _check_overview(case: CheckContext) -> list[CheckResult]:
     ]
 
 
-def _current_findings(overview: Overview, upstream: CheckResult | None) -> list[Finding]:
+def _current_findings(overview: StoreOverview, upstream: CheckResult | None) -> list[Finding]:
     """A rejection in the store is older than what the upstream said just now, and is not reported twice.
 
     If our credentials are accepted now it is over, unless a worker goes on with others.
@@ -173,14 +173,14 @@ async def _check_gateway(case: CheckContext) -> list[CheckResult]:
     return [CheckResult("gateway", f"{workers} online, {queued} queued", overview.findings)]
 
 
-def _outbox_summary(overview: Overview) -> str:
+def _outbox_summary(overview: StoreOverview) -> str:
     last = overview.sync.last_upload
     when = f"the last delivery was {age((CLOCK.now() - last.at).total_seconds())} ago" if last else "no delivery yet"
     failed = f"; the last attempt failed: {overview.sync.outage.reason}" if overview.sync.outage else ""
     return f"{outbox_text(overview.queue)}; {when}{failed}"
 
 
-def _worker_summary(overview: Overview) -> str:
+def _worker_summary(overview: StoreOverview) -> str:
     workers = ", ".join(map(opener_text, overview.workers)) or "no worker is running"
     return f"{workers}; {count(overview.queue.pending + overview.queue.processing, 'task')} to do"
 

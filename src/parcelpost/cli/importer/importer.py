@@ -17,7 +17,7 @@ from msgspec.json import encode
 
 from parcelpost.cli.importer import task_rows
 from parcelpost.cli.importer.options import ImportOptions, format_of
-from parcelpost.cli.importer.readers import BadRow, Reader, Row, Source, open_reader, open_source, read_errors
+from parcelpost.cli.importer.readers import BadRow, InputFile, Reader, Row, open_reader, open_source, read_errors
 from parcelpost.cli.importer.task_rows import EXPECTED, ColumnPlan, Columns, parse_map, task_or_bad
 from parcelpost.cli.output import count, fields, print_json, print_lines, printable, size, table
 from parcelpost.cli.platform_names import KnownPlatforms
@@ -88,7 +88,7 @@ class _Chunk(NamedTuple):
 
 
 class Importer:
-    def __init__(self, source: Source, reader: Reader, columns: Columns) -> None:
+    def __init__(self, source: InputFile, reader: Reader, columns: Columns) -> None:
         self._source = source
         self._reader = reader
         self._columns = columns
@@ -424,6 +424,6 @@ def _run_import(run: Runner, work: Coroutine[Any, Any, None], counts: ImportCoun
         raise
 
 
-async def _import_rows(open_sink: OpenSink, importer: Importer, counts: ImportCounts, source: Source) -> None:
+async def _import_rows(open_sink: OpenSink, importer: Importer, counts: ImportCounts, source: InputFile) -> None:
     async with open_sink() as sink, Meter(f"reading {source.name} (bytes)") as meter:
         await importer.run(sink, counts, meter)

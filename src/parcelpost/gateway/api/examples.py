@@ -67,7 +67,7 @@ _PARCEL = responses.Parcel(
     first_seen_at=_AT,
     received_at=_AT,
     address=_PATH,
-    sources=[responses.Source(**_SOURCE)],
+    sources=[responses.ParcelSource(**_SOURCE)],
 )
 _WEBHOOK = WebhookState(
     name="crm",
@@ -117,7 +117,7 @@ _TASK: dict[str, Any] = {
     "ended_at": _UNTIL,
     "error": "the page has no owner",
 }
-_WORKER = overview.Worker(
+_WORKER = overview.WorkerEntry(
     worker_id="harlow-01",
     state=WorkerState.ALIVE,
     alive=True,

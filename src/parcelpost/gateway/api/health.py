@@ -96,7 +96,7 @@ METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "stored, duplicate, rejected.",
         ("platform", "outcome"),
     ),
-    "parcelpost_gateway_answers_total": (
+    "parcelpost_gateway_responses_total": (
         "Responses of this process, by status class: 2xx, 3xx, 4xx, 5xx.",
         ("status",),
     ),
@@ -199,7 +199,7 @@ async def _metric_families(context: Context) -> list[Metric]:
         _family(CounterMetricFamily, "events_total", dict(sorted(counters.totals.items()))),
         _family(
             CounterMetricFamily,
-            "answers_total",
+            "responses_total",
             {(status,): number for status, number in sorted(counters.responses.items())},
         ),
         *_webhook_metrics([await webhook_state(context.ledger, webhook) for webhook in webhooks], now),

@@ -219,7 +219,12 @@ class PageParams(SearchParams, frozen=True, kw_only=True, forbid_unknown_fields=
 
 class MapParams(SearchParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
     zoom: Annotated[
-        float, Meta(ge=0, le=22, description="Zoom level: at 0 the world is 256 pixels wide, and each level doubles that; a cell has 32 pixels")
+        float,
+        Meta(
+            ge=0,
+            le=22,
+            description="Zoom level: at 0 the world is 256 pixels wide, each level doubles that; a cell has 32 pixels",
+        ),
     ] = 6.0
 
 
