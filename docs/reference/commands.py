@@ -15,7 +15,16 @@ from docs.reference.tables import joined, sections
 from parcelpost.cli import task_filters
 from parcelpost.cli.importer import options as import_options
 from parcelpost.cli.main import COMMANDS
-from parcelpost.cli.settings_options import AnyPlatform, AsJson, ConfigOption, Database, SetOption, StoreOption, Yes
+from parcelpost.cli.settings_options import (
+    AnyPlatform,
+    AsJson,
+    ConfigOption,
+    Database,
+    Platform,
+    SetOption,
+    StoreOption,
+    Yes,
+)
 
 _COMMON = "Common options"
 _SHARED: dict[str, tuple[Any, ...]] = {
@@ -24,7 +33,7 @@ _SHARED: dict[str, tuple[Any, ...]] = {
         task_filters.TaskIds,
         task_filters.Everything,
         task_filters.Status,
-        task_filters.Platform,
+        Platform,
         task_filters.State,
         task_filters.County,
         task_filters.Parcel,

@@ -33,7 +33,7 @@ from parcelpost.gateway.models import (
 from parcelpost.gateway.schedules import Action, NewSchedule, ScheduleDetail, ScheduleRun, ScheduleState, ScheduleStatus
 from parcelpost.gateway.webhooks import NewWebhook, WebhookDetail, WebhookState
 from parcelpost.health import Finding
-from parcelpost.model import Signal
+from parcelpost.model import Broken, PausedSite, Signal
 from parcelpost.protocol import payloads, server
 from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE
 
@@ -245,6 +245,20 @@ _FAILURES = FailureGroup(
     example_error="HTTP 404",
 )
 _EXAMPLES: list[Struct] = [
+    PausedSite(platform="grizzly_gis", state="FL", county="harlow"),
+    Broken(
+        platform="grizzly_gis",
+        state="FL",
+        county="harlow",
+        field="owner_names",
+        failing=("css:#owner",),
+        success_rate=0.1,
+        used_to=0.99,
+        since=_AT,
+        example="t-1",
+    ),
+    overview.FailingSelector(field="owner_names", selector="css:#owner", site="FL/harlow", example="t-1", since=_AT),
+    server.BadNewTask(position=2, task_id="t-2", problem="target.parcel_id is empty"),
     search.SearchRows(
         rows=[_SHOWN],
         total=1,

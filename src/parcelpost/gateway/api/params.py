@@ -107,7 +107,9 @@ Reason = Annotated[Text | None, Meta(description="Reason of a failure, as in /v1
 
 
 class TaskListParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    state: Literal["queued", "leased", "done", "not_found", "failed", "dead"]
+    state: Annotated[
+        Literal["queued", "leased", "done", "not_found", "failed", "dead"], Meta(description="State of the tasks")
+    ]
     platform: Text = ""
     site: SiteName = ""
     reason: Reason = None
