@@ -68,6 +68,14 @@ async def test_a_page_is_leased_in_a_fresh_context_and_its_browser_retired_after
         assert [event.reason for event in rig.emitted(events.BrowserRetired)] == ["it has done 3 tasks"]
 
 
+async def test_an_old_browser_is_replaced_between_two_tasks(store: Path) -> None:
+    async with a_pool(store, most=1, max_age_seconds=2.0, idle_seconds=TIMEOUT) as rig:
+        await rig.use()
+        await rig.until(lambda row: row.launches == 2 and row.status == "idle")
+        await rig.use()
+        assert rig.emitted(events.BrowserRetired)[0].reason == "it is older than 2 s"
+
+
 def assert_nothing_is_enabled_again(row: BrowserState) -> None:
     """Of what Playwright disables: Chromium reads only the last of several lists."""
     lists = re.findall(r"--disable-features=(\S+)", processes.command_line(row.pid or 0))
