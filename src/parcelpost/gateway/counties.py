@@ -12,6 +12,7 @@ from msgspec import Struct
 from parcelpost.clock import Clock
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import SiteParcels, TaskState, WorkerRow
+from parcelpost.gateway.overview import PlatformState, platform_state
 from parcelpost.gateway.schedules import ScheduleStatus
 from parcelpost.model import Broken, Site
 
@@ -60,6 +61,8 @@ class County(Struct, frozen=True, kw_only=True):
     """Tasks of the last 24 hours that failed or died."""
     success_rate: float | None
     """null if no task has ended."""
+    health: PlatformState
+    """By success rate."""
     ended_last_hour: int
     blocked_workers: Sequence[str]
     """Live workers that the site blocks."""
@@ -68,6 +71,8 @@ class County(Struct, frozen=True, kw_only=True):
     """Names of the schedules that refresh it."""
     fresh_share: float | None
     """Share of the parcels that are as fresh as the strictest schedule asks for; null without a schedule."""
+    is_behind: bool
+    """Whether that share is too low."""
     max_age_seconds: float | None
     """How old a fresh parcel may be; null without a schedule."""
 
@@ -154,11 +159,13 @@ def _county(
         succeeded=good,
         failed=bad,
         success_rate=good / (good + bad) if good + bad else None,
+        health=platform_state(good, bad),
         ended_last_hour=ended["hour"],
         blocked_workers=[row.heartbeat.worker_id for row in alive if _is_blocked(row, place)][:_MAX_WORKERS],
         failing_fields=broken[:_MAX_FIELDS],
         schedules=[schedule.name for schedule in schedules],
         fresh_share=strictest.fresh_share if strictest else None,
+        is_behind=strictest.is_behind if strictest else False,
         max_age_seconds=strictest.max_age_seconds if strictest else None,
     )
 

@@ -327,14 +327,15 @@ def _health(
         succeeded=good,
         failed=bad,
         success_rate=good / (good + bad) if good + bad else None,
-        state=_platform_state(good, bad),
+        state=platform_state(good, bad),
         blocked_workers=sorted(blocked)[:_MAX_PER_PLATFORM],
         failing_selectors=failing[:_MAX_PER_PLATFORM],
         outdated_selectors=outdated[:_MAX_PER_PLATFORM],
     )
 
 
-def _platform_state(succeeded: int, failed: int) -> PlatformState:
+def platform_state(succeeded: int, failed: int) -> PlatformState:
+    """Of a platform, or of a county on it."""
     if not succeeded + failed:
         return PlatformState.IDLE
     if is_failing(succeeded, failed):

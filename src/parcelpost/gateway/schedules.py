@@ -249,6 +249,8 @@ class ScheduleStatus(Struct, frozen=True, kw_only=True):
     fresh: int
     fresh_share: float | None
     """null if there are no parcels yet."""
+    is_behind: bool
+    """Whether too few of its parcels are fresh."""
     oldest_at: datetime | None
     """Time of the oldest scrape; null if a parcel was never scraped."""
     failing_since: datetime | None
@@ -342,6 +344,7 @@ def _status(row: ScheduleRow, freshness: Freshness, blocked: Sequence[str], now:
         parcels=freshness.parcels,
         fresh=freshness.fresh,
         fresh_share=freshness.share,
+        is_behind=freshness.share is not None and freshness.share < STALE_BELOW,
         oldest_at=freshness.oldest_at,
         failing_since=row.failing_since,
         open_tasks=row.open_tasks,
@@ -376,7 +379,7 @@ def schedule_findings(statuses: Sequence[ScheduleStatus], now: datetime) -> Iter
         elif status.message:
             fix = "start more workers, or use a longer interval"
             yield Finding.of("schedule.skipped", f"schedule {status.name}: {status.message}", fix)
-        if status.is_due(now) and status.fresh_share is not None and status.fresh_share < STALE_BELOW:
+        if status.is_due(now) and status.is_behind:
             old = status.parcels - status.fresh
             message = f"schedule {status.name} is behind: {old:,} of {count(status.parcels, 'parcel')} in {place} "
             message += f"were not scraped in the last {age(status.max_age_seconds)}"

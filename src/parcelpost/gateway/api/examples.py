@@ -174,6 +174,7 @@ _SCHEDULE = ScheduleStatus(
     parcels=4_200,
     fresh=4_158,
     fresh_share=0.99,
+    is_behind=False,
     oldest_at=_AT - timedelta(days=9),
     open_tasks=12,
     run=_RUN,
@@ -215,6 +216,7 @@ _COUNTY = County(
     succeeded=4_310,
     failed=17,
     success_rate=0.996,
+    health=overview.PlatformState.HEALTHY,
     ended_last_hour=180,
     blocked_workers=[],
     failing_fields=[
@@ -231,6 +233,7 @@ _COUNTY = County(
     ],
     schedules=["harlow-weekly"],
     fresh_share=0.97,
+    is_behind=False,
     max_age_seconds=691_200.0,
 )
 _FAILURES = FailureGroup(
