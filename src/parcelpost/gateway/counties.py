@@ -58,7 +58,7 @@ class County(Struct, frozen=True, kw_only=True):
     succeeded: int
     """Tasks of the last 24 hours that ended with a record, or because the site has no such parcel."""
     failed: int
-    """Tasks of the last 24 hours that failed or died."""
+    """Tasks of the last 24 hours that failed or are dead."""
     success_rate: float | None
     """null if no task has ended."""
     health: PlatformState
