@@ -335,7 +335,9 @@ async def test_a_result_of_something_else_does_not_end_a_task(context: Context, 
         ({"county": "tolland"}, "county"),
         ({"county": "tolland", "parcel_id": "another"}, "county and parcel"),
     ]:
-        answer = (await client.post("/internal/results", json=[a_result(listed=False, **wrong), a_result("t2")])).json()
+        answer = (
+            await client.post("/internal/results", json=[a_result(multi_record=False, **wrong), a_result("t2")])
+        ).json()
         said = f"the result's {named} does not match its task"
         assert answer["receipts"][0] == {"task_id": "t1", "status": "rejected", "error": said}
         assert answer["receipts"][1]["status"] in {"stored", "duplicate"}, "a task that is not known may be anything"
@@ -356,14 +358,14 @@ async def test_a_record_of_a_list_has_its_own_number(database: str, tmp_path: Pa
         context.clock.advance(2_000)
         await context.ledger.expire_leases(context.clock.now(), 10)  # they are late, too
         cases: list[tuple[str, dict[str, Any], dict[str, str], int]] = [
-            (given[0], {"listed": True}, {}, 1),
+            (given[0], {"multi_record": True}, {}, 1),
             (given[1], {}, {}, 1),
-            (given[2], {"listed": None}, {}, 1),
+            (given[2], {"multi_record": None}, {}, 1),
             (given[3], {}, {"X-Worker-ID": "another-of-ann"}, 1),
-            (given[4], {"listed": False}, {}, 0),
-            (given[4], {"listed": True}, bob, 0),
+            (given[4], {"multi_record": False}, {}, 0),
+            (given[4], {"multi_record": True}, bob, 0),
             (given[4], {}, bob, 0),
-            (other, {"listed": True}, {}, 0),
+            (other, {"multi_record": True}, {}, 0),
         ]
         for task_id, said, headers, stored in cases:
             record = a_result(task_id, parcel_id="another", **said)
