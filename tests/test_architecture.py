@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "object_store": {"errors", "files_and_sockets"},
     "log_lines": _GROUND | {"events"},
     "telemetry": _GROUND | {"events"},
-    "storage": {"model", "errors", "events", "clock", "places"},
+    "storage": {"model", "errors", "events", "clock", "health", "places"},
     "upstream": {"model", "errors", "events", "protocol", "settings", "object_store"},
     "scrapers": {"model", "errors", "events", "clock", "places", "settings", "files_and_sockets", "private_addresses"},
     "worker": _WORKER,

@@ -253,7 +253,7 @@ def test_a_receipt_decides_only_for_an_entry_of_the_batch() -> None:
 
 
 def test_the_answer_to_another_batch_decides_nothing_although_its_counts_fit() -> None:
-    with pytest.raises(Unavailable, match="answers another batch, with the task t9"):
+    with pytest.raises(Unavailable, match="is for a different batch, with the task t9"):
         batch(1, inserted=1, updated=0, failed=0, receipts=[{"task_id": "t9", "status": "stored"}])
 
 

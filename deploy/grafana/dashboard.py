@@ -73,7 +73,7 @@ _FLEET = (
     _figure("Tasks dead", f"max(sum by (instance) ({series('gateway_tasks', state='dead')})) or vector(0)", bad_from=1),
     Panel("Tasks by state", {"{{state}}": f"max by (state) (sum by (instance, state) ({series('gateway_tasks')}))"}),
     Panel("Gateway events", {"{{outcome}}": _rate("gateway_events_total", "outcome")}, "ops"),
-    Panel("Gateway responses", {"{{status}}": _rate("gateway_answers_total", "status")}, "reqps"),
+    Panel("Gateway responses", {"{{status}}": _rate("gateway_responses_total", "status")}, "reqps"),
     Panel(
         "Oldest queued task", {"{{platform}}": f"max by (platform) ({series('gateway_oldest_queued_seconds')})"}, "s"
     ),

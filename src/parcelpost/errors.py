@@ -224,7 +224,7 @@ class StoreCorrupt(StoreError):
 class StoreNotFound(StoreError):
     """There is no store at that path."""
 
-    hint = "check the path; 'parcelpost run' creates a new store"
+    hint = "check the path"
 
 
 class NotAStore(StoreError):

@@ -1,7 +1,8 @@
-"""The health model: what a check reports, and the catalogue of all checks.
+"""The health model: what a check reports, the catalogue of all checks, and the thresholds that several of them share.
 
-`doctor` runs them all. `status`, `store check`, `config check`, `browser doctor`, `top`, the worker's `/readyz` and the
-gateway's dashboard show the part that concerns them, as the same objects.
+`doctor` runs them all, those of a gateway if its ledger is here. `status`, `store check`, `config check`, `browser
+doctor`, `gateway status`, `top`, the worker's `/readyz`, the gateway's `/health` and its dashboard show the part that
+concerns them, as the same objects.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ class Check(NamedTuple):
 
 _ERROR, _WARNING, _NOTE = Severity
 _MIN_TASKS = 3  # fewer say little about a site
+MANY_FAILURES = 0.05
+"""Share of the ended tasks; more failures are worth a look."""
+STALE_BELOW = 0.9
+"""Share of a county's parcels; if fewer are fresh, its schedule is behind."""
 
 CHECKS: Mapping[str, Check] = {
     "store.missing": Check(_ERROR, "There is no store at this path."),
@@ -96,6 +101,8 @@ CHECKS: Mapping[str, Check] = {
     "clock.far_off": Check(_ERROR, "The clock differs from the gateway's by more than five minutes."),
     "check.timeout": Check(_WARNING, "A check did not finish in time."),
     "check.failed": Check(_ERROR, "A check could not be completed."),
+    "ledger.unavailable": Check(_ERROR, "The gateway's ledger cannot be used."),
+    "raw_store.not_writable": Check(_ERROR, "The gateway cannot store raw files."),
     "fleet.no_worker": Check(_ERROR, "The gateway has queued tasks, but no worker is online."),
     "fleet.stopped": Check(_NOTE, "The gateway has queued tasks, and its workers were stopped on purpose."),
     "fleet.paused": Check(_WARNING, "Every worker of the gateway is paused."),

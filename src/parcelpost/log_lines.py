@@ -311,7 +311,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     ),
     events.ResultNotCompared: (
         "error",
-        lambda e: f"task {e.task_id} ({e.platform}): cannot look for changes in its result, left out: {e.error}",
+        lambda e: f"task {e.task_id} ({e.platform}): its result was not checked for changes: {e.error}",
     ),
     events.BrowserStarted: (
         "info",

@@ -16,6 +16,7 @@ from parcelpost import events
 from parcelpost.clock import ManualClock
 from parcelpost.model import BrowserState
 from parcelpost.scrapers.browser import pool, processes
+from parcelpost.scrapers.browser.chromium import ChromiumFound, find
 from parcelpost.scrapers.browser.pool import BrowserSlot, why_retire
 from parcelpost.scrapers.fetch.errors import BrowserUnavailable, HostBusy
 from parcelpost.settings.schema import BrowserSettings
@@ -66,6 +67,32 @@ async def test_a_page_is_leased_in_a_fresh_context_and_its_browser_retired_after
         assert (row.browser_id, row.tasks_completed) == (1, 3)
         assert row.restarted_at is not None
         assert [event.reason for event in rig.emitted(events.BrowserRetired)] == ["it has done 3 tasks"]
+
+
+async def test_an_old_browser_is_replaced_between_two_tasks(store: Path) -> None:
+    async with a_pool(store, most=1, max_age_seconds=2.0, idle_seconds=TIMEOUT) as rig:
+        await rig.use()
+        await rig.until(lambda row: row.launches == 2 and row.status == "idle")
+        await rig.use()
+        assert rig.emitted(events.BrowserRetired)[0].reason == "it is older than 2 s"
+
+
+async def test_a_script_that_drops_switches_is_told_and_leaves_no_browser(store: Path) -> None:
+    chromium, script, started = find(), store.parent / "chromium.sh", store.parent / "pids"
+    assert isinstance(chromium, ChromiumFound)
+    script.write_text(
+        f"""#!/bin/bash
+echo $$ >> {started}
+for switch; do [[ $switch == {processes.MARKER_SWITCH}* ]] || kept+=("$switch"); done
+exec {chromium.path} "${{kept[@]}}"
+"""
+    )
+    script.chmod(0o755)
+    async with a_pool(store, most=1, executable=str(script)) as rig:
+        with pytest.raises(BrowserUnavailable, match=r"no process of .* has the switch"):
+            await rig.use()
+    pids = [int(pid) for pid in started.read_text().split()]
+    await gone(lambda: [pid for pid in pids if processes.is_running(pid)])
 
 
 def assert_nothing_is_enabled_again(row: BrowserState) -> None:

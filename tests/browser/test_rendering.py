@@ -93,6 +93,35 @@ async def test_a_record_in_a_frame_is_the_page(guarded: RenderingPool, site: Web
     assert page.url == f"{site.url}/outer"
 
 
+async def test_where_what_is_waited_for_does_not_appear_the_frame_with_the_most_text_is_the_page(
+    guarded: RenderingPool, site: Website
+) -> None:
+    site.page("/outer", b"<html><body>outer<iframe src='/note'></iframe><iframe src='/inner'></iframe></body></html>")
+    site.page("/note", b"<html><body>short</body></html>")
+    site.page("/inner", b"<html><body>the parcel that was requested does not exist</body></html>")
+    async with rendering(guarded, quiet_seconds=0.5) as one:
+        session = one.session()
+        page = await session.rendered(f"{site.url}/outer", until="#never")
+        await session.end(failed=False)
+    assert b"does not exist" in page.body
+    assert b"outer" not in page.body
+
+
+async def test_a_page_is_complete_although_it_keeps_a_stream_open(guarded: RenderingPool, site: Website) -> None:
+    async def stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: Asked) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n")
+        await reader.read()
+
+    site.streams["/events"] = stream
+    site.page("/live", b"<html><body><b>live</b><script>new EventSource('/events')</script></body></html>")
+    async with rendering(guarded, quiet_seconds=0.5, page_seconds=10.0) as one:
+        session = one.session()
+        await session.rendered(f"{site.url}/live", until="#never")
+        await session.end(failed=True)
+    assert "/events" in site.paths
+    assert "'#never' did not appear" in one.artifacts[0].log
+
+
 async def test_steps_are_taken_before_a_page_is_read(guarded: RenderingPool, site: Website) -> None:
     site.page(
         "/search",

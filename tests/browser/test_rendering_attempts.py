@@ -20,7 +20,7 @@ from parcelpost.scrapers.browser.renderer import RenderContext
 from parcelpost.scrapers.counties import Counties
 from parcelpost.scrapers.county_scraper import CountyScraper
 from parcelpost.scrapers.fetch.client import PageFetcher
-from parcelpost.scrapers.fetch.errors import BrowserUnavailable, CannotFetch, outcome_of
+from parcelpost.scrapers.fetch.errors import BrowserUnavailable, CannotFetch, SiteBlocked, outcome_of
 from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.scrapers.platform import CountyPlatform, Fetcher, Fill, PageReader, ReadResult
 from parcelpost.scrapers.plugin_adapter import PluginAdapter
@@ -192,6 +192,19 @@ async def test_cookies_are_kept_for_the_next_task_of_the_site_where_that_is_aske
         assert await _visit(one, site, keep_cookies=True) == b"nobody", "each has a context of its own"
         assert await _visit(one, site) == b"visitor=known"
         assert await _visit(one, site, county="baker") == b"nobody"
+
+
+async def test_cookies_with_which_a_site_blocked_us_are_forgotten(guarded: RenderingPool, site: Website) -> None:
+    _visitors(site)
+    site.page("/forbidden", b"no", status=403)
+    async with rendering(guarded) as one:
+        assert await _visit(one, site, keep_cookies=True) == b"nobody"
+        assert await _visit(one, site) == b"visitor=known"
+        session = one.session()
+        with pytest.raises(SiteBlocked):
+            await session.rendered(f"{site.url}/forbidden")
+        await session.end(failed=True)
+        assert await _visit(one, site) == b"nobody"
 
 
 async def test_a_saved_profile_is_used(guarded: RenderingPool, site: Website, tmp_path: Path) -> None:

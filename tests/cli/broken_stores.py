@@ -214,7 +214,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "there is no backup yet": (never_backed_up, "parcelpost store backup"),
     "the newest backup is 3 days old": (backed_up_long_ago, "parcelpost store backup"),
     "cannot be restored": (backed_up_badly, "parcelpost store backup"),
-    "1 page belongs to no result": (with_orphans, "parcelpost store clean"),
+    "1 old page belongs to no result": (with_orphans, "parcelpost store clean"),
     "1 process crashed": (left_by_the_dead, "parcelpost store clean"),
     "the upstream rejected 1 result": (refused, "parcelpost results retry --all"),
     "the write-ahead log": (with_a_long_wal, "parcelpost store clean"),

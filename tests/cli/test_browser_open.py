@@ -39,9 +39,9 @@ def test_the_doctor_loads_a_page(tmp_path: Path, run: Run) -> None:
 
 
 @contextlib.asynccontextmanager
-async def opened(store: Path, url: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+async def opened(store: Path, url: str, *more: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """The command, once it has said what a person is to do, and what it said."""
-    arguments = ("browser", "open", "--profile", "lee", url, "--store", str(store), "--json")
+    arguments = ("browser", "open", "--profile", "lee", url, "--store", str(store), "--json", *more)
     environment = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")}
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
@@ -95,3 +95,16 @@ def asked_of(port: int, path: str) -> str:
     with contextlib.closing(HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
         connection.request("GET", path)
         return connection.getresponse().read().decode()
+
+
+async def test_a_page_is_opened_through_the_proxy_of_the_settings(tmp_path: Path) -> None:
+    url = "http://terms.example.org/accept"
+    async with website() as site:
+        site.page("/accept", TERMS, Set_Cookie="accepted=yes; Max-Age=3600")
+        async with opened(tmp_path / "store.db", url, "--set", f"fetch.proxy={site.url}") as (process, _):
+            assert process.stdin
+            process.stdin.write(b"\n")
+            await process.wait()
+    assert url in site.paths, "a proxy is asked for the whole address"
+    saved = json.loads((tmp_path / "browser_profiles" / "lee.json").read_bytes())
+    assert [(cookie["name"], cookie["domain"]) for cookie in saved["cookies"]] == [("accepted", "terms.example.org")]

@@ -21,6 +21,7 @@ from parcelpost.cli.health.doctor import Report
 from parcelpost.cli.health.store_files import check_integrity
 from parcelpost.clock import SystemClock, iso
 from parcelpost.events import WorkerJoined
+from parcelpost.model import BrowserState
 from parcelpost.settings.sources import diagnose
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.worker.backoff import SYNC, Offline
@@ -176,7 +177,47 @@ def test_a_check_of_the_file_that_takes_too_long_is_broken_off(here: Path) -> No
     assert "could not be checked within 0 s" in answer.findings[0].message
 
 
+# Browsers
+
+
+def test_a_browser_that_no_worker_could_start_is_told_where_a_browser_is_needed(here: Path, run: Run) -> None:
+    (here / "chromium").touch(0o700)
+    never = ("--set", "browser.most=0")
+    assert run("doctor", "--json", *never).document["findings"] == [], "nothing needs one"
+    found = run("doctor", "--json", *never, "--set", f"browser.executable={here / 'chromium'}").document
+    assert [finding["id"] for finding in found["findings"]] == ["browser.disabled"]
+
+
+def test_browsers_that_a_crashed_worker_left_are_told(here: Path, run: Run) -> None:
+    store = make_store(here / "local_data" / "parcelpost.db")
+    now = SystemClock().now()
+
+    async def leave() -> None:
+        async with LocalPersistenceManager.open(store) as lpm:
+            state = BrowserState(
+                browser_id=0, owner="worker-1-0123abcd", status="idle", last_health_check=now, created_at=now
+            )
+            await lpm.browsers.add(state)
+
+    asyncio.run(leave())
+    assert told(run("doctor", "--json").document, "may have left 1 browser behind")["id"] == "browser.left_over"
+
+
 # The gateway
+
+
+def test_what_is_wrong_at_a_gateway_whose_ledger_is_here_is_told(here: Path, run: Run) -> None:
+    ledger = here / "gateway_data" / "gateway.db"
+    assert not {check["area"] for check in run("doctor", "--json").document["checks"]} & {"gateway"}
+    assert not ledger.exists()
+    (here / "parcels.csv").write_text("parcel_id,state,county\n1,CT,hartford\n")
+    assert run("gateway", "add", "parcels.csv", "--platform", "echo").code == 0
+    ran = run("doctor", "--json")
+    assert ran.code == 1
+    assert told(ran.document, "1 task queued, but no worker is online")["id"] == "fleet.no_worker"
+    assert ran.document["findings"] == run("gateway", "status", "--json").document["findings"]
+    ledger.write_bytes(b"another program's" * 1_000)
+    assert told(run("doctor", "--json").document, "the gateway's ledger")["id"] == "ledger.unavailable"
 
 
 async def test_a_gateway_is_asked_without_taking_a_task_from_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +367,7 @@ async def test_whatever_a_gateway_does_the_doctor_ends(here: Path, monkeypatch: 
             here / "none.db",
             gateway__url=gateway.url,
             gateway__timeout_seconds="0.2",
-            gateway__max_answer_bytes="64KiB",
+            gateway__max_response_bytes="64KiB",
         )
     (problem,) = found.findings
     assert problem.message.startswith(f"the gateway at {gateway.url} cannot be used: ")

@@ -57,6 +57,15 @@ def test_every_help_has_examples_and_h_is_help_everywhere(subtests: pytest.Subte
             assert run(*words.split(), "-h").out == ran.out, "-h is help everywhere"
 
 
+def test_the_list_of_commands_of_a_group_shows_whole_sentences(subtests: pytest.Subtests, run: Run) -> None:
+    groups = [later.name or "" for later in LATER if hasattr(later.real(), "commands")]
+    for words in ["gateway schedule", "gateway webhook", *groups]:
+        with subtests.test(words=words):
+            listed = run(*words.split(), "--help").out.partition("Commands:\n")[2].partition("\n\n")[0]
+            assert listed
+            assert "..." not in listed
+
+
 def test_every_command_on_a_store_takes_json_store_and_settings(subtests: pytest.Subtests) -> None:
     for words in [words for words in commands() if words.startswith(("store ", "tasks ", "results "))]:
         with subtests.test(words=words):

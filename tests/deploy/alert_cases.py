@@ -132,8 +132,8 @@ CASES: Mapping[str, Case] = {
     "ParcelpostGatewayGone": Case({f"up{G}}}": "0x20"}, "3m", "6m", 'instance="g1", job="parcelpost-gateway"'),
     "ParcelpostGatewayErrors": Case(
         {
-            f'parcelpost_gateway_answers_total{G},status="2xx"}}': "0+100x60",
-            f'parcelpost_gateway_answers_total{G},status="5xx"}}': "0x20 0+5x40",
+            f'parcelpost_gateway_responses_total{G},status="2xx"}}': "0+100x60",
+            f'parcelpost_gateway_responses_total{G},status="5xx"}}': "0x20 0+5x40",
         },
         "25m",
         "40m",

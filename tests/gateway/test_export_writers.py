@@ -13,7 +13,7 @@ import pytest
 from parcelpost.export import Format
 from parcelpost.export.tables import TABLES
 from parcelpost.export.text_formats import escape_formula
-from parcelpost.gateway.downloads import TableWriter, exported_lien, exported_parcel
+from parcelpost.gateway.downloads import exported_lien, exported_parcel, table_sink
 from parcelpost.gateway.models import LienRow, LienSource, ParcelRecord, ParcelRow, SourceKey, SourceRow
 from parcelpost.search_fields import Lien
 from tests.gateway.factories import parcel
@@ -67,7 +67,9 @@ def file(form: Format, *rows: ParcelRecord | LienRow) -> bytes:
     """What a download of these rows holds."""
     name = "liens" if isinstance(rows[0], LienRow) else "parcels"
     parcels = [exported_lien(row) if isinstance(row, LienRow) else exported_parcel(row) for row in rows]
-    return TableWriter(name, form).write(parcels)
+    stream = io.BytesIO()
+    table_sink(TABLES[name], form, stream).write(TABLES[name], parcels)
+    return stream.getvalue()
 
 
 def read(text: bytes) -> list[dict[str, str]]:

@@ -189,7 +189,10 @@ async def test_health_tells_of_a_raw_store_that_cannot_be_written(tmp_path: Path
         staging.write_bytes(b"in the way of a folder")
         clock.advance(30)
         answer = await client.get("/health")
-        assert (answer.status_code, answer.json()["status"]) == (503, "the raw file store is not writable")
+        assert (answer.status_code, [finding["id"] for finding in answer.json()["findings"]]) == (
+            503,
+            ["raw_store.not_writable"],
+        )
         staging.unlink()
         clock.advance(30)
         assert (await client.get("/health")).status_code == 200
@@ -585,4 +588,4 @@ async def test_answers_are_counted_by_class_also_those_that_are_our_fault(tmp_pa
         assert (await client.get("/v1/overview")).status_code == 500
         assert context.counters.responses == {"2xx": 1, "4xx": 1, "5xx": 1}
         text = (await client.get("/metrics")).text
-        assert 'parcelpost_gateway_answers_total{status="5xx"} 1.0' in text
+        assert 'parcelpost_gateway_responses_total{status="5xx"} 1.0' in text

@@ -23,6 +23,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from parcelpost.gateway.api.descriptions import FIELDS, PARAMETERS
 from tests.gateway.conftest import fresh_schema
 from tests.gateway.process import a_gateway
 from tests.gateway.stage import a_client, some_context
@@ -82,6 +83,32 @@ async def test_every_reference_leads_somewhere(tmp_path: Path) -> None:
     assert [schema["items"]["enum"] for schema in listed if "enum" in schema.get("items", {})]
     operation = document["paths"]["/v1/parcels"]["get"]
     assert operation["summary"] not in operation["description"]
+
+
+async def test_every_parameter_and_field_is_described_and_every_example_fits(tmp_path: Path) -> None:
+    async with some_context(tmp_path) as context, a_client(context) as client:
+        document = (await client.get("/openapi.json")).json()
+    components = document["components"]
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    parameters = [parameter for operation in operations for parameter in operation["parameters"]]
+    assert len(parameters) > 200
+    assert "$defs" not in json.dumps(document)
+    for parameter in parameters:
+        assert parameter["description"], parameter["name"]
+        assert Draft202012Validator(parameter["schema"]).is_valid(parameter["example"]), parameter
+    fields = {
+        f"{name}.{field}": about
+        for name, schema in components["schemas"].items()
+        for field, about in schema.get("properties", {}).items()
+    }
+    assert len(fields) > 400
+    assert [name for name, about in fields.items() if not about.get("description")] == []
+    assert [
+        name for name, schema in components["schemas"].items() if "enum" not in schema and "examples" not in schema
+    ] == []
+    known = {name.partition(".")[2] for name in fields}
+    assert [name for name in FIELDS if name not in fields and name not in known] == []
+    assert {parameter["name"] for parameter in parameters} == set(PARAMETERS)
 
 
 @pytest.mark.slow

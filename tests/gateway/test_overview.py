@@ -15,9 +15,9 @@ from msgspec import structs
 
 from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.gateway.context import Context
-from parcelpost.gateway.counties import HealthState
+from parcelpost.gateway.counties import HealthState, last_day_outcomes
 from parcelpost.gateway.models import WorkerHeartbeat
-from parcelpost.gateway.overview import BUCKET_SECONDS, gather_overview, last_day_outcomes
+from parcelpost.gateway.overview import BUCKET_SECONDS, gather_overview
 from parcelpost.model import Broken, PausedSite, Target, Task
 from tests.gateway.stage import a_client, a_task, add_tasks, some_context
 

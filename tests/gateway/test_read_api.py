@@ -678,6 +678,8 @@ async def test_counties_are_listed_with_all_that_is_known_of_them(context: Conte
         for row in (await client.get("/v1/counties")).json()["counties"]
     }
     harlow = counties["grizzly_gis", "FL", "harlow"]
+    assert harlow["health"] == "failing"
+    assert counties["lien_register", "FL", "harlow"]["health"] == "idle"
     assert (harlow["parcels"], harlow["failed"], harlow["success_rate"]) == (1, 3, 0)
     assert harlow["queued"] > 100
     alder = counties["qpublic", "GA", "alder"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -13,11 +14,14 @@ from parcelpost.clock import SystemClock
 from parcelpost.events import BrowsersUnavailable, Event
 from parcelpost.scrapers.browser import chromium
 from parcelpost.scrapers.browser.browser import BrowserCallFailed, PlaywrightDriver
-from parcelpost.scrapers.browser.chromium import ChromiumFound, ChromiumMissing
+from parcelpost.scrapers.browser.chromium import ChromiumFound, ChromiumMissing, SandboxCheck
 from parcelpost.scrapers.browser.pool import BrowserPool
 from parcelpost.scrapers.fetch.errors import BrowserUnavailable
 from parcelpost.settings.schema import BrowserSettings
 from parcelpost.storage import LocalPersistenceManager
+from tests.scrapers.users import as_nobody, needs_root, open_folder
+
+_NEW_NAMESPACES = 0x70000000
 
 
 def program(path: Path) -> str:
@@ -54,6 +58,17 @@ def test_the_named_one_goes_first_then_playwrights_newest_then_the_systems(tmp_p
     assert chromium.find(BrowserSettings(executable="chromium")) == ChromiumFound(path=system, source="settings")
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="caches are in another folder")
+def test_playwrights_browsers_are_found_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PLAYWRIGHT_BROWSERS_PATH")
+    for variable, folder in (("HOME", tmp_path / "home" / ".cache"), ("XDG_CACHE_HOME", tmp_path / "cache")):
+        monkeypatch.setenv(variable, str(folder if variable == "XDG_CACHE_HOME" else folder.parent))
+        own = program(folder / "ms-playwright" / "chromium-1234" / "chrome-linux" / "chrome")
+        if variable == "HOME":
+            monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+        assert chromium.find() == ChromiumFound(path=own, source="playwright")
+
+
 def test_a_name_that_is_no_program_is_told() -> None:
     found = chromium.find(BrowserSettings(executable="/no/such/chromium"))
     assert isinstance(found, ChromiumMissing)
@@ -65,10 +80,31 @@ def test_the_sandbox_is_as_the_settings_say_and_root_has_none(tmp_path: Path) ->
     assert chromium.sandbox(BrowserSettings(sandbox="on"), path).is_on
     off = chromium.sandbox(BrowserSettings(sandbox="off"), path)
     assert (off.is_on, off.reason) == (False, "browser.sandbox is off")
-    by_itself = chromium.sandbox(BrowserSettings(), path)
-    assert by_itself.is_on != bool(by_itself.reason)
-    if os.geteuid() == 0:
-        assert not by_itself.is_on
+
+
+@needs_root
+def test_root_has_no_sandbox_and_others_have_one_if_the_system_allows_namespaces(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    path = program(tmp_path / "bin" / "chromium")
+    assert chromium.sandbox(BrowserSettings(), path) == SandboxCheck(
+        is_on=False, reason="Chromium's sandbox does not work for root"
+    )
+    with open_folder() as folder:
+        path = program(folder / "chromium")
+        allowed = as_nobody(
+            lambda: os.access(sys.executable, os.X_OK) and ctypes.CDLL(None).unshare(_NEW_NAMESPACES) == 0
+        )
+        with subtests.test("without a program of its own"):
+            by_itself = as_nobody(lambda: chromium.sandbox(BrowserSettings(), path).is_on)
+            assert by_itself is allowed
+        helper = Path(program(folder / "chrome-sandbox"))
+        helper.chmod(0o4755)
+        with subtests.test("with a setuid program"):
+            assert as_nobody(lambda: chromium.sandbox(BrowserSettings(), path).is_on) is True
+        helper.chmod(0o755)
+        with subtests.test("with a program that is not setuid"):
+            assert as_nobody(lambda: chromium.sandbox(BrowserSettings(), path).is_on) is allowed
 
 
 async def test_without_playwright_the_pool_says_what_to_install(

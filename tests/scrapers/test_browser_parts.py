@@ -16,7 +16,7 @@ from parcelpost.scrapers.browser.profiles import CookieJars, is_profile_name, lo
 from parcelpost.scrapers.browser.renderer import RenderRequest
 from parcelpost.scrapers.counties import parse_counties
 from parcelpost.scrapers.fetch.errors import BrowserUnavailable, CannotFetch, RetryLater, SiteBlocked
-from parcelpost.scrapers.fetch.exchange import Guard
+from parcelpost.scrapers.fetch.exchange import FetchGuard
 from parcelpost.scrapers.html.document import is_shell
 from parcelpost.scrapers.platform import Fill
 
@@ -163,7 +163,7 @@ def test_a_shell_is_known_by_its_scripts_and_by_saying_nothing(body: bytes, shel
 def test_a_navigation_ends_where_it_leads_astray() -> None:
     def navigation() -> Navigation:
         allows = lambda url: "private" not in url.path  # noqa: E731 - short
-        return Navigation(httpx2.URL("https://c.example.org/a"), Guard(), allows, 3)
+        return Navigation(httpx2.URL("https://c.example.org/a"), FetchGuard(), allows, 3)
 
     for place, failure in (
         ("https://c.example.org/Login", SiteBlocked),
@@ -184,7 +184,7 @@ def test_a_navigation_ends_where_it_leads_astray() -> None:
 
 
 def test_what_is_of_a_page_s_site() -> None:
-    one = Navigation(httpx2.URL("https://www.county.example.org/a"), Guard(), lambda _: True, 3)
+    one = Navigation(httpx2.URL("https://www.county.example.org/a"), FetchGuard(), lambda _: True, 3)
     assert one.is_same_site("https://www.county.example.org:8443/b")
     assert one.is_same_site("https://maps.county.example.org/")
     assert not one.is_same_site("https://elsewhere.example.org/")
@@ -192,7 +192,7 @@ def test_what_is_of_a_page_s_site() -> None:
 
 
 def test_after_an_error_nothing_counts() -> None:
-    one = Navigation(httpx2.URL("https://c.example.org/a"), Guard(), lambda _: True, 3)
+    one = Navigation(httpx2.URL("https://c.example.org/a"), FetchGuard(), lambda _: True, 3)
     one.request("https://c.example.org/a")
     assert one.is_expected("https://c.example.org/a#part")
     assert not one.is_expected("https://c.example.org/file")

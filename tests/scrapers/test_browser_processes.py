@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from parcelpost.clock import SystemClock
@@ -18,6 +20,9 @@ from parcelpost.model import BrowserState
 from parcelpost.scrapers.browser import processes
 from parcelpost.scrapers.browser.processes import MARKER_SWITCH
 from parcelpost.storage import LocalPersistenceManager
+from tests.scrapers.users import as_nobody, needs_root
+
+_PR_SET_DUMPABLE = 4
 
 # Each has memory of its own; the child says when both are ready.
 _MEMORY = "import subprocess, sys, time; memory = b'x' * 20_000_000"
@@ -69,6 +74,30 @@ def test_a_group_is_found_without_its_leader() -> None:
         os.kill(leader, signal.SIGKILL)
         os.waitpid(leader, 0)
         assert processes.members(leader) == [child]
+
+
+@needs_root
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prctl")
+def test_the_memory_of_a_process_that_hides_its_maps_is_counted() -> None:
+    """As a sandboxed renderer does, from everyone but root."""
+
+    def measured() -> list[int]:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            libc = ctypes.CDLL(None)
+            libc.prctl(_PR_SET_DUMPABLE, 0)
+            os.write(writing, b"ready")
+            signal.pause()
+        os.read(reading, 5)
+        try:
+            with pytest.raises(psutil.AccessDenied):
+                psutil.Process(child).memory_full_info()
+            return [processes.memory([child])]
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+    assert as_nobody(measured)[0] > 0
 
 
 def test_memory_is_counted_over_all_processes() -> None:

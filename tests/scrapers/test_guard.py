@@ -8,7 +8,7 @@ import pytest
 
 from parcelpost.errors import InvalidSettings
 from parcelpost.scrapers.fetch.errors import CannotFetch
-from parcelpost.scrapers.fetch.exchange import Guard
+from parcelpost.scrapers.fetch.exchange import FetchGuard
 from tests.scrapers.fetching import fetching
 from tests.website import Website
 
@@ -95,7 +95,7 @@ async def test_an_address_that_may_not_be_asked_is_refused() -> None:
 
 def test_a_long_name_may_be_asked() -> None:
     for host in (f"{'a' * 63}.org", f"{'a.' * 125}org.", "a_b--c.example.org."):
-        assert Guard().url(f"https://{host}/").host.rstrip(".") == host.rstrip(".")
+        assert FetchGuard().url(f"https://{host}/").host.rstrip(".") == host.rstrip(".")
 
 
 async def test_a_public_address_may_be_asked() -> None:
@@ -103,7 +103,7 @@ async def test_a_public_address_may_be_asked() -> None:
 
 
 async def _may_be_asked(url: str) -> bool:
-    guard = Guard()
+    guard = FetchGuard()
     try:
         checked = guard.url(url)
         return len(await guard.addresses(checked.host, checked.port or 80)) == 1
@@ -120,18 +120,18 @@ async def test_a_name_that_leads_to_a_private_address_is_refused(addresses: Sequ
         return addresses
 
     with pytest.raises(CannotFetch, match="private"):
-        await Guard(resolve=resolve).addresses("rebound.example.org", 80)
+        await FetchGuard(resolve=resolve).addresses("rebound.example.org", 80)
 
 
 async def test_what_is_allowed_may_be_asked_on_any_port() -> None:
     async def resolve(host: str, port: int) -> Sequence[str]:
         return ["10.9.8.7"]
 
-    guard = Guard(["10.0.0.0/8", "Intranet.example.org", "::1"], resolve)
+    guard = FetchGuard(["10.0.0.0/8", "Intranet.example.org", "::1"], resolve)
     assert await guard.addresses("10.1.2.3", 9_999) == ["10.1.2.3"]
     assert await guard.addresses("any.example.org", 9_999) == ["10.9.8.7"]
     assert await guard.addresses("::1", 1) == ["::1"]
-    narrow = Guard(["intranet.example.org"], resolve)
+    narrow = FetchGuard(["intranet.example.org"], resolve)
     assert await narrow.addresses("INTRANET.example.org", 81) == ["10.9.8.7"]
     with pytest.raises(CannotFetch):
         await narrow.addresses("other.example.org", 80)
@@ -140,12 +140,12 @@ async def test_what_is_allowed_may_be_asked_on_any_port() -> None:
 async def test_a_name_that_the_resolver_cannot_encode_is_refused() -> None:
     for host in ("a..b", "a" * 64):
         with pytest.raises(CannotFetch, match="cannot be resolved"):
-            await Guard().addresses(host, 80)
+            await FetchGuard().addresses(host, 80)
 
 
 def test_a_bad_entry_is_named() -> None:
     with pytest.raises(InvalidSettings, match="not/a/host"):
-        Guard(["not/a/host"])
+        FetchGuard(["not/a/host"])
 
 
 async def test_the_connection_goes_to_the_address_that_was_checked(site: Website) -> None:

@@ -16,7 +16,7 @@ from parcelpost.files_and_sockets import tcp_server
 from parcelpost.private_addresses import Resolve, resolve
 from parcelpost.scrapers.browser.proxy import GuardProxy, ProxyLease
 from parcelpost.scrapers.fetch.errors import CannotFetch, RetryLater
-from parcelpost.scrapers.fetch.exchange import Guard
+from parcelpost.scrapers.fetch.exchange import FetchGuard
 from tests.website import Asked, Reply, Website
 
 HERE = ("127.0.0.1",)
@@ -48,7 +48,7 @@ class Proxied(NamedTuple):
 async def proxied(
     allowed: Sequence[str] = HERE, most_bytes: int = 10**6, proxy: str = "", login: str = "", look_up: Resolve = resolve
 ) -> AsyncIterator[Proxied]:
-    guard = Guard(allowed, look_up)
+    guard = FetchGuard(allowed, look_up)
     async with GuardProxy.open(guard, proxy, login) as opened:
         with opened.lease(most_bytes) as lease:
             yield Proxied(lease, int(lease.address.rpartition(":")[2]))
@@ -88,7 +88,7 @@ async def test_only_who_has_a_lease_is_served(site: Website, login: str) -> None
 
 
 async def test_a_lease_that_has_ended_is_none(site: Website) -> None:
-    guard = Guard(HERE)
+    guard = FetchGuard(HERE)
     async with GuardProxy.open(guard) as opened:
         with opened.lease(10**6) as lease:
             one = Proxied(lease, int(lease.address.rpartition(":")[2]))

@@ -234,8 +234,8 @@ def test_only_what_a_browser_shows_counts_where_a_page_has_something_twice(page:
     ("label", "owner", "unreadable"),
     [
         ("Owner", "BLOOM", {}),
-        ("Previous Owner", None, {"owner": "its label says that it is something else"}),
-        ("Owner of 1998", None, {"owner": "its label says that it is something else"}),
+        ("Previous Owner", None, {"owner": "its label has another meaning"}),
+        ("Owner of 1998", None, {"owner": "its label has another meaning"}),
     ],
 )
 def test_a_label_that_means_something_else_overrules_the_id(

@@ -210,7 +210,7 @@ async def test_many_calls_at_a_time(gateway: HostileGateway, client: GatewayClie
 
 async def test_a_gigabyte_is_cut_early(gateway: HostileGateway, page: Path) -> None:
     sent: list[int] = []
-    settings = impatient(gateway, timeout_seconds=30.0, max_answer_bytes=100_000)
+    settings = impatient(gateway, timeout_seconds=30.0, max_response_bytes=100_000)
     async with GatewayClient.open(settings, gateway.token, "w-1", lambda: NOW) as client:
         error = await fails(gateway, client, page, "work", traps.endless(sent=sent))
         assert "longer than 100,000 bytes" in str(error)
@@ -224,7 +224,7 @@ async def test_what_an_answer_unpacks_to_counts(gateway: HostileGateway, page: P
     packer = zlib.compressobj(9, wbits=31)
     bomb = packer.compress(b'{"tasks": [' + b" " * 10_000_000) + packer.flush()
     trap = traps.answer(bomb, headers={"Content-Encoding": "gzip"})
-    settings = impatient(gateway, timeout_seconds=30.0, max_answer_bytes=100_000)
+    settings = impatient(gateway, timeout_seconds=30.0, max_response_bytes=100_000)
     async with GatewayClient.open(settings, gateway.token, "w-1", lambda: NOW) as client:
         error = await fails(gateway, client, page, "work", trap)
         assert "longer than 100,000 bytes" in str(error)
@@ -232,7 +232,7 @@ async def test_what_an_answer_unpacks_to_counts(gateway: HostileGateway, page: P
 
 async def test_what_follows_the_end_of_a_packed_answer_is_not_kept(gateway: HostileGateway, page: Path) -> None:
     trap = traps.answer(gzip.compress(b"{}") + b"x" * 10_000_000, headers={"Content-Encoding": "gzip"})
-    settings = impatient(gateway, timeout_seconds=60.0, max_answer_bytes=100_000)
+    settings = impatient(gateway, timeout_seconds=60.0, max_response_bytes=100_000)
     async with GatewayClient.open(settings, gateway.token, "w-1", lambda: NOW) as client:
         error = await fails(gateway, client, page, "work", trap)
         assert "longer than 100,000 bytes" in str(error)
@@ -240,7 +240,7 @@ async def test_what_follows_the_end_of_a_packed_answer_is_not_kept(gateway: Host
 
 async def test_a_response_with_too_many_values_is_not_read(gateway: HostileGateway, page: Path) -> None:
     """Each of these would take hundreds of megabytes."""
-    settings = impatient(gateway, timeout_seconds=60.0, max_answer_bytes=2**24)
+    settings = impatient(gateway, timeout_seconds=60.0, max_response_bytes=2**24)
     async with GatewayClient.open(settings, gateway.token, "w-1", lambda: NOW) as client:
         for name, start, piece, end in (
             ("work", b'{"tasks":[', b"0,", b"0]}"),

@@ -68,7 +68,7 @@ def fetch_options(settings: Settings, environment: Mapping[str, str]) -> FetchOp
     )
 
 
-_NO_TOKEN = "none"  # noqa: S105 - sent to a gateway on this machine that needs no token
+NO_TOKEN = "none"  # noqa: S105 - sent to a gateway on this machine that needs no token
 
 
 @asynccontextmanager
@@ -88,7 +88,7 @@ async def open_upstream(
             yield firestore
     elif settings.gateway.url:
         secret = read_token(settings.gateway, environment).secret
-        token = secret.reveal() if secret else _NO_TOKEN
+        token = secret.reveal() if secret else NO_TOKEN
         from parcelpost.worker.identity import KnownGateway
 
         known = KnownGateway(lpm, base_url(settings.gateway), clock) if lpm else None

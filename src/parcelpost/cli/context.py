@@ -29,7 +29,7 @@ from parcelpost.errors import (
 )
 from parcelpost.events import Event, OwnerCrashed
 from parcelpost.settings import Settings
-from parcelpost.settings.schema import ServerSettings
+from parcelpost.settings.schema import POSTGRES, ServerSettings
 from parcelpost.storage import backup, db, locks, recovery
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import os_error
@@ -70,7 +70,7 @@ T = TypeVar("T")
 
 CLOCK = SystemClock()
 
-_ONE_MORE_BEAT_SECONDS = 2.5
+_NEXT_SIGN_OF_LIFE_SECONDS = 2.5
 
 
 class Opener(Struct, frozen=True, kw_only=True):
@@ -90,18 +90,23 @@ def run_async(store: StoreContext, work: Coroutine[Any, Any, T]) -> T:
     except BrokenPipeError:
         raise
     except StoreError as error:
-        with_store_name(error, store)
+        _explain(error, store)
         raise
     except OSError as error:
         raise os_error(error, Path(error.filename or store.path)) from error
 
 
-def with_store_name(error: StoreError, store: StoreContext) -> StoreError:
-    """Names the store in the hint about damage: the default hint would be about the default store."""
-    if type(error) is StoreCorrupt and error.hint == StoreCorrupt.hint:
+def _explain(error: StoreError, store: StoreContext) -> None:
+    """Replaces a general hint by one for this store: the same that `doctor` and `status` print."""
+    from parcelpost.cli.health.store_files import open_finding
+
+    if error.hint != type(error).hint:
+        return
+    if isinstance(error, StoreCorrupt):  # whether backups are intact takes too long to find out here
         check = store_command("check", store)
         error.hint = f"run '{check}' to find out whether to salvage readable rows or restore a backup"
-    return error
+    elif isinstance(error, StoreNotFound):
+        error.hint = open_finding(store, error).fix
 
 
 @asynccontextmanager
@@ -161,7 +166,10 @@ def require_store(store: Path) -> None:
 
 
 async def openers(store: StoreContext, *, with_silence: bool = False) -> tuple[list[Opener], list[Opener]]:
-    """Who has the store open, and who died with it open. `with_silence` may take a few seconds where one hangs."""
+    """Returns the processes that have the store open, and those that crashed with it open.
+
+    `with_silence` may take a few seconds if one hangs.
+    """
     live = locks.live_folder(store.path)
     if not live.is_dir():
         return [], []
@@ -177,18 +185,16 @@ async def openers(store: StoreContext, *, with_silence: bool = False) -> tuple[l
 
 
 async def _silent_seconds(live: Path, alive: list[str], longest: float) -> dict[str, float]:
-    """Those that give no sign of life, and for how long, in seconds by the machine's clock.
+    """Returns the processes that give no sign of life, and for how many seconds by the machine's clock.
 
-    As that may have been set, or the machine may have slept, they are given the time for one more.
+    The clock may have been set, or the machine may have slept, so each gets time for another sign.
     """
     now = CLOCK.now().timestamp()
-    beats = {owner_id: beat for owner_id in alive if (beat := locks.last_beat(live, owner_id)) is not None}
-    late = {owner_id: beat for owner_id, beat in beats.items() if abs(now - beat) > longest}
+    updates = {owner_id: at for owner_id in alive if (at := locks.last_beat(live, owner_id)) is not None}
+    late = {owner_id: at for owner_id, at in updates.items() if abs(now - at) > longest}
     if late:
-        await CLOCK.sleep(_ONE_MORE_BEAT_SECONDS)
-    return {
-        owner_id: max(now - beat, longest) for owner_id, beat in late.items() if locks.last_beat(live, owner_id) == beat
-    }
+        await CLOCK.sleep(_NEXT_SIGN_OF_LIFE_SECONDS)
+    return {owner_id: max(now - at, longest) for owner_id, at in late.items() if locks.last_beat(live, owner_id) == at}
 
 
 def _opener(live: Path, owner_id: str, silent_seconds: float = 0.0) -> Opener:
@@ -221,7 +227,6 @@ async def open_or_create(store: StoreContext) -> AsyncIterator[LocalPersistenceM
         yield lpm
 
 
-_POSTGRES = ("postgresql://", "postgres://")
 _IN_EXTRA = {"asyncpg": "postgres"}
 
 
@@ -244,7 +249,7 @@ def needed_packages() -> Iterator[None]:
 async def connect_ledger(server: ServerSettings, *, create: bool = False) -> AsyncIterator[Ledger]:
     """An SQLite file that does not exist is created only with `create`. Raises LedgerError and LedgerUnavailable."""
     where = server.database
-    if not create and not where.startswith(_POSTGRES) and not Path(where).exists():
+    if not create and not where.startswith(POSTGRES) and not Path(where).exists():
         raise LedgerError(
             f"there is no ledger at {where}",
             hint="set --database or server.database to the ledger's location",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -23,13 +24,19 @@ from parcelpost.errors import ParcelpostError
 _PLAIN_TYPES = (str, Path)
 
 
-def skip_pydantic(command: Any) -> None:
-    """Texts, paths and defaults of the command are taken as they are; typer sees to all else, as it would have.
-
-    Reaches into typer (0.29). Where another version does this otherwise, nothing is gained and nothing lost.
-    """
+def _prepare(command: Any) -> None:
+    """A group lists the whole first sentence of each command, not as much of it as fits on one line."""
     for below in getattr(command, "commands", {}).values():
-        skip_pydantic(below)
+        below.short_help = re.split(r"(?<=\.)\s", below.help or "", maxsplit=1)[0]
+        _prepare(below)
+    skip_pydantic(command)
+
+
+def skip_pydantic(command: Any) -> None:
+    """Takes texts, paths and defaults of the command as they are, and leaves everything else to typer.
+
+    Reaches into typer (0.29). If another version works differently, this has no effect.
+    """
     of_typer = command.get_params
 
     def get_params(context: Any) -> Any:
@@ -88,7 +95,7 @@ class LazyCommand(TyperCommand):
         else:
             holder.command(self._called, epilog=module.EXAMPLES)(target)
         command = get_group(holder).commands[self._called]
-        skip_pydantic(command)
+        _prepare(command)
         return command
 
 

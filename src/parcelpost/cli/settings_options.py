@@ -120,8 +120,7 @@ After = Annotated[
         "--after", metavar="N", min=0, help="Continue after this number, as printed at the end of a truncated list."
     ),
 ]
-Platform = Annotated[str | None, typer.Option("--platform", metavar="NAME", help="Only for this platform.")]
-Parcel = Annotated[str | None, typer.Option("--parcel", metavar="ID", help="Only for this parcel ID.")]
+Platform = Annotated[str | None, typer.Option("--platform", metavar="NAME", help="Only this platform.")]
 AnyPlatform = Annotated[
     bool,
     typer.Option(

@@ -14,6 +14,7 @@ from parcelpost.cli.settings_options import (
     AsJson,
     ConfigOption,
     Limit,
+    Platform,
     SetOption,
     StoreOption,
     Yes,
@@ -24,7 +25,7 @@ from parcelpost.model import Priority, Source, TaskStatus
 
 if TYPE_CHECKING:
     from parcelpost.cli.paging import ListSpec
-    from parcelpost.storage.admin import Selection
+    from parcelpost.storage.admin import Flags, Selection
 
 
 class PriorityOption(StrEnum):
@@ -48,7 +49,6 @@ Unsynced = Annotated[
     bool, typer.Option("--unsynced", help="Also delete records that were never delivered. They cannot be recovered.")
 ]
 Status = Annotated[list[TaskStatus] | None, typer.Option("--status", help="Only tasks in this status. Repeatable.")]
-Platform = Annotated[str | None, typer.Option("--platform", metavar="NAME", help="Only this platform.")]
 State = Annotated[str | None, typer.Option("--state", metavar="STATE", help="Only this state, such as CT.")]
 County = Annotated[str | None, typer.Option("--county", metavar="COUNTY", help="Only this county.")]
 Parcel = Annotated[str | None, typer.Option("--parcel", metavar="ID", help="Only this parcel ID.")]
@@ -117,13 +117,18 @@ class Filters(NamedTuple):
 
 
 class DefaultListGroup(TyperGroup):
-    """`parcelpost tasks --status failed` is `parcelpost tasks list --status failed`."""
+    """`parcelpost tasks --status failed` is `parcelpost tasks list --status failed`.
+
+    Also without an option if `list` takes an argument: `parcelpost platforms vgsi`.
+    """
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         if not args:
             is_list = not ctx.resilient_parsing  # a shell that completes the line wants the names of the commands
         else:
-            is_list = args[0].startswith("-") and args[0] not in ctx.help_option_names
+            has_argument = any(parameter.param_type_name == "argument" for parameter in self.commands["list"].params)
+            is_list = args[0].startswith("-") or (has_argument and args[0] not in self.commands)
+            is_list = is_list and args[0] not in ctx.help_option_names
         return super().parse_args(ctx, ["list", *args] if is_list else args)
 
 
@@ -158,6 +163,56 @@ def add_list(app: typer.Typer, text: CommandText, make_spec: Callable[[Selection
         filters = Filters(status, platform, state, county, parcel, source, priority, delivery, error, since)
         store = store_context(store_path, config, set_)
         run_async(store, print_list(store, make_spec(filters.selection()), limit, after, as_json=as_json))
+
+
+class RetryFlag(NamedTuple):
+    """The option that one of the two `retry` commands has of its own."""
+
+    name: str
+    help: str
+
+
+def add_retry(
+    app: typer.Typer,
+    noun: str,
+    text: CommandText,
+    flag: RetryFlag,
+    flags_of: Callable[[Selection, bool], Flags],
+    selected: str,
+) -> None:
+    """`flags_of` gets the value of `flag`; `selected` names what the command can select."""
+
+    def retry(
+        task_ids: TaskIds = None,
+        everything: Everything = False,
+        status: Status = None,
+        platform: Platform = None,
+        state: State = None,
+        county: County = None,
+        parcel: Parcel = None,
+        source: FromSource = None,
+        priority: WithPriority = None,
+        delivery: WithDelivery = None,
+        error: Error = None,
+        since: Since = None,
+        also: bool = False,
+        dry_run: DryRun = False,
+        yes: Yes = False,
+        store_path: StoreOption = None,
+        config: ConfigOption = None,
+        set_: SetOption = None,
+        as_json: AsJson = False,
+    ) -> None:
+        from parcelpost.cli.bulk_actions import retry_action, run_bulk_action
+
+        filters = Filters(status, platform, state, county, parcel, source, priority, delivery, error, since)
+        selection = filters.require(selected, task_ids, everything=everything)
+        store = store_context(store_path, config, set_)
+        flags = flags_of(selection, also)
+        run_bulk_action(retry_action(noun), selection, flags, store, yes=yes, dry_run=dry_run, as_json=as_json)
+
+    retry.__annotations__["also"] = Annotated[bool, typer.Option(flag.name, help=flag.help)]
+    app.command("retry", help=text.help, epilog=text.examples)(retry)
 
 
 def add_reject(app: typer.Typer, noun: str, text: CommandText) -> None:

@@ -35,7 +35,6 @@ from parcelpost.worker.identity import process_name, settle_worker_id
 from parcelpost.worker.schedules import schedule_site
 from parcelpost.worker.worker import Tools, Worker
 
-_MAX_TARGETS = 1_000_000
 """Parcels in the file of a schedule."""
 
 if TYPE_CHECKING:
@@ -132,7 +131,7 @@ def read_targets(schedule: ScheduleSettings) -> Sequence[Target]:
     from parcelpost.cli.importer import importer
 
     site = schedule_site(schedule)
-    return importer.read_targets(schedule.file, [], (site.platform, site.state, site.county), None, _MAX_TARGETS)
+    return importer.read_targets(schedule.file, [], (site.platform, site.state, site.county), None)
 
 
 def _telemetry(settings: Settings, *, is_watched: bool) -> Telemetry | None:

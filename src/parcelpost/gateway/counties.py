@@ -15,7 +15,7 @@ from parcelpost.clock import Clock
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import SiteParcels, TaskState, WorkerRow
 from parcelpost.gateway.schedules import ScheduleStatus, schedule_findings
-from parcelpost.health import Finding, is_failing, sort_findings
+from parcelpost.health import MANY_FAILURES, Finding, is_failing, sort_findings
 from parcelpost.model import Site
 from parcelpost.units import count
 
@@ -25,7 +25,6 @@ _DAY = timedelta(days=1)
 _HOUR = timedelta(hours=1)
 _MIN_FRESH_SECONDS, _MAX_FRESH_SECONDS = 1.0, 30.0
 _TIMES_THE_COST = 20
-_HEALTHY_FROM = 0.95
 _MAX_NAMED_SITES = 5  # per check
 _MAX_FIELDS = 50
 _MAX_WORKERS = 20
@@ -46,7 +45,7 @@ class HealthState(StrEnum):
             return cls.IDLE
         if is_failing(succeeded, failed):
             return cls.FAILING
-        return cls.HEALTHY if succeeded >= _HEALTHY_FROM * (succeeded + failed) else cls.DEGRADED
+        return cls.HEALTHY if failed <= MANY_FAILURES * (succeeded + failed) else cls.DEGRADED
 
 
 class FailingField(Struct, frozen=True, kw_only=True):
@@ -84,10 +83,11 @@ class County(Struct, frozen=True, kw_only=True):
     succeeded: int
     """Tasks of the last 24 hours that ended with a record, or because the site has no such parcel."""
     failed: int
-    """Tasks of the last 24 hours that failed or died."""
+    """Tasks of the last 24 hours that failed or are dead."""
     success_rate: float | None
     """null if no task has ended."""
     health: HealthState
+    """By success rate."""
     ended_last_hour: int
     blocked_workers: Sequence[str]
     """Live workers that the site blocks."""

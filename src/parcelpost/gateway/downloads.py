@@ -5,7 +5,6 @@ them, and raw files.
 from __future__ import annotations
 
 import asyncio
-import io
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -48,12 +47,12 @@ Rows = Callable[[], Sequence[Parcel]]
 
 async def parcel_download(context: Context, wanted: ParcelFilter, form: Format) -> Download:
     """Raises LedgerError if the first page cannot be read."""
-    return await _export(context, _parcel_pages(context.ledger, wanted), "parcels", form)
+    return await _download(context, "export", TABLES["parcels"], _parcel_pages(context.ledger, wanted), form)
 
 
 async def lien_download(context: Context, wanted: ParcelFilter, form: Format) -> Download:
     """Raises LedgerError if the first page cannot be read."""
-    return await _export(context, _lien_pages(context.ledger, wanted), "liens", form)
+    return await _download(context, "export", TABLES["liens"], _lien_pages(context.ledger, wanted), form)
 
 
 async def _parcel_pages(ledger: Ledger, wanted: ParcelFilter) -> AsyncIterator[Rows]:
@@ -104,37 +103,12 @@ def exported_lien(row: LienRow) -> Parcel:
     )
 
 
-class TableWriter:
-    """Turns pages of parcels into bytes of one table: CSV with guarded formulas, or JSON lines."""
-
-    def __init__(self, name: str, form: Format) -> None:
-        self._table = TABLES[name]
-        self._buffer = io.BytesIO()
-        streams = {name: self._buffer}
-        is_csv = form is Format.CSV
-        self._sink = CsvSink(streams, [self._table], bom=False, guard=True) if is_csv else JsonlSink(streams)
-
-    def write(self, parcels: Sequence[Parcel]) -> bytes:
-        """Returns what these parcels add to the file; the first call also returns the header."""
-        self._sink.write(self._table, parcels)
-        text = self._buffer.getvalue()
-        self._buffer.seek(0)
-        self._buffer.truncate()
-        return text
-
-
-async def _export(context: Context, pages: AsyncIterator[Rows], name: str, form: Format) -> Download:
+async def _download(context: Context, folder: str, table: Table, pages: AsyncIterator[Rows], form: Format) -> Download:
     first = await anext(pages, list)
-    file = f"{name}.{form}"
+    body = _excel_body(first, pages, table) if form is Format.EXCEL else _table_body(first, pages, table, form)
+    file = f"{table.name}.{form}"
     headers = {"Content-Disposition": f'attachment; filename="{file}"'}
-    body = _body(first, pages, TableWriter(name, form))
-    return Download(body, context, f"GET /v1/export/{file}", headers=headers, media_type=MEDIA_TYPES[form])
-
-
-async def _body(first: Rows, pages: AsyncIterator[Rows], writer: TableWriter) -> AsyncIterator[bytes]:
-    yield await asyncio.to_thread(lambda: writer.write(first()))
-    async for page in pages:
-        yield await asyncio.to_thread(lambda read=page: writer.write(read()))  # type: ignore[misc]
+    return Download(body, context, f"GET /v1/{folder}/{file}", headers=headers, media_type=MEDIA_TYPES[form])
 
 
 class TableRow(Protocol):
@@ -162,13 +136,14 @@ async def table_download(
 
     Raises LedgerError if the first page cannot be read, ApiError (501) where a format's package is missing.
     """
-    first = await anext(pages, list)
-    table = Table(name, "row", tuple(columns), lambda parcel: [parcel.fields["row"]])
-    file = f"{name}.{form}"
-    body = _excel_body(first, pages, table) if form is Format.EXCEL else _table_body(first, pages, table, form)
     await _check_packages(form)
-    headers = {"Content-Disposition": f'attachment; filename="{file}"'}
-    return Download(body, context, f"GET /v1/search/{file}", headers=headers, media_type=MEDIA_TYPES[form])
+    table = Table(name, "row", tuple(columns), lambda parcel: [parcel.fields["row"]])
+    return await _download(context, "search", table, _as_parcels(pages), form)
+
+
+async def _as_parcels(pages: TablePages) -> AsyncIterator[Rows]:
+    async for read in pages:
+        yield lambda read=read: list(map(_as_parcel, read()))  # type: ignore[misc]
 
 
 @cache
@@ -232,7 +207,7 @@ class _LinesSink:
         pass
 
 
-def _table_sink(table: Table, form: Format, stream: BinaryIO) -> Any:
+def table_sink(table: Table, form: Format, stream: BinaryIO) -> Any:
     match form:
         case Format.CSV:
             return CsvSink({table.name: stream}, [table], bom=False, guard=True)
@@ -244,18 +219,18 @@ def _table_sink(table: Table, form: Format, stream: BinaryIO) -> Any:
             from parcelpost.export.geo import GeoJsonSink  # noqa: PLC0415 - loads SQLite
 
             return GeoJsonSink(stream, may_be_empty=True)
+        case _ if table is TABLES.get(table.name):
+            return JsonlSink({table.name: stream})
         case _:
             return _LinesSink(stream)
 
 
-async def _table_body(
-    first: Callable[[], Sequence[TableRow]], pages: TablePages, table: Table, form: Format
-) -> AsyncIterator[bytes]:
+async def _table_body(first: Rows, pages: AsyncIterator[Rows], table: Table, form: Format) -> AsyncIterator[bytes]:
     output = _Output()
-    sink = await asyncio.to_thread(_table_sink, table, form, cast(BinaryIO, output))
+    sink = await asyncio.to_thread(table_sink, table, form, cast(BinaryIO, output))
 
-    def write(read: Callable[[], Sequence[TableRow]]) -> bytes:
-        sink.write(table, list(map(_as_parcel, read())))
+    def write(read: Rows) -> bytes:
+        sink.write(table, read())
         return output.take()
 
     yield await asyncio.to_thread(write, first)
@@ -268,7 +243,7 @@ async def _table_body(
 _excel_files = asyncio.Semaphore(_TABLES_AT_A_TIME)
 
 
-async def _excel_body(first: Callable[[], Sequence[TableRow]], pages: TablePages, table: Table) -> AsyncIterator[bytes]:
+async def _excel_body(first: Rows, pages: AsyncIterator[Rows], table: Table) -> AsyncIterator[bytes]:
     """A workbook is a zip file whose first part is known last: it is made on disk."""
     from parcelpost.export.excel import ExcelSink  # noqa: PLC0415 - an extra
 
@@ -276,9 +251,9 @@ async def _excel_body(first: Callable[[], Sequence[TableRow]], pages: TablePages
         with tempfile.TemporaryDirectory(prefix="parcelpost-") as folder, tempfile.TemporaryFile() as file:
             sink = ExcelSink(cast(BinaryIO, file), Path(folder), [table])
             try:
-                await asyncio.to_thread(lambda: sink.write(table, list(map(_as_parcel, first()))))
+                await asyncio.to_thread(lambda: sink.write(table, first()))
                 async for page in pages:
-                    await asyncio.to_thread(lambda read=page: sink.write(table, list(map(_as_parcel, read()))))  # type: ignore[misc]
+                    await asyncio.to_thread(lambda read=page: sink.write(table, read()))  # type: ignore[misc]
                     yield b""  # a stopping gateway ends it
                 await asyncio.to_thread(sink.close)
             except BaseException:

@@ -50,7 +50,9 @@ def _ingested(result: server.ReadResult) -> IngestedResult | server.BadEntry:
     try:
         state, county = state_code(sent.state), county_name(sent.county)
     except InvalidInput as error:
-        return _rejected(sent.task_id, sent.parcel_id, sent.platform, str(error))
+        return server.BadEntry(
+            task_id=sent.task_id, parcel_id=sent.parcel_id, platform=sent.platform, problem=str(error)
+        )
     return IngestedResult(
         task_id=sent.task_id,
         source=SourceKey(state, county, _norm(sent, result.record), sent.platform),
@@ -81,10 +83,6 @@ def _norm(sent: payloads.ParcelResult, record: Mapping[str, Json]) -> str:
     return number if number and has_number else f"={sent.platform}:{sent.parcel_id}"
 
 
-def _rejected(task_id: str, parcel_id: str, platform: str, problem: str) -> server.BadEntry:
-    return server.BadEntry(task_id=task_id, parcel_id=parcel_id, platform=platform, problem=problem)
-
-
 def _matched_to_task(
     entry: IngestedResult | server.BadEntry, task: KnownTask | None
 ) -> IngestedResult | server.BadEntry:
@@ -105,7 +103,9 @@ def _matched_to_task(
         wrong = _differences(entry, task, names_its_parcel=names_its_parcel)
         if wrong:
             problem = f"the result's {' and '.join(wrong)} does not match its task"
-            return _rejected(entry.task_id, entry.parcel_id, key.platform, problem)
+            return server.BadEntry(
+                task_id=entry.task_id, parcel_id=entry.parcel_id, platform=key.platform, problem=problem
+            )
     return _with_target(entry, task.target)
 
 

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
+from parcelpost.gateway.api.descriptions import FIELDS, PARAMETERS, PATH_PARAMETERS
 from parcelpost.gateway.api.examples import EXAMPLES
 from parcelpost.gateway.routes import JSON, Role, Route, encode
 from parcelpost.protocol.payloads import LEDGER_HEADER, ErrorReply
@@ -65,27 +66,33 @@ _SECURITY: dict[Role, list[dict[str, list[str]]]] = {
     Role.WORKER: [{"workerToken": []}],
 }
 _WORKER_HEADERS = [
-    {"in": "header", "name": name, "schema": {"type": "string"}, "description": description, "required": False}
-    for name, description in (
-        ("X-Worker-ID", "The worker's stable ID"),
-        (LEDGER_HEADER, "The ledger that the worker expects: the value of this header in an earlier response"),
-    )
+    {
+        "in": "header",
+        "name": name,
+        "schema": {"type": "string"},
+        "description": PARAMETERS[name][0],
+        "example": PARAMETERS[name][1],
+        "required": False,
+    }
+    for name in ("X-Worker-ID", LEDGER_HEADER)
 ]
 
 
 def document(routes: Sequence[Route], version: str) -> Schema:
-    """The OpenAPI document of these routes. Every type is one component, with the example it has in EXAMPLES."""
+    """The OpenAPI document of these routes. Every type is one component, with the example it has in EXAMPLES, or that
+    a type there contains.
+    """
     kinds = [kind for route in routes for kind in (_reply_type(route), _body_type(route), route.unavailable_type)]
     named = [kind for kind in (*kinds, ErrorReply) if kind is not None]
     schemas, components = msgspec.json.schema_components(named, ref_template="#/components/schemas/{name}")
     by_type = {str(kind): schema for kind, schema in zip(named, schemas, strict=True)}
     for struct, texts in _field_texts(named).items():
-        for name, text in texts.items():
-            field = components[struct]["properties"].get(name, {})
-            if "$ref" not in field:
+        for name, field in components[struct]["properties"].items():
+            text = texts.get(name) or FIELDS.get(f"{struct}.{name}") or FIELDS.get(name)
+            if text:
                 field.setdefault("description", text)
-    for kind, example in EXAMPLES.items():
-        components[kind.__name__]["examples"] = [msgspec.json.decode(encode(example))]
+    for example in _with_parts(EXAMPLES.values()):
+        components.get(type(example).__name__, {}).setdefault("examples", [msgspec.json.decode(encode(example))])
     paths: dict[str, Schema] = {}
     for route in routes:
         path = re.sub(r":path}", "}", route.path)
@@ -99,6 +106,22 @@ def document(routes: Sequence[Route], version: str) -> Schema:
         }
     )
     return schema
+
+
+def _with_parts(examples: Iterable[Any]) -> list[Struct]:
+    """Returns the examples, then the structs that they contain."""
+    found: list[Struct] = []
+    waiting = list(examples)
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, Struct):
+            found.append(node)
+            waiting += [getattr(node, name) for name in node.__struct_fields__]
+        elif isinstance(node, Mapping):
+            waiting += node.values()
+        elif isinstance(node, list | tuple):
+            waiting += node
+    return found
 
 
 def _field_texts(kinds: Iterable[Any]) -> Mapping[str, Mapping[str, str]]:
@@ -221,32 +244,43 @@ def _group(route: Route) -> str:
 
 
 def _path_parameter(name: str) -> Schema:
-    return {"in": "path", "name": name, "required": True, "schema": {"type": "string", "minLength": 1}}
+    return {
+        "in": "path",
+        "name": name,
+        "required": True,
+        "schema": {"type": "string", "minLength": 1},
+        "description": PATH_PARAMETERS[name],
+        "example": PARAMETERS[name][1],
+    }
 
 
 def _query_parameters(kind: type[Struct]) -> Iterator[Schema]:
-    definitions = msgspec.json.schema(kind)["$defs"]
-    schema = definitions.pop(kind.__name__)
+    named = msgspec.json.schema(kind)["$defs"]
+    schema = _inlined(named[kind.__name__], named)
     for name, value in schema["properties"].items():
         description = value.pop("description", "") or value.get("anyOf", [{}])[0].pop("description", "")
+        text, example = PARAMETERS[name]
+        values = value.get("enum", [example])
+        example = example if example in values else values[0]
         yield {
             "in": "query",
             "name": name,
-            "schema": _resolved(value, definitions),
-            "description": description,
+            "schema": value,
+            "description": description or text,
+            "example": [example] if value.get("type") == "array" else example,
             "required": name in schema["required"],
         }
 
 
-def _resolved(node: Any, definitions: Schema) -> Any:
-    """A parameter's schema stands alone: what it refers to is put in its place."""
+def _inlined(node: Any, named: Mapping[str, Any]) -> Any:
+    """Replaces references by what they refer to."""
     if isinstance(node, list):
-        return [_resolved(item, definitions) for item in node]
+        return [_inlined(item, named) for item in node]
     if not isinstance(node, dict):
         return node
     if "$ref" in node:
-        return _resolved(definitions[node["$ref"].rpartition("/")[2]], definitions)
-    return {name: _resolved(value, definitions) for name, value in node.items()}
+        return _inlined(named[node["$ref"].rpartition("/")[2]], named)
+    return {name: _inlined(item, named) for name, item in node.items()}
 
 
 def _decimals_as_numbers(node: Any) -> Any:

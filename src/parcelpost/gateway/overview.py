@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from parcelpost.gateway import counties
 from parcelpost.gateway.counties import (
     Ended,
     HealthState,
@@ -37,12 +36,11 @@ _HIDDEN_AFTER = timedelta(days=7)
 _MAX_LISTED_WORKERS = 500
 _MAX_NAMED_WORKERS = 5
 _MAX_PLATFORMS = 500
-last_day_outcomes = counties.last_day_outcomes
 _MAX_PER_PLATFORM = 100
 """Limit on a platform's blocked workers, failing selectors and outdated selectors."""
 
 
-class Worker(Struct, frozen=True, kw_only=True):
+class WorkerEntry(Struct, frozen=True, kw_only=True):
     worker_id: str
     state: WorkerState
     alive: bool
@@ -138,7 +136,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int]
     """Number of parcels, liens and results."""
     fleet: Fleet
-    workers: Sequence[Worker]
+    workers: Sequence[WorkerEntry]
     """The 500 most recently active workers of the last 7 days, ordered by id."""
     totals: Mapping[str, int]
     """Number of tasks, by state."""
@@ -188,9 +186,9 @@ async def gather_overview(
     )
 
 
-def worker_response(row: WorkerRow, now: datetime) -> Worker:
+def worker_response(row: WorkerRow, now: datetime) -> WorkerEntry:
     heartbeat = row.heartbeat
-    return Worker(
+    return WorkerEntry(
         worker_id=heartbeat.worker_id,
         state=row.state(now),
         alive=row.is_alive(now),

@@ -30,7 +30,7 @@ from parcelpost.gateway.models import (
     Scope,
     WorkerRow,
 )
-from parcelpost.health import Finding
+from parcelpost.health import STALE_BELOW, Finding
 from parcelpost.model import Site, Target, Task
 from parcelpost.places import county_name, parcel_norm, state_code
 from parcelpost.protocol.server import CONTROL, check_deliverable
@@ -49,7 +49,6 @@ _MAX_RUNS = 50
 _MAX_NAMED = 3
 _MAX_URL_CHARS = 2_000
 _MAX_ERROR_CHARS = 500
-_STALE_BELOW = 0.9
 _CATCH_UP = timedelta(minutes=1)
 """After a block, a pause or an outage, this much of the pace is made up for, not all of it."""
 _FRESHNESS_AGE = timedelta(seconds=60)
@@ -346,7 +345,7 @@ def _status(row: ScheduleRow, freshness: Freshness, blocked: Sequence[str], now:
         fresh=freshness.fresh,
         fresh_share=freshness.share,
         is_due=is_due,
-        is_stale=is_due and freshness.share is not None and freshness.share < _STALE_BELOW,
+        is_stale=is_due and freshness.share is not None and freshness.share < STALE_BELOW,
         oldest_at=freshness.oldest_at,
         failing_since=row.failing_since,
         open_tasks=row.open_tasks,
@@ -436,7 +435,7 @@ class ScheduleRunner:
         return [row for row in await self._ledger.schedules() if row.paused_at is None]
 
     async def _start_if_due(self, row: ScheduleRow, now: datetime) -> None:
-        """Runs missed while no gateway was running are made up for by one run."""
+        """Runs missed while no gateway was running are made up by a single run."""
         schedule = row.schedule
         following = next_run(schedule.timing, schedule.created_at, now)
         if row.next_run_at <= now:

@@ -243,7 +243,7 @@ def _receipts(
             contradicted.add(task_id)
         receipts[task_id] = replace(receipt, error=_message(receipt.error, hide))
     if other and not receipts:
-        raise Unavailable(f"it answers another batch, with the task {_message(other, hide)}")
+        raise Unavailable(f"it is for a different batch, with the task {_message(other, hide)}")
     return {task_id: receipt for task_id, receipt in receipts.items() if task_id not in contradicted}
 
 

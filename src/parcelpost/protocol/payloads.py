@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from parcelpost.errors import Unavailable
+from parcelpost.errors import InvalidInput, Unavailable
 from parcelpost.model import Broken, Json, OutboxEntry, PausedSite, QueueDepth, Task
 
 Name = Annotated[str, Meta(min_length=1, max_length=500)]
@@ -206,6 +206,19 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
     """Fields that are no longer found where they used to be."""
     leaving: bool = False
     """Whether this is the last heartbeat of a worker that is stopping."""
+
+
+COMMANDS = ("pause", "resume", "drain", "stop", "sync-now")
+_PLATFORMS_COMMAND = re.compile(r"platforms:([\w.-]+(,[\w.-]+)*)?", re.ASCII)
+_MAX_COMMAND_CHARS = 1_000
+
+
+def check_command(command: str) -> None:
+    """Raises InvalidInput unless workers know the command."""
+    if command in COMMANDS or (len(command) <= _MAX_COMMAND_CHARS and _PLATFORMS_COMMAND.fullmatch(command)):
+        return
+    message = f"unknown command: {command!a:.100}; use {', '.join(COMMANDS)} or platforms:A,B"
+    raise InvalidInput(message, hint="see 'parcelpost gateway command --help'")
 
 
 class HeartbeatReply(Struct, frozen=True, kw_only=True):

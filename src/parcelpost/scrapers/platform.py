@@ -338,7 +338,7 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
             return Retry(f"the page shows no parcel number: {unnumbered[0].parcel_id!r:.60}")
         for record in unnumbered:
             record.parcel_id = None
-            reader.problems.note("parcel_id", "it is no number")
+            reader.problems.note("parcel_id", "it is not a number")
         if not self.sparse and any(_is_half_empty(record) for record in records):
             return Retry("the page is incomplete: it has neither an owner nor a value")
         return records

@@ -44,7 +44,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     base_path: str = "/internal"
     token_file: str = ""
     timeout_seconds: Seconds = 30.0
-    max_answer_bytes: SomeBytes = 32 * MIB
+    max_response_bytes: SomeBytes = 32 * MIB
 
 
 class FirestoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,6 +171,10 @@ class HttpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     host: str = "127.0.0.1"
     port: Port = 0
     """0: no health and metrics pages."""
+
+
+POSTGRES = ("postgresql://", "postgres://")
+"""How `server.database` begins if it is not a file."""
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

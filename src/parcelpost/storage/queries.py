@@ -11,6 +11,7 @@ from msgspec import Struct, convert
 from msgspec.json import encode
 
 from parcelpost.clock import from_iso, iso
+from parcelpost.health import MANY_FAILURES
 from parcelpost.model import QueueDepth, Source
 from parcelpost.storage import migrations, outbox, rows
 from parcelpost.storage.claims import READY_PLATFORMS, paused
@@ -403,7 +404,6 @@ def versions() -> dict[str, str]:
     return {"sqlite": sqlite3.sqlite_version, "sqlite_options": " ".join(sorted(options))}
 
 
-_MANY_FAILURES = 0.05
 _MAX_REASONS = 1_000
 _PARTICULAR = re.compile(r"\S*\d\S*")  # a parcel, address or amount, which differs in otherwise equal reasons
 
@@ -441,7 +441,7 @@ class Failures(Struct, frozen=True, kw_only=True):
     @property
     def are_many(self) -> bool:
         """Whether an operator should act: more than one task in twenty failed, or all tasks of a platform."""
-        return bool(self.hopeless) or self.failed > _MANY_FAILURES * self.ended
+        return bool(self.hopeless) or self.failed > MANY_FAILURES * self.ended
 
 
 def failures_since(db: sqlite3.Connection, moment: datetime) -> Failures:

@@ -167,7 +167,7 @@ class Exchange:
     """Makes calls and raises failures as an UpstreamError.
 
     A call may take `timeout_seconds`, or as long as sending its body at 32 KiB a second, whichever is longer. Reads at
-    most `max_answer_bytes` of an answer, counted after decompression.
+    most `max_response_bytes` of an answer, counted after decompression.
     """
 
     def __init__(
@@ -280,7 +280,7 @@ class Exchange:
 
     async def _receive(self, response: httpx2.Response, stream: httpx2.AsyncByteStream, answer: Answer) -> None:
         answer.status, answer.headers = response.status_code, response.headers
-        limit = self._settings.max_answer_bytes if answer.is_good else _MAX_ERROR_BYTES
+        limit = self._settings.max_response_bytes if answer.is_good else _MAX_ERROR_BYTES
         packed = response.headers.get("content-encoding", "").strip().lower() == "gzip"
         unpacker = zlib.decompressobj(wbits=31) if packed else None
         received = 0
@@ -299,7 +299,7 @@ class Exchange:
 
     async def _size_problem(self, answer: Answer) -> str:
         """Returns why the answer is too large to read, '' if it is not."""
-        limit = self._settings.max_answer_bytes
+        limit = self._settings.max_response_bytes
         if not answer.whole:
             return f"a response longer than {limit:,} bytes"
         if len(answer.received) <= _READ_INLINE_BYTES:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec.structs import replace
 
 from parcelpost.cli.context import Opener
-from parcelpost.cli.health.overview import Overview, Pause, SyncedRound, SyncState, WorkerBrowser
+from parcelpost.cli.health.overview import Pause, StoreOverview, SyncedRound, SyncState, WorkerBrowser
 from parcelpost.cli.top.data import Rates, StoreFailure, TopData
 from parcelpost.health import Finding
 from parcelpost.model import QueueDepth
@@ -30,7 +30,7 @@ def ago(seconds: float) -> datetime:
     return AT - timedelta(seconds=seconds)
 
 
-def overview(**changes: object) -> Overview:
+def overview(**changes: object) -> StoreOverview:
     usage = Usage(
         database=20_000_000,
         wal=100_000,
@@ -69,7 +69,7 @@ def overview(**changes: object) -> Overview:
         "commands": [],
         "backup": None,
     }
-    return Overview(**(fields | changes))  # type: ignore[arg-type]
+    return StoreOverview(**(fields | changes))  # type: ignore[arg-type]
 
 
 def empty() -> TopData:
@@ -77,7 +77,11 @@ def empty() -> TopData:
     return TopData(at=AT, store="local_data/parcelpost.db", start=START, overview=overview(), overview_at=AT)
 
 
-FAILURE = StoreFailure(at=AT, since=ago(9), error="another program holds the lock", fix="close it")
+FAILURE = StoreFailure(
+    at=AT,
+    since=ago(9),
+    finding=Finding.of("store.unreadable", "another program holds the lock", "close it"),
+)
 
 
 def busy(text: str = "", platforms: int = 4, slots: int = 6) -> TopData:

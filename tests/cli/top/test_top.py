@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
 from parcelpost.cli.context import open_for_reading
 from parcelpost.cli.settings_options import StoreContext
@@ -98,6 +100,22 @@ def _names(data: TopData | StoreFailure) -> list[str]:
     owners = {worker.id for worker in data.overview.workers}
     assert {status.owner for status in data.statuses} <= owners, "the overview is as new"
     return [status.name for status in data.statuses]
+
+
+def test_a_missing_store_has_the_fix_that_every_command_prints(tmp_path: Path, run: Run) -> None:
+    store = tmp_path / "parcelpost.db"
+
+    async def watched() -> list[TopData | StoreFailure]:
+        async with aclosing(watch(StoreContext(store, Settings()))) as states:
+            return [await anext(states), await anext(states)]
+
+    first, second = asyncio.run(watched())
+    assert isinstance(first, StoreFailure)
+    assert isinstance(second, StoreFailure)
+    assert (first.since, first.finding) == (second.since, second.finding)
+    (finding,) = run("status", "--json", "--store", store).document["findings"]
+    assert finding == to_builtins(first.finding)
+    assert f"hint: {finding['fix']}\n" in run("tasks", "list", "--store", store).err
 
 
 async def test_an_expensive_query_runs_seldom() -> None:

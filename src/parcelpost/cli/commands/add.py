@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +19,7 @@ from parcelpost.cli.settings_options import (
     command_line,
     store_context,
 )
+from parcelpost.cli.task_filters import PriorityOption
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Json, Source, Task, TaskInfo, TaskStatus
 
@@ -34,20 +34,15 @@ EXAMPLES = examples(
 )
 
 
-class PriorityName(StrEnum):
-    URGENT = "urgent"
-    HIGH = "high"
-    NORMAL = "normal"
-    BATCH = "batch"
-
-
 def add(
     platform: Annotated[str, typer.Argument(help="Platform that scrapes the parcel.", metavar="PLATFORM")],
     parcel_id: Annotated[str, typer.Argument(help="Parcel ID, as the county writes it.", metavar="PARCEL_ID")],
     state: Annotated[str, typer.Option("--state", help="State, such as CT.")],
     county: Annotated[str, typer.Option("--county", help="County.")],
     url: Annotated[str, typer.Option("--url", help="URL of the parcel's page, if the platform needs it.")] = "",
-    priority: Annotated[PriorityName, typer.Option("--priority", help="Priority of the task.")] = PriorityName.NORMAL,
+    priority: Annotated[
+        PriorityOption, typer.Option("--priority", help="Priority of the task.")
+    ] = PriorityOption.NORMAL,
     max_retries: Annotated[
         int, typer.Option("--max-retries", min=0, max=1_000, help="Retries after the first attempt.")
     ] = 3,

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from parcelpost.cli.health.browsers import BrowserCapacity, BrowserDiagnosis, BrowserReport
     from parcelpost.cli.health.overview import WorkerBrowser
     from parcelpost.scrapers.browser.profiles import StorageState
-    from parcelpost.scrapers.browser.window import Window, WindowOptions
+    from parcelpost.scrapers.browser.window import BrowserWindow, WindowOptions
 
 
 STATUS_EXAMPLES = examples("parcelpost browser status", "parcelpost browser status --json | jq '.browsers[].memory_mb'")
@@ -435,7 +435,7 @@ async def _open(opening: WindowOptions, path: Path, profile: str) -> tuple[int, 
     return saved or (0, 0)
 
 
-def _explain(window: Window, profile: str) -> None:
+def _explain(window: BrowserWindow, profile: str) -> None:
     import getpass
 
     def note(text: str) -> None:
@@ -449,7 +449,7 @@ def _explain(window: Window, profile: str) -> None:
     note(f"\nThe session is saved as the profile {profile} as you go. Press Enter or Ctrl-C when you are done.")
 
 
-async def _save(window: Window, path: Path) -> tuple[int, int] | None:
+async def _save(window: BrowserWindow, path: Path) -> tuple[int, int] | None:
     """Returns how many cookies and origins were saved, or None if the window is gone."""
     from parcelpost.storage import durable_files
 

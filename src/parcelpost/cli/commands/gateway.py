@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -57,7 +56,7 @@ from parcelpost.errors import InvalidInput
 if TYPE_CHECKING:
     from parcelpost.cli.importer.importer import Sink
     from parcelpost.gateway.models import ChangeFilter, ChangeRow, RefreshFilter, WorkerRow
-    from parcelpost.gateway.overview import Overview, Worker
+    from parcelpost.gateway.overview import Overview, WorkerEntry
     from parcelpost.settings import Settings
 
 
@@ -96,18 +95,10 @@ def add(
     from parcelpost.cli.platform_names import KnownPlatforms
 
     settings = gateway_settings(database, config, set_)
-    wishes = ImportOptions(
-        file=file,
-        maps=maps or [],
-        same={"platform": platform, "state": state, "county": county},
-        kind=kind,
-        dry_run=dry_run,
-        errors=errors,
-        allow_bad=allow_bad,
-        platforms=None if any_platform else KnownPlatforms(settings),
-        as_json=as_json,
+    options = ImportOptions(
+        file, maps, platform, state, county, kind, dry_run, errors, allow_bad, any_platform, as_json
     )
-    import_file(wishes, partial(_open_sink, settings), asyncio.run)
+    import_file(options, KnownPlatforms(settings), partial(_open_sink, settings), asyncio.run)
 
 
 @asynccontextmanager
@@ -143,7 +134,8 @@ def status(
 
 async def _gather_overview(settings: Settings) -> Overview:
     from parcelpost.cli.context import CLOCK, connect_ledger
-    from parcelpost.gateway.overview import gather_overview, last_day_outcomes
+    from parcelpost.gateway.counties import last_day_outcomes
+    from parcelpost.gateway.overview import gather_overview
 
     now = CLOCK.now()
     async with connect_ledger(settings.server) as opened:
@@ -235,7 +227,7 @@ def workers(
         print("No worker has connected yet. Start one with 'parcelpost run --gateway URL'.")
 
 
-async def _list_workers(settings: Settings) -> list[Worker]:
+async def _list_workers(settings: Settings) -> list[WorkerEntry]:
     from parcelpost.cli.context import CLOCK, connect_ledger
     from parcelpost.gateway.overview import worker_response
 
@@ -244,7 +236,7 @@ async def _list_workers(settings: Settings) -> list[Worker]:
         return [worker_response(row, now) for row in await opened.workers()]
 
 
-def _worker_cells(worker: Worker) -> tuple[Cell, ...]:
+def _worker_cells(worker: WorkerEntry) -> tuple[Cell, ...]:
     return (
         worker.worker_id,
         "paused" if worker.alive and worker.paused else worker.state,
@@ -304,9 +296,6 @@ COMMAND_EXAMPLES = examples(
     "parcelpost gateway command platforms:vgsi,beacon --worker hartford-1",
 )
 
-_WORKER_COMMANDS = ("pause", "resume", "drain", "stop", "sync-now")
-_PLATFORMS = re.compile(r"platforms:([\w.-]+(,[\w.-]+)*)?", re.ASCII)
-
 
 def send_command(
     command: Annotated[
@@ -322,8 +311,9 @@ def send_command(
     """Send a command to workers. Each receives it once, with its next heartbeat."""
     import asyncio
 
-    if command not in _WORKER_COMMANDS and not _PLATFORMS.fullmatch(command):
-        raise InvalidInput(f"unknown command: {command!r}", hint=f"use {', '.join(_WORKER_COMMANDS)} or platforms:A,B")
+    from parcelpost.protocol.payloads import check_command
+
+    check_command(command)
     if bool(worker) == all_:
         raise InvalidInput(
             "no worker was selected", hint="add --worker ID or --all; 'parcelpost gateway workers' lists them"
@@ -620,7 +610,7 @@ The gateway rereads a changed file within a second. Removing a line revokes its 
 
 
 def token() -> None:
-    """Print a new random token, and how to use it on stderr. Nothing is stored."""
+    """Print a new random token (usage notes go to stderr). Nothing is stored."""
     import secrets
 
     print(secrets.token_urlsafe(_TOKEN_BYTES), flush=True)

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from parcelpost.gateway.schedules import ScheduleDetail, ScheduleRun, ScheduleStatus
     from parcelpost.settings import Settings
 
-_MAX_TARGETS = 1_000_000
 _LIST_HINT = "see 'parcelpost gateway schedule list'"
 
 ADD_EXAMPLES = examples(
@@ -89,7 +88,7 @@ def add(
         typer.Option(
             "--file",
             metavar="FILE",
-            help="Only the parcels in this file, known or not. Its rows are copied.",
+            help="Only the parcels in this file, even if not in the ledger. The file is copied.",
         ),
     ] = "",
     list_: Annotated[
@@ -107,7 +106,8 @@ def add(
 
     Pages are requested from the site, never taken from the page cache. Tasks are spread over the window, never queued
     faster than the site's pace, and all other tasks go first. A run starts only after the previous one has ended; runs
-    missed while no gateway was running are made up for once. The first run starts immediately, unless --at is given.
+    missed while no gateway was running are made up by a single run. The first run starts immediately,
+    unless --at is given.
     """
     import asyncio
 
@@ -145,7 +145,7 @@ def add(
 
     is_known = asyncio.run(ledger_has_it())
     place = (platform, state, county)
-    targets = read_targets(file, maps or [], place, None if is_known else known, _MAX_TARGETS) if file else []
+    targets = read_targets(file, maps or [], place, None if is_known else known) if file else []
     schedule, scraped = make_schedule(new, now, known, targets, is_known=is_known)
 
     async def store() -> ScheduleStatus:

@@ -68,17 +68,9 @@ def import_(
 
     store = store_context(store_path, config, set_)
     options = ImportOptions(
-        file=file,
-        maps=maps or [],
-        same={"platform": platform, "state": state, "county": county},
-        kind=kind,
-        dry_run=dry_run,
-        errors=errors,
-        allow_bad=allow_bad,
-        platforms=None if any_platform else KnownPlatforms(store.settings),
-        as_json=as_json,
+        file, maps, platform, state, county, kind, dry_run, errors, allow_bad, any_platform, as_json
     )
-    import_file(options, partial(_open_sink, store), partial(context.run_async, store))
+    import_file(options, KnownPlatforms(store.settings), partial(_open_sink, store), partial(context.run_async, store))
 
 
 @asynccontextmanager

@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from parcelpost.cli.commands.platforms_map import MAP_EXAMPLES, map_layer
 from parcelpost.cli.output import Cell, age, examples, print_json, print_lines, printable, table
 from parcelpost.cli.settings_options import AsJson, ConfigOption, SetOption, StoreContext, StoreOption, store_context
+from parcelpost.cli.task_filters import DefaultListGroup
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -101,20 +101,9 @@ LIST_EXAMPLES = examples(
 )
 
 
-class _DefaultListGroup(TyperGroup):
-    """`parcelpost platforms vgsi --json` is `parcelpost platforms list vgsi --json`."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        if not args:
-            is_list = not ctx.resilient_parsing  # a shell that completes the line wants to know the commands
-        else:
-            is_list = args[0] not in self.commands and args[0] not in ctx.help_option_names
-        return super().parse_args(ctx, ["list", *args] if is_list else args)
-
-
 app = typer.Typer(
     help="List, pause and resume platforms, and map unknown layers. Without a command, lists them.",
-    cls=_DefaultListGroup,
+    cls=DefaultListGroup,
     epilog=LIST_EXAMPLES,
 )
 app.command("map", epilog=MAP_EXAMPLES)(map_layer)
@@ -186,7 +175,7 @@ def _with_health(platforms: list[ListedPlatform]) -> Iterator[str]:
         for county in platform.counties:
             if county.paused is not None:
                 yield _pause_line(f"{platform.platform} {county.state}/{county.county}", county.paused)
-            if county.health is not None and county.health.last_error and county.health.word != "fine":
+            if county.health is not None and county.health.last_error and county.health.state != "fine":
                 yield printable(f"{platform.platform} {county.state}/{county.county}: {county.health.last_error}")
 
 
@@ -197,17 +186,17 @@ def _pause_line(name: str, pause: Pause) -> str:
 
 def _health_rows(platform: ListedPlatform) -> Iterator[tuple[Cell, ...]]:
     for county in platform.counties:
-        *numbers, word = _health_text(county.health) if county.health else (None,) * 6
+        *numbers, state = _health_text(county.health) if county.health else (None,) * 6
         yield (
             _platform_label(platform),
             county.state,
             county.county,
             *numbers,
-            _health_word(platform, word, county.paused or platform.paused),
+            _health_cell(platform, state, county.paused or platform.paused),
             county.site or None,
         )
     if not platform.counties:
-        yield _platform_label(platform), *(None,) * 7, _health_word(platform, None, platform.paused), None
+        yield _platform_label(platform), *(None,) * 7, _health_cell(platform, None, platform.paused), None
 
 
 def _health_text(health: SiteSuccess) -> tuple[Cell, ...]:
@@ -217,13 +206,13 @@ def _health_text(health: SiteSuccess) -> tuple[Cell, ...]:
     if health.last_success is not None:
         since = f"{age((CLOCK.now() - health.last_success).total_seconds())} ago"
     rate = None if health.success_rate is None else f"{int(100 * health.success_rate)}%"
-    return health.completed, health.failed, rate, health.trying_again, since, health.word
+    return health.completed, health.failed, rate, health.trying_again, since, health.state
 
 
-def _health_word(platform: ListedPlatform, word: Cell, pause: Pause | None) -> Cell:
+def _health_cell(platform: ListedPlatform, state: Cell, pause: Pause | None) -> Cell:
     if not platform.origin:
         return "not installed"
-    return "paused" if pause is not None and word in (None, "-", "fine") else word
+    return "paused" if pause is not None and state in (None, "-", "fine") else state
 
 
 def _platform_label(platform: ListedPlatform) -> str:

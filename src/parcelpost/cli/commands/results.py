@@ -16,38 +16,25 @@ from parcelpost.cli.settings_options import (
     SetOption,
     StoreContext,
     StoreOption,
-    Yes,
     command_line,
     store_context,
 )
 from parcelpost.cli.task_filters import (
     CommandText,
-    County,
     DefaultListGroup,
     DeliveryState,
-    DryRun,
-    Error,
-    Everything,
-    Filters,
-    FromSource,
-    Parcel,
-    Platform,
-    Since,
-    State,
-    Status,
-    TaskIds,
-    WithDelivery,
-    WithPriority,
+    RetryFlag,
     add_delete,
     add_list,
     add_reject,
+    add_retry,
 )
 from parcelpost.errors import InvalidInput
 from parcelpost.model import OutboxEntry
 
 if TYPE_CHECKING:
     from parcelpost.cli.paging import ListSpec
-    from parcelpost.storage.admin import Selection
+    from parcelpost.storage.admin import Flags, Selection
     from parcelpost.storage.db import LocalDatabase
 
 
@@ -201,43 +188,17 @@ DELETE_EXAMPLES = examples(
 )
 
 
-def retry_results(
-    task_ids: TaskIds = None,
-    everything: Everything = False,
-    status: Status = None,
-    platform: Platform = None,
-    state: State = None,
-    county: County = None,
-    parcel: Parcel = None,
-    source: FromSource = None,
-    priority: WithPriority = None,
-    delivery: WithDelivery = None,
-    error: Error = None,
-    since: Since = None,
-    by_operator: Annotated[
-        bool, typer.Option("--by-operator", help="Also send results that were rejected with `results reject`.")
-    ] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    store_path: StoreOption = None,
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Send rejected results again. Asks for confirmation if there are several.
-
-    Results that were rejected with `results reject` are sent only if their task ID is given, or with --by-operator.
-    """
-    from parcelpost.cli.bulk_actions import retry_action, run_bulk_action
+def _retry_flags(selection: Selection, by_operator: bool) -> Flags:
     from parcelpost.storage.admin import Flags
 
-    filters = Filters(status, platform, state, county, parcel, source, priority, delivery, error, since)
-    selection = filters.require("rejected result", task_ids, everything=everything)
-    flags = Flags(include_rejected_by_operator=by_operator or bool(task_ids))
-    store = store_context(store_path, config, set_)
-    run_bulk_action(retry_action("result"), selection, flags, store, yes=yes, dry_run=dry_run, as_json=as_json)
+    return Flags(include_rejected_by_operator=by_operator or bool(selection.task_ids))
 
 
+_RETRY_HELP = """Send rejected results again. Asks for confirmation if there are several.
+
+Results that were rejected with `results reject` are sent only if their task ID is given, or with --by-operator.
+"""
+_BY_OPERATOR = RetryFlag("--by-operator", "Also send results that were rejected with `results reject`.")
 _DELETE_HELP = """Delete results with their pages; their tasks stay. Asks for confirmation.
 
 Pages are deleted immediately; `parcelpost store clean` shrinks the store's file.
@@ -258,7 +219,7 @@ add_list(
     app, CommandText("List results, without their records, in the order they were stored.", LIST_EXAMPLES), _list_spec
 )
 app.command("show", epilog=SHOW_EXAMPLES)(show_result)
-app.command("retry", epilog=RETRY_EXAMPLES)(retry_results)
+add_retry(app, "result", CommandText(_RETRY_HELP, RETRY_EXAMPLES), _BY_OPERATOR, _retry_flags, "rejected result")
 _REJECT_HELP = (
     "Reject results that are waiting to be sent. They are kept, and sent only after `results retry`. "
     "Asks for confirmation."

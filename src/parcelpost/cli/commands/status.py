@@ -37,7 +37,7 @@ from parcelpost.errors import InvalidInput, StoreError
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from parcelpost.cli.health.overview import CountyFreshness, Overview, SyncedRound
+    from parcelpost.cli.health.overview import CountyFreshness, StoreOverview, SyncedRound
     from parcelpost.health import Finding
     from parcelpost.worker.status import WorkerStatus
 
@@ -86,7 +86,7 @@ class UnreadableStore(Struct, frozen=True, kw_only=True):
     store: str
 
 
-async def _gather(store: StoreContext) -> Overview | UnreadableStore:
+async def _gather(store: StoreContext) -> StoreOverview | UnreadableStore:
     from parcelpost.cli.health import overview
 
     try:
@@ -128,7 +128,7 @@ async def _watch_on_terminal(store: StoreContext, seconds: float) -> None:
             await CLOCK.sleep(seconds)
 
 
-def status_lines(state: Overview | UnreadableStore, now: datetime) -> Iterator[str]:
+def status_lines(state: StoreOverview | UnreadableStore, now: datetime) -> Iterator[str]:
     yield from finding_lines(state.findings)
     if isinstance(state, UnreadableStore):
         return
@@ -149,7 +149,7 @@ def _schedule_cells(schedule: CountyFreshness) -> tuple[Cell, ...]:
     return schedule.schedule, schedule.site, schedule.timing, next_run, schedule.parcels, fresh
 
 
-def _facts(overview: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:
+def _facts(overview: StoreOverview, now: datetime) -> Iterator[tuple[str, str | None]]:
     from parcelpost.worker.findings import failures_text
 
     yield "worker", ", ".join(map(opener_text, overview.workers)) or _stopped_text(overview.statuses, now)
@@ -189,7 +189,7 @@ def _round_text(done: SyncedRound | None, now: datetime) -> str:
     return printable(f"{ago} ago, {done.record_count:,} {record_noun(done.record_type, done.record_count)}")
 
 
-def _outage_text(overview: Overview, now: datetime) -> str | None:
+def _outage_text(overview: StoreOverview, now: datetime) -> str | None:
     outage = overview.sync.outage
     if outage is None:
         return None

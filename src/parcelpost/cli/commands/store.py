@@ -33,13 +33,12 @@ from parcelpost.cli.settings_options import (
     SetOption,
     StoreContext,
     StoreOption,
-    store_command,
     store_context,
 )
 from parcelpost.errors import InvalidInput, StoreInUse, StoreOutdated
 
 if TYPE_CHECKING:
-    from parcelpost.cli.health.overview import Overview
+    from parcelpost.cli.health.overview import StoreOverview
     from parcelpost.health import Finding
     from parcelpost.worker.identity import MetGateway
 
@@ -78,7 +77,7 @@ def _concerns_store(finding: Finding) -> bool:
     return finding.id.partition(".")[0] in _STORE_AREAS or finding.id in ("worker.crashed", "worker.hung")
 
 
-def _status_lines(overview: Overview) -> Iterator[str]:
+def _status_lines(overview: StoreOverview) -> Iterator[str]:
     yield from finding_lines(overview.findings)
     yield ""
     yield from fields(_status_facts(overview))
@@ -87,7 +86,7 @@ def _status_lines(overview: Overview) -> Iterator[str]:
     yield from pause_lines(overview.paused)
 
 
-def _status_facts(overview: Overview) -> Iterator[tuple[str, str | None]]:
+def _status_facts(overview: StoreOverview) -> Iterator[tuple[str, str | None]]:
     from parcelpost.worker.findings import failures_text
 
     usage = overview.storage
@@ -144,15 +143,11 @@ def check(
         print_json(report)
     else:
         print_lines(map(finding_line, report.findings))
-        print("The store is intact." if report.ok else f"{count(len(report.findings), 'error')} found.")
+        errors = sum(finding.is_error for finding in report.findings)
+        print(f"{count(errors, 'error')} found." if errors else "The store is intact.")
         if report.pages:
             how = "compared with their hashes" if deep else "found"
             print(f"{count(report.pages, 'page')} of undelivered results {how if report.ok else 'checked'}.")
-        if report.orphans:
-            remove = store_command("clean", store)
-            verb = "belongs" if report.orphans == 1 else "belong"
-            pages = count(report.orphans, "page")
-            print(f"{pages} {verb} to no result: '{remove}' deletes those older than a day.")
     if not report.ok:
         raise typer.Exit(1)
 
@@ -186,7 +181,7 @@ def clean(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete expired data and free the disk space. Undelivered results are never deleted."""
+    """Delete expired data and free disk space. Undelivered results are never deleted."""
     from parcelpost.cli import context
 
     store = store_context(store_path, config, set_)

@@ -15,39 +15,26 @@ from parcelpost.cli.settings_options import (
     SetOption,
     StoreContext,
     StoreOption,
-    Yes,
     command_line,
     store_context,
 )
 from parcelpost.cli.task_filters import (
     CommandText,
-    County,
     DefaultListGroup,
-    DryRun,
-    Error,
-    Everything,
-    Filters,
-    FromSource,
-    Parcel,
-    Platform,
-    Since,
-    State,
-    Status,
-    TaskIds,
-    WithDelivery,
-    WithPriority,
+    RetryFlag,
     add_delete,
     add_list,
     add_reject,
+    add_retry,
 )
 from parcelpost.errors import InvalidInput
-from parcelpost.model import OutboxEntry, TaskInfo
+from parcelpost.model import OutboxEntry, TaskInfo, TaskStatus
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from parcelpost.cli.paging import ListSpec
-    from parcelpost.storage.admin import Selection
+    from parcelpost.storage.admin import Flags, Selection
     from parcelpost.storage.artifacts import StoredArtifacts
     from parcelpost.storage.db import LocalDatabase
 
@@ -265,49 +252,20 @@ DELETE_EXAMPLES = examples(
 )
 
 
-def retry_tasks(
-    task_ids: TaskIds = None,
-    everything: Everything = False,
-    status: Status = None,
-    platform: Platform = None,
-    state: State = None,
-    county: County = None,
-    parcel: Parcel = None,
-    source: FromSource = None,
-    priority: WithPriority = None,
-    delivery: WithDelivery = None,
-    error: Error = None,
-    since: Since = None,
-    completed: Annotated[
-        bool,
-        typer.Option(
-            "--completed",
-            help="Also retry completed and not found tasks, unless their upstream waits for the result.",
-        ),
-    ] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    store_path: StoreOption = None,
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Make failed and expired tasks pending again, and retry delayed ones now.
-
-    Asks for confirmation if there are several.
-    """
-    from parcelpost.cli.bulk_actions import retry_action, run_bulk_action
-    from parcelpost.model import TaskStatus
+def _retry_flags(selection: Selection, include_completed: bool) -> Flags:
     from parcelpost.storage.admin import Flags
 
-    filters = Filters(status, platform, state, county, parcel, source, priority, delivery, error, since)
-    selection = filters.require("task", task_ids, everything=everything)
-    is_named = {TaskStatus.COMPLETED, TaskStatus.NOT_FOUND}.intersection(selection.statuses)
-    flags = Flags(include_completed=completed or bool(is_named), include_delayed=True)
-    store = store_context(store_path, config, set_)
-    run_bulk_action(retry_action("task"), selection, flags, store, yes=yes, dry_run=dry_run, as_json=as_json)
+    is_named = bool({TaskStatus.COMPLETED, TaskStatus.NOT_FOUND}.intersection(selection.statuses))
+    return Flags(include_completed=include_completed or is_named, include_delayed=True)
 
 
+_RETRY_HELP = """Make failed and expired tasks pending again, and retry delayed ones now.
+
+Asks for confirmation if there are several.
+"""
+_COMPLETED = RetryFlag(
+    "--completed", "Also retry completed and not found tasks, unless their upstream waits for the result."
+)
 _DELETE_HELP = """Delete tasks with their results, pages, screenshots and logs. Asks for confirmation.
 
 Pages are deleted immediately; `parcelpost store clean` shrinks the store's file.
@@ -328,7 +286,7 @@ app = typer.Typer(
 )
 add_list(app, CommandText("List tasks in the order they were stored.", LIST_EXAMPLES), _list_spec)
 app.command("show", epilog=SHOW_EXAMPLES)(show_task)
-app.command("retry", epilog=RETRY_EXAMPLES)(retry_tasks)
+add_retry(app, "task", CommandText(_RETRY_HELP, RETRY_EXAMPLES), _COMPLETED, _retry_flags, "task")
 _REJECT_HELP = (
     "Mark pending tasks as failed without running them, and report that to their upstream. Asks for confirmation."
 )

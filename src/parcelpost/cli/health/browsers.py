@@ -156,11 +156,13 @@ async def check_browser(case: CheckContext) -> list[CheckResult]:
         trial = await diagnose_browser(case.store)
         return [CheckResult("browser", f"{trial.executable}: a page was loaded", trial.findings)]
     program = chromium.find(case.settings.browser)
-    if isinstance(program, ChromiumFound):
-        return [CheckResult("browser", f"{program.path}; run 'parcelpost browser doctor' to test it")]
+    alive, findings = await _store_browsers(case.store)
     if is_needed:
-        return [CheckResult("browser", "", missing_findings(program))]
-    return [CheckResult("browser", f"{program.reason}; no task has needed one yet", skipped=True)]
+        capacity = browser_capacity(case.settings, running_browsers(alive))
+        findings = [*missing_findings(program), *capacity_findings(capacity), *findings]
+    if isinstance(program, ChromiumFound):
+        return [CheckResult("browser", f"{program.path}; run 'parcelpost browser doctor' to test it", findings)]
+    return [CheckResult("browser", f"{program.reason}; no task has needed one yet", findings, skipped=True)]
 
 
 def _is_needed(settings: Settings) -> bool:
@@ -219,10 +221,9 @@ async def diagnose_browser(store: StoreContext) -> BrowserDiagnosis:
             except BrowserCallFailed as error:
                 message = f"{program.path} cannot be used: {error}"
                 findings.append(Finding.of("browser.unusable", message, error.hint or _CANNOT_START))
-    capacity = browser_capacity(
-        settings, running_browsers(await _running_for(store), tried.memory_bytes if tried else None)
-    )
-    findings += capacity_findings(capacity)
+    alive, leftovers = await _store_browsers(store)
+    capacity = browser_capacity(settings, running_browsers(alive, tried.memory_bytes if tried else None))
+    findings += [*capacity_findings(capacity), *leftovers]
     return BrowserDiagnosis(
         ok=is_ok(findings),
         findings=findings,
@@ -258,10 +259,12 @@ async def _try_browser(program: ChromiumFound, sandbox: SandboxCheck) -> _Trial:
         await driver.stop()
 
 
-async def _running_for(store: StoreContext) -> list[WorkerBrowser]:
-    """Browsers that already run for the store; none if it cannot be read."""
+async def _store_browsers(store: StoreContext) -> tuple[list[WorkerBrowser], list[Finding]]:
+    """Browsers that already run for the store, and findings about left-over ones; none if it cannot be read."""
     try:
         async with open_for_reading(store) as database:
-            return [browser for browser in await worker_browsers(database) if browser.owner_lives]
-    except StoreError:
-        return []
+            browsers = await worker_browsers(database)
+    except (StoreError, OSError):  # reported by another check
+        return [], []
+    alive = [browser for browser in browsers if browser.owner_lives]
+    return alive, _leftover_findings(len(browsers) - len(alive))

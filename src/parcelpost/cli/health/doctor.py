@@ -14,10 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parcelpost import __version__
-from parcelpost.cli.context import CLOCK
+from parcelpost.cli.context import CLOCK, connect_ledger
 from parcelpost.cli.health import backups, browsers, clock, settings, store_files, upstream
 from parcelpost.cli.health.checks import CheckContext, CheckResult
-from parcelpost.cli.health.overview import Overview, gather_overview
+from parcelpost.cli.health.overview import StoreOverview, gather_overview
 from parcelpost.cli.output import (
     age,
     count,
@@ -31,8 +31,9 @@ from parcelpost.cli.output import (
 )
 from parcelpost.cli.progress import Meter
 from parcelpost.cli.settings_options import StoreContext
-from parcelpost.errors import ParcelpostError, StoreCorrupt
+from parcelpost.errors import LedgerError, ParcelpostError, StoreCorrupt
 from parcelpost.health import Finding, Severity, is_ok, sort_findings
+from parcelpost.settings.schema import POSTGRES
 from parcelpost.settings.sources import Diagnosis
 from parcelpost.storage.errors import os_error
 
@@ -139,7 +140,7 @@ async def _check_overview(case: CheckContext) -> list[CheckResult]:
     ]
 
 
-def _current_findings(overview: Overview, upstream: CheckResult | None) -> list[Finding]:
+def _current_findings(overview: StoreOverview, upstream: CheckResult | None) -> list[Finding]:
     """A rejection in the store is older than what the upstream said just now, and is not reported twice.
 
     If our credentials are accepted now it is over, unless a worker goes on with others.
@@ -155,14 +156,31 @@ def _current_findings(overview: Overview, upstream: CheckResult | None) -> list[
     return [*current, Finding.of("upstream.reauthorized", message, fix)]
 
 
-def _outbox_summary(overview: Overview) -> str:
+async def _check_gateway(case: CheckContext) -> list[CheckResult]:
+    """What `parcelpost gateway status` checks, if the settings name a ledger that exists."""
+    server = case.settings.server
+    if not server.database.startswith(POSTGRES) and not Path(server.database).exists():
+        return []
+    from parcelpost.gateway.overview import gather_overview
+
+    try:
+        async with connect_ledger(server) as ledger:
+            overview = await gather_overview(ledger, CLOCK.now(), 1, {}, __version__)
+    except LedgerError as error:
+        message = f"the gateway's ledger cannot be used: {error}"
+        return [CheckResult("gateway", "", [Finding.of("ledger.unavailable", message, error.hint)])]
+    workers, queued = count(overview.fleet.alive, "worker"), count(overview.totals["queued"], "task")
+    return [CheckResult("gateway", f"{workers} online, {queued} queued", overview.findings)]
+
+
+def _outbox_summary(overview: StoreOverview) -> str:
     last = overview.sync.last_upload
     when = f"the last delivery was {age((CLOCK.now() - last.at).total_seconds())} ago" if last else "no delivery yet"
     failed = f"; the last attempt failed: {overview.sync.outage.reason}" if overview.sync.outage else ""
     return f"{outbox_text(overview.queue)}; {when}{failed}"
 
 
-def _worker_summary(overview: Overview) -> str:
+def _worker_summary(overview: StoreOverview) -> str:
     workers = ", ".join(map(opener_text, overview.workers)) or "no worker is running"
     return f"{workers}; {count(overview.queue.pending + overview.queue.processing, 'task')} to do"
 
@@ -183,6 +201,7 @@ _CHECKS = (
     _Check("clock", "comparing the clock with the store", clock.check_clock_against_store),
     _Check("upstream", "connecting to the upstream", upstream.check_upstream, needs_store=False),
     _Check("worker", "checking the workers", _check_overview),  # after the upstream, whose response is newer
+    _Check("gateway", "checking the gateway's ledger", _check_gateway, needs_store=False),
     _Check("browser", "checking the browser", browsers.check_browser, needs_store=False, shows_progress=True),
 )
 
@@ -200,6 +219,12 @@ _ORDER = (
     "settings",
     "clock",
     "browser",
+    "gateway",
+    "ledger",
+    "fleet",
+    "queue",
+    "schedule",
+    "webhook",
 )
 _AREA_WIDTH = max(map(len, _ORDER)) + 2
 _STATE_WIDTH = len(Severity.WARNING) + 2

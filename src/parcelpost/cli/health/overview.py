@@ -109,7 +109,7 @@ class WorkerBrowser(Struct, frozen=True, kw_only=True):
     owner_lives: bool
 
 
-class Overview(Struct, frozen=True, kw_only=True):
+class StoreOverview(Struct, frozen=True, kw_only=True):
     ok: bool
     """Whether no finding is an error."""
     findings: list[Finding]
@@ -208,7 +208,7 @@ def _freshness_findings(schedules: Sequence[CountyFreshness]) -> Iterator[Findin
             yield Finding.of("schedule.stale", message, fix)
 
 
-async def gather_overview(store: StoreContext) -> Overview:
+async def gather_overview(store: StoreContext) -> StoreOverview:
     """Read-only. Raises a StoreError if the store cannot be read."""
     now = CLOCK.now()
     alive, crashed = await openers(store, with_silence=True)
@@ -260,7 +260,7 @@ async def gather_overview(store: StoreContext) -> Overview:
         )
         sync = await _sync_state(database, statuses)
     newest, newest_age = state_of_store.newest_backup, state_of_store.newest_backup_age_seconds
-    return Overview(
+    return StoreOverview(
         ok=is_ok(findings),
         findings=findings,
         store=str(store.path),

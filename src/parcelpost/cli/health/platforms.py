@@ -42,7 +42,7 @@ class SiteSuccess(Struct, frozen=True, kw_only=True):
     """Found, but not where they were."""
 
     @property
-    def word(self) -> str:
+    def state(self) -> str:
         if self.lost_fields:
             return f"lost {', '.join(self.lost_fields)}"
         if is_failing(self.completed, self.failed):

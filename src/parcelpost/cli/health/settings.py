@@ -17,7 +17,7 @@ from parcelpost.errors import InvalidSettings, StoreError, TooFewFiles, extra_hi
 from parcelpost.files_and_sockets import raise_file_limit
 from parcelpost.health import Finding
 from parcelpost.private_addresses import is_local_url, proxy_url
-from parcelpost.scrapers.fetch.exchange import Guard
+from parcelpost.scrapers.fetch.exchange import FetchGuard
 from parcelpost.settings import Settings
 from parcelpost.settings.secrets import TOKEN_VARIABLE, is_open_to_all, read_token
 from parcelpost.settings.sources import Diagnosis
@@ -48,7 +48,7 @@ def _not_ready(settings: Settings, environment: Mapping[str, str]) -> Iterator[I
         lambda: check_firestore(settings, environment),
         lambda: known_sites(settings),
         lambda: _check_platforms(settings),
-        lambda: Guard(settings.fetch.allow_private),
+        lambda: FetchGuard(settings.fetch.allow_private),
         lambda: settings.fetch.proxy and proxy_url(settings.fetch.proxy),
     )
     for check in checks:

@@ -22,7 +22,7 @@ from parcelpost.cli.context import CLOCK, open_for_reading, openers, require_sto
 from parcelpost.cli.health.backups import damage_finding, newest_good_backup, restore_command
 from parcelpost.cli.health.checks import CheckContext, CheckResult
 from parcelpost.cli.progress import Meter
-from parcelpost.cli.settings_options import StoreContext, command_line, store_command
+from parcelpost.cli.settings_options import StoreContext, command_line, run_command, store_command
 from parcelpost.errors import (
     MigrationEdited,
     StoreCorrupt,
@@ -61,23 +61,21 @@ class IntegrityReport(Struct, frozen=True, kw_only=True):
     deep: bool
     pages: int
     """Number of undelivered results whose page was checked; 0 if the database itself is damaged."""
-    orphans: int
-    """Pages that belong to no result: left by a crash, or just being written."""
 
 
 async def check_store(store: StoreContext, *, deep: bool) -> IntegrityReport:
     """Read-only. Damage is a finding; a store that cannot be opened for another reason raises."""
-    pages = orphans = 0
+    pages = 0
     try:
         async with open_for_reading(store) as database:
             async with Meter("checking the database file"):
                 findings = await _damage(store, database, deep=deep) or []
             if not findings:
                 findings, pages = await page_findings(store, database, deep=deep)
-                orphans = await count_orphans(database)
+                findings += await _orphan_findings(store, database)
     except StoreCorrupt as error:
         findings = [damage_finding(store, str(error))]
-    return IntegrityReport(ok=is_ok(findings), findings=findings, deep=deep, pages=pages, orphans=orphans)
+    return IntegrityReport(ok=is_ok(findings), findings=findings, deep=deep, pages=pages)
 
 
 # Opening
@@ -114,7 +112,7 @@ def open_finding(store: StoreContext, error: StoreError | OSError, is_over: Call
             why = "there are backups of it" if isinstance(error, StoreNotFound) else error.hint
             return Finding.of(check, str(error), f"{why}: '{restore}' restores the newest usable one", restore)
     if isinstance(error, StoreNotFound):
-        start = "parcelpost run" if DEFAULT.exists() else "parcelpost init"
+        start = run_command(store, ()) if DEFAULT.exists() else "parcelpost init"
         return Finding.of(check, str(error), f"check the path; for a new store, start with '{start}'", start)
     if isinstance(error, StoreReadOnly) and (allow := _chmod_command(store.path)):
         return Finding.of(check, str(error), f"run '{allow}'", allow)
@@ -173,23 +171,17 @@ async def _damage(
 
 async def check_pages(case: CheckContext) -> list[CheckResult]:
     """Pages of undelivered results, and pages without a result. Limited in number unless deep."""
-    day_before = (CLOCK.now() - _ORPHAN_AGE).timestamp()
     async with open_for_reading(case.store) as database:
         wrong, checked = await page_findings(
             case.store, database, deep=case.deep, limit=None if case.deep else _MAX_PAGES
         )
-        orphans = await count_orphans(database, before=day_before, limit=None if case.deep else _MAX_FILES)
+        orphans = await _orphan_findings(case.store, database, limit=None if case.deep else _MAX_FILES)
     findings = wrong[:_SHOWN]
     if len(wrong) > _SHOWN:
         check = store_command("check", case.store)
         message = f"{count(len(wrong) - _SHOWN, 'more page')} of undelivered results cannot be used"
         findings.append(Finding.of("store.page_unusable", message, f"'{check}' lists them all"))
-    if orphans:
-        clean = store_command("clean", case.store)
-        verb = "belongs" if orphans == 1 else "belong"
-        message = f"{count(orphans, 'page')} {verb} to no result"
-        findings.append(Finding.of("store.orphaned_pages", message, f"'{clean}' deletes those older than a day", clean))
-    return [CheckResult("store", f"{count(checked, 'page')} of undelivered results checked", findings)]
+    return [CheckResult("store", f"{count(checked, 'page')} of undelivered results checked", [*findings, *orphans])]
 
 
 async def page_findings(
@@ -258,8 +250,9 @@ def _page_finding(store: StoreContext, entry: OutboxEntry, problem: str, *, may_
     )
 
 
-async def count_orphans(database: LocalDatabase, *, before: float | None = None, limit: int | None = None) -> int:
-    """Pages without a result, last changed before that time (of the epoch), among the first `limit` pages."""
+async def _orphan_findings(store: StoreContext, database: LocalDatabase, limit: int | None = None) -> list[Finding]:
+    """Pages without a result that are a day old, among the first `limit` pages."""
+    before = (CLOCK.now() - _ORPHAN_AGE).timestamp()
     pages = islice(_pages(raw_folder(database.path), before), limit)
     orphans = checked = 0
     async with Meter("looking for pages that belong to no result") as meter:
@@ -268,13 +261,17 @@ async def count_orphans(database: LocalDatabase, *, before: float | None = None,
             orphans += len(batch) - len(named)
             checked += len(batch)
             meter(checked, None)
-    return orphans
+    if not orphans:
+        return []
+    clean = store_command("clean", store)
+    message = f"{count(orphans, 'old page')} {'belongs' if orphans == 1 else 'belong'} to no result"
+    return [Finding.of("store.orphaned_pages", message, f"run '{clean}', which deletes them", clean)]
 
 
-def _pages(root: Path, before: float | None) -> Iterator[str]:
+def _pages(root: Path, before: float) -> Iterator[str]:
     for folder, _, files in os.walk(root):
         for page in (Path(folder, file) for file in files if file.endswith(".html.gz")):
-            if before is None or _modified_at(page) < before:
+            if _modified_at(page) < before:
                 yield page.relative_to(root).as_posix()
 
 

@@ -7,7 +7,7 @@ import os
 
 from msgspec.structs import replace
 
-from parcelpost.cli.components import open_upstream
+from parcelpost.cli.components import NO_TOKEN, open_upstream
 from parcelpost.cli.context import CLOCK, open_for_reading
 from parcelpost.cli.health.checks import CheckContext, CheckResult
 from parcelpost.cli.health.clock import compare_clocks
@@ -26,7 +26,6 @@ from parcelpost.worker.identity import GATEWAY_STATE, WORKER_ID_STATE, MetGatewa
 
 _PATIENCE_SECONDS = 10.0
 _FIRESTORE_ID = "doctor"
-_NO_TOKEN = "none"  # noqa: S105 - sent to a gateway on this machine that requires none
 
 
 async def check_upstream(case: CheckContext) -> list[CheckResult]:
@@ -60,7 +59,7 @@ async def _probe_gateway(case: CheckContext, settings: GatewaySettings) -> list[
     address = base_url(settings)
     worker_id, met = await _known_identity(case, address)
     began = CLOCK.monotonic()
-    response = await probe(gateway, secret.reveal() if secret else _NO_TOKEN, worker_id, CLOCK.now)
+    response = await probe(gateway, secret.reveal() if secret else NO_TOKEN, worker_id, CLOCK.now)
     seconds = CLOCK.monotonic() - began
     result = _gateway_result(settings.url, response, seconds, has_token=secret is not None)
     if response.ledger_id is not None and met is not None and met.ledger_id != response.ledger_id:

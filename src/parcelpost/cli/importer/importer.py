@@ -17,7 +17,7 @@ from msgspec.json import encode
 
 from parcelpost.cli.importer import task_rows
 from parcelpost.cli.importer.options import ImportOptions, format_of
-from parcelpost.cli.importer.readers import BadRow, Reader, Row, Source, open_reader, open_source, read_errors
+from parcelpost.cli.importer.readers import BadRow, InputFile, Reader, Row, open_reader, open_source, read_errors
 from parcelpost.cli.importer.task_rows import EXPECTED, ColumnPlan, Columns, parse_map, task_or_bad
 from parcelpost.cli.output import count, fields, print_json, print_lines, printable, size, table
 from parcelpost.cli.platform_names import KnownPlatforms
@@ -88,7 +88,7 @@ class _Chunk(NamedTuple):
 
 
 class Importer:
-    def __init__(self, source: Source, reader: Reader, columns: Columns) -> None:
+    def __init__(self, source: InputFile, reader: Reader, columns: Columns) -> None:
         self._source = source
         self._reader = reader
         self._columns = columns
@@ -133,8 +133,11 @@ class Importer:
         return chunk
 
 
+_MAX_TARGETS = 1_000_000
+
+
 def read_targets(
-    file: str, maps: Sequence[str], place: tuple[str, str, str], platforms: KnownPlatforms | None, most: int
+    file: str, maps: Sequence[str], place: tuple[str, str, str], platforms: KnownPlatforms | None
 ) -> list[Target]:
     """Returns the parcels in a file, all of one platform, state and county.
 
@@ -145,9 +148,9 @@ def read_targets(
     targets: list[Target] = []
     with open_source(file) as source:
         reader = open_reader(source, format_of(file, None))
-        rows = Importer(source, reader, columns).begin(most + 1)
-        if len(rows) > most:
-            raise InvalidInput(f"{file} has more than {most:,} rows", hint="split it into several schedules")
+        rows = Importer(source, reader, columns).begin(_MAX_TARGETS + 1)
+        if len(rows) > _MAX_TARGETS:
+            raise InvalidInput(f"{file} has more than {_MAX_TARGETS:,} rows", hint="split it into several schedules")
         columns.checked_plan(column_names(reader, rows[:_FIRST_ROWS]), source.name)
         for row in rows:
             task = task_or_bad(row, columns)
@@ -385,12 +388,14 @@ OpenSink = Callable[[], AbstractAsyncContextManager[Sink]]
 Runner = Callable[[Coroutine[Any, Any, None]], None]
 
 
-def import_file(options: ImportOptions, open_sink: OpenSink, run: Runner) -> None:
+def import_file(options: ImportOptions, known: KnownPlatforms, open_sink: OpenSink, run: Runner) -> None:
     """Raises InvalidInput if the file cannot be used, and typer.Exit(1) at the end if rows were invalid."""
-    constants = {field: value.strip() for field, value in options.same.items() if value.strip()}
-    if options.platforms is not None and "platform" in constants:
-        constants["platform"] = options.platforms.spelled(constants["platform"])
-    columns = Columns(parse_map(options.maps), constants, options.platforms)
+    same = {"platform": options.platform, "state": options.state, "county": options.county}
+    constants = {field: value.strip() for field, value in same.items() if value.strip()}
+    platforms = None if options.any_platform else known
+    if platforms is not None and "platform" in constants:
+        constants["platform"] = platforms.spelled(constants["platform"])
+    columns = Columns(parse_map(options.maps or ()), constants, platforms)
     with open_source(options.file) as source:
         rows = open_reader(source, format_of(options.file, options.kind))
         importer = Importer(source, rows, columns)
@@ -419,6 +424,6 @@ def _run_import(run: Runner, work: Coroutine[Any, Any, None], counts: ImportCoun
         raise
 
 
-async def _import_rows(open_sink: OpenSink, importer: Importer, counts: ImportCounts, source: Source) -> None:
+async def _import_rows(open_sink: OpenSink, importer: Importer, counts: ImportCounts, source: InputFile) -> None:
     async with open_sink() as sink, Meter(f"reading {source.name} (bytes)") as meter:
         await importer.run(sink, counts, meter)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path, PurePath
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
-from msgspec import Struct
 
-from parcelpost.cli.platform_names import KnownPlatforms
 from parcelpost.errors import InvalidInput
 
 
@@ -59,17 +57,18 @@ Errors = Annotated[
 AllowBad = Annotated[bool, typer.Option("--allow-bad", help="Exit with 0 even if there are invalid rows.")]
 
 
-class ImportOptions(Struct, frozen=True, kw_only=True):
+class ImportOptions(NamedTuple):
     """Options of an import, as given on the command line."""
 
     file: str
-    maps: list[str]
-    same: dict[str, str]
-    """Field -> its value for all rows; '' if not given."""
+    maps: list[str] | None
+    platform: str
+    """For all rows, as state and county; '' if not given."""
+    state: str
+    county: str
     kind: Format | None
     dry_run: bool
     errors: Path | None
     allow_bad: bool
-    platforms: KnownPlatforms | None
-    """The known platforms and their counties; None accepts any."""
+    any_platform: bool
     as_json: bool

@@ -32,7 +32,7 @@ _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
-class Source:
+class InputFile:
     """The bytes of a file, gunzipped if needed. `done` and `total` are its progress in bytes on disk."""
 
     def __init__(self, raw: io.FileIO, name: str) -> None:
@@ -91,7 +91,7 @@ class _CountingReader(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def open_source(file: str) -> Iterator[Source]:
+def open_source(file: str) -> Iterator[InputFile]:
     """Raises InvalidInput if the file does not exist or cannot be read."""
     try:
         raw = io.FileIO(0, closefd=False) if file == STDIN else io.FileIO(file)
@@ -100,7 +100,7 @@ def open_source(file: str) -> Iterator[Source]:
     name = "standard input" if file == STDIN else file
     with raw:
         with read_errors(name):
-            source = Source(raw, name)
+            source = InputFile(raw, name)
         yield source
 
 
@@ -119,7 +119,7 @@ def read_errors(name: str) -> Iterator[None]:
 class Lines:
     """The lines of a source as text. An invalid line raises InvalidInput; the next call continues after it."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: InputFile) -> None:
         self._file = source.file
         self.number = 0
         """Number of the last line returned, from 1."""
@@ -202,7 +202,7 @@ class JsonLines:
     unit = "line"
     columns = ()
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: InputFile) -> None:
         self._lines = Lines(source)
         self.text = self._lines.text
 
@@ -249,7 +249,7 @@ class CsvRows:
 
     unit = "line"
 
-    def __init__(self, source: Source, delimiter: str) -> None:
+    def __init__(self, source: InputFile, delimiter: str) -> None:
         self._lines = Lines(source)
         self.text = self._lines.text
         self._records = _Records(self._lines)
@@ -385,7 +385,7 @@ class JsonArray:
     unit = "entry"
     columns = ()
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: InputFile) -> None:
         self._file = source.file
         self._entries = _Entries()
         self._number = 0
@@ -482,7 +482,7 @@ class _Entries:
         return taken
 
 
-def open_reader(source: Source, kind: Format) -> Reader:
+def open_reader(source: InputFile, kind: Format) -> Reader:
     """Raises InvalidInput if the file is empty."""
     with read_errors(source.name):
         if not source.begins_with():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -9,16 +10,18 @@ from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from parcelpost.cli.context import CLOCK, open_for_reading, with_store_name
-from parcelpost.cli.health.overview import Overview, WorkerBrowser, gather_overview, worker_browsers
+from parcelpost.cli.context import CLOCK, open_for_reading
+from parcelpost.cli.health.overview import StoreOverview, WorkerBrowser, gather_overview, worker_browsers
+from parcelpost.cli.health.store_files import open_finding
 from parcelpost.cli.settings_options import StoreContext, run_command
 from parcelpost.clock import Clock, iso
-from parcelpost.errors import StoreError, StoreNotFound
+from parcelpost.errors import StoreError
+from parcelpost.health import Finding
 from parcelpost.model import QueueDepth
 from parcelpost.storage import locks, queries
 from parcelpost.storage.db import LocalDatabase
-from parcelpost.storage.errors import os_error
 from parcelpost.storage.history import Metrics, TimedSample
 from parcelpost.storage.queries import PART_CHARS, RecentError, RunningTask
 from parcelpost.storage.worker_state import WorkerState
@@ -47,8 +50,7 @@ class StoreFailure(Struct, frozen=True, kw_only=True):
 
     at: datetime
     since: datetime
-    error: str
-    fix: str
+    finding: Finding
 
 
 class TopData(Struct, frozen=True, kw_only=True):
@@ -56,7 +58,7 @@ class TopData(Struct, frozen=True, kw_only=True):
     store: str
     start: str
     """The command that starts a worker."""
-    overview: Overview
+    overview: StoreOverview
     overview_at: datetime
     queue: QueueDepth = QueueDepth()
     platforms: dict[str, dict[str, int]] = {}
@@ -127,17 +129,20 @@ class PacedQuery(Generic[T]):
 
 async def watch(store: StoreContext) -> AsyncGenerator[TopData | StoreFailure, None]:
     """Yields the state of the store, or why it cannot be read, each time it is requested. Never ends or fails."""
-    since: datetime | None = None
+    failure, shown = None, ""
     while True:
         try:
             async with aclosing(_watch_file(store)) as file:
                 async for data in file:
-                    since = None
+                    failure = None
                     yield data
         except (StoreError, OSError) as error:
             now = CLOCK.now()
-            since = since or now
-            yield _failure(error, store, now, since)
+            if failure is None or shown != str(error):  # to name a fix, backups may have to be read
+                finding, shown = await asyncio.to_thread(open_finding, store, error), str(error)
+                failure = StoreFailure(at=now, since=failure.since if failure else now, finding=finding)
+            failure = replace(failure, at=now)
+            yield failure
 
 
 async def read_once(store: StoreContext) -> TopData:
@@ -196,7 +201,7 @@ class _Reader:
         depth = await self._db.read(queries.depth, now)
         return depth, await self._db.read(queries.counts, iso(now))
 
-    async def _read_overview(self) -> tuple[Overview, datetime, str]:
+    async def _read_overview(self) -> tuple[StoreOverview, datetime, str]:
         overview = await gather_overview(self._store)
         waiting = await self._db.read(queries.sources)
         return overview, CLOCK.now(), run_command(self._store, waiting.pending | waiting.unsent)
@@ -209,9 +214,3 @@ def _file_identity(store: StoreContext) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return file.st_dev, file.st_ino
-
-
-def _failure(error: StoreError | OSError, store: StoreContext, now: datetime, since: datetime) -> StoreFailure:
-    known = with_store_name(os_error(error, store.path) if isinstance(error, OSError) else error, store)
-    fix = f"'{run_command(store, ())}' creates it" if isinstance(known, StoreNotFound) else known.hint
-    return StoreFailure(at=now, since=since, error=str(known), fix=fix)

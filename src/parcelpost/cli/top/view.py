@@ -18,6 +18,7 @@ from rich.text import Text
 from parcelpost.cli.health.overview import SyncedRound, WorkerBrowser
 from parcelpost.cli.output import age, count, printable, record_noun, size
 from parcelpost.cli.top.data import RATE_STEPS, STEP_SECONDS, StoreFailure, TopData
+from parcelpost.health import MANY_FAILURES
 from parcelpost.storage.queries import RecentError, RunningTask
 
 ViewName = Literal["all", "slots", "platforms", "browsers", "errors", "problems"]
@@ -39,7 +40,6 @@ _TALL = 30
 _WIDE_SLOTS, _WIDE_PLATFORMS = 90, 76
 _STALE_SECONDS = 30
 _SLOW_TASK_SECONDS = 60
-_FAILING = 0.05
 
 _HELP = """
 q, Ctrl-C    quit
@@ -156,7 +156,7 @@ def _with_fix(message: str, fix: str) -> str:
 
 def _failure(failure: StoreFailure) -> Text:
     since = age((failure.at - failure.since).total_seconds())
-    text = f"Cannot read the store: {_with_fix(failure.error, failure.fix)} Retrying for {since}."
+    text = f"Cannot read the store: {_with_fix(failure.finding.message, failure.finding.fix)} Retrying for {since}."
     return Text(safe(text), _BAD)
 
 
@@ -394,7 +394,7 @@ def _platform_state(name: str, data: TopData) -> Text:
     if not share:
         return _cell("ok", _GOOD)
     percent = "<1%" if share < 0.01 else f"{share:.0%}"
-    return _cell(f"{percent} failed in 24 h", _BAD if share > _FAILING else "")
+    return _cell(f"{percent} failed in 24 h", _BAD if share > MANY_FAILURES else "")
 
 
 def _browsers(data: TopData, _width: int) -> Section:

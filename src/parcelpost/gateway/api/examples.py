@@ -34,7 +34,7 @@ from parcelpost.gateway.models import (
 from parcelpost.gateway.schedules import Action, NewSchedule, ScheduleDetail, ScheduleRun, ScheduleState, ScheduleStatus
 from parcelpost.gateway.webhooks import NewWebhook, WebhookDetail, WebhookState
 from parcelpost.health import Finding
-from parcelpost.model import Signal
+from parcelpost.model import Broken, PausedSite, Signal
 from parcelpost.protocol import payloads, server
 from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE
 
@@ -68,7 +68,7 @@ _PARCEL = responses.Parcel(
     first_seen_at=_AT,
     received_at=_AT,
     address=_PATH,
-    sources=[responses.Source(**_SOURCE)],
+    sources=[responses.ParcelSource(**_SOURCE)],
 )
 _WEBHOOK = WebhookState(
     name="crm",
@@ -118,7 +118,7 @@ _TASK: dict[str, Any] = {
     "ended_at": _UNTIL,
     "error": "the page has no owner",
 }
-_WORKER = overview.Worker(
+_WORKER = overview.WorkerEntry(
     worker_id="harlow-01",
     state=WorkerState.ALIVE,
     alive=True,
@@ -250,6 +250,20 @@ _FAILURES = FailureGroup(
     example_error="HTTP 404",
 )
 _EXAMPLES: list[Struct] = [
+    PausedSite(platform="grizzly_gis", state="FL", county="harlow"),
+    Broken(
+        platform="grizzly_gis",
+        state="FL",
+        county="harlow",
+        field="owner_names",
+        failing=("css:#owner",),
+        success_rate=0.1,
+        used_to=0.99,
+        since=_AT,
+        example="t-1",
+    ),
+    overview.FailingSelector(field="owner_names", selector="css:#owner", site="FL/harlow", example="t-1", since=_AT),
+    server.BadNewTask(position=2, task_id="t-2", problem="target.parcel_id is empty"),
     search.SearchRows(
         rows=[_SHOWN],
         total=1,
@@ -436,7 +450,7 @@ _EXAMPLES: list[Struct] = [
         [WebhookRetry(change_no=41, attempts=3, first_at=_AT, next_at=_UNTIL, error="the receiver returned 500")],
     ),
     _WEBHOOK,
-    Health("ok", "0.1.0"),
+    Health("ok", [], "0.1.0"),
     AllowedRole("admin"),
 ]
 EXAMPLES: dict[type[Struct], Struct] = {type(example): example for example in _EXAMPLES}

@@ -6,9 +6,7 @@ import asyncio
 
 from msgspec import Struct
 
-from parcelpost.gateway.api.params import (
-    OverviewParams,
-)
+from parcelpost.gateway.api.params import OverviewParams, checked_text
 from parcelpost.gateway.api.responses import (
     CommandReply,
     Counties,
@@ -29,6 +27,7 @@ from parcelpost.gateway.overview import (
 )
 from parcelpost.gateway.routes import Role, Route
 from parcelpost.gateway.schedules import schedule_statuses
+from parcelpost.protocol.payloads import check_command
 
 _FRESH_SECONDS = 1.0
 
@@ -58,7 +57,6 @@ class OverviewCache:
 
 
 _MAX_WORKERS = 1_000
-_COMMANDS = ("pause", "resume", "drain", "stop", "sync-now")
 
 
 class CommandRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,36 +111,22 @@ class FleetApi:
 
     async def send_command(self, body: CommandRequest) -> CommandReply:
         """Send a command to a worker, or to all live workers. Each receives it with its next heartbeat."""
-        now = self._context.clock.now()
-        workers = await self._ledger.add_command(_command(body), _worker_id(body), now, now - OFFLINE_AFTER)
+        check_command(body.command)
+        worker_id, now = _worker_id(body), self._context.clock.now()
+        workers = await self._ledger.add_command(body.command, worker_id, now, now - OFFLINE_AFTER)
         if not workers and body.worker_id:
             raise ApiError(404, "no such worker, or it is offline")
         return CommandReply(workers)
 
     async def release_worker_id(self, body: ReleaseRequest) -> ReleaseReply:
         """Release a worker ID, so that the next token that uses it owns it."""
-        token = await self._ledger.release_worker_id(_checked_text("worker_id", body.worker_id))
+        token = await self._ledger.release_worker_id(checked_text("worker_id", body.worker_id))
         if token is None:
             raise ApiError(404, "this worker ID does not belong to any token")
         return ReleaseReply(body.worker_id, token)
 
 
-def _command(request: CommandRequest) -> str:
-    verb, colon, names = request.command.partition(":")
-    if request.command in _COMMANDS:
-        return request.command
-    if verb == "platforms" and colon and names.isprintable() and len(names) <= 900:
-        return request.command
-    raise ApiError(422, f"command: must be one of {', '.join(_COMMANDS)}, or platforms:a,b")
-
-
 def _worker_id(request: CommandRequest) -> str:
     if bool(request.worker_id) == request.all:
         raise ApiError(422, 'specify either a worker_id, or "all": true for all live workers')
-    return _checked_text("worker_id", request.worker_id)
-
-
-def _checked_text(field: str, given: str) -> str:
-    if "\0" in given:
-        raise ApiError(422, f"{field}: contains a NUL character")
-    return given
+    return checked_text("worker_id", request.worker_id)

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from parcelpost.clock import Clock
-from parcelpost.errors import LedgerError, RawStoreUnavailable
+from parcelpost.errors import LedgerError, LedgerUnavailable, RawStoreUnavailable
 from parcelpost.gateway.auth import Access
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.errors import ApiError
@@ -24,9 +24,13 @@ from parcelpost.gateway.models import QueueRow, WorkerRow
 from parcelpost.gateway.routes import JSON, Role, Route, encode
 from parcelpost.gateway.schedules import ScheduleState, ScheduleStatus, schedule_statuses
 from parcelpost.gateway.webhooks import WebhookState, webhook_state
+from parcelpost.health import Finding
 
 _LEDGER_SECONDS = 1.0
 _RAW_STORE_SECONDS = 30.0  # it is written to, and S3 charges for that
+# Anyone may request /health: it does not name paths or servers.
+_NO_LEDGER = Finding.of("ledger.unavailable", "the ledger does not answer", LedgerUnavailable.hint)
+_NO_RAW_STORE = Finding.of("raw_store.not_writable", "the raw file store is not writable", RawStoreUnavailable.hint)
 
 
 class HealthCheck:
@@ -35,41 +39,38 @@ class HealthCheck:
     def __init__(self, context: Context) -> None:
         self._lock = asyncio.Lock()
         self._checks = (
-            _CachedCheck(context.ledger.check, "the ledger is unavailable", _LEDGER_SECONDS, context.clock),
-            _CachedCheck(
-                context.raw_store.check, "the raw file store is not writable", _RAW_STORE_SECONDS, context.clock
-            ),
+            _CachedCheck(context.ledger.check, _NO_LEDGER, _LEDGER_SECONDS, context.clock),
+            _CachedCheck(context.raw_store.check, _NO_RAW_STORE, _RAW_STORE_SECONDS, context.clock),
         )
 
-    async def problem(self) -> str:
-        """Returns '' if everything works."""
+    async def findings(self) -> list[Finding]:
         async with self._lock:
-            problems = [await check.problem() for check in self._checks]
-        return "; ".join(filter(None, problems))
+            findings = [await check.finding() for check in self._checks]
+        return [finding for finding in findings if finding is not None]
 
 
 class _CachedCheck:
-    def __init__(self, check: Callable[[], Awaitable[None]], problem: str, seconds: float, clock: Clock) -> None:
+    def __init__(self, check: Callable[[], Awaitable[None]], failure: Finding, seconds: float, clock: Clock) -> None:
         self._check = check
-        self._problem = problem
+        self._failure = failure
         self._seconds = seconds
         self._clock = clock
         self._checked_at = float("-inf")
-        self._result = ""
+        self._result: Finding | None = None
 
-    async def problem(self) -> str:
+    async def finding(self) -> Finding | None:
         now = self._clock.monotonic()
         if now - self._checked_at >= self._seconds:
             self._result = await self._run()
             self._checked_at = now
         return self._result
 
-    async def _run(self) -> str:
+    async def _run(self) -> Finding | None:
         try:
             await self._check()
         except (LedgerError, RawStoreUnavailable):
-            return self._problem
-        return ""
+            return self._failure
+        return None
 
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -95,7 +96,7 @@ METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "stored, duplicate, rejected.",
         ("platform", "outcome"),
     ),
-    "parcelpost_gateway_answers_total": (
+    "parcelpost_gateway_responses_total": (
         "Responses of this process, by status class: 2xx, 3xx, 4xx, 5xx.",
         ("status",),
     ),
@@ -124,14 +125,16 @@ METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("schedule", "status"),
     ),
     "parcelpost_gateway_parcels_to_index": ("Changed parcels that the search does not show yet.", ()),
-    "parcelpost_gateway_results_to_compare": ("Stored results in which changes have not been looked for yet.", ()),
+    "parcelpost_gateway_results_to_compare": ("Stored results that were not yet checked for changes.", ()),
     "parcelpost_gateway_rows": ("Approximate number of rows in the ledger: parcels, liens, results.", ("what",)),
 }
 """Every metric, with its help text and labels."""
 
 
 class Health(Struct, frozen=True):
-    status: str
+    status: Literal["ok", "not ok"]
+    """Whether the ledger and the raw file store work; if not, the HTTP status is 503."""
+    findings: Sequence[Finding]
     version: str
 
 
@@ -155,9 +158,9 @@ class HealthApi:
 
     async def health(self) -> Response:
         """Check that the ledger and the raw file store work. Needs no token."""
-        problem = await self._check.problem()
-        body = encode(Health(problem or "ok", self._context.version))
-        return Response(body, 503 if problem else 200, media_type=JSON)
+        findings = await self._check.findings()
+        body = encode(Health("not ok" if findings else "ok", findings, self._context.version))
+        return Response(body, 503 if findings else 200, media_type=JSON)
 
     async def metrics(self) -> Response:
         """Return metrics in Prometheus' text format."""
@@ -196,7 +199,7 @@ async def _metric_families(context: Context) -> list[Metric]:
         _family(CounterMetricFamily, "events_total", dict(sorted(counters.totals.items()))),
         _family(
             CounterMetricFamily,
-            "answers_total",
+            "responses_total",
             {(status,): number for status, number in sorted(counters.responses.items())},
         ),
         *_webhook_metrics([await webhook_state(context.ledger, webhook) for webhook in webhooks], now),

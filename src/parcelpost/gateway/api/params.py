@@ -107,7 +107,9 @@ Reason = Annotated[Text | None, Meta(description="Reason of a failure, as in /v1
 
 
 class TaskListParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    state: Literal["queued", "leased", "done", "not_found", "failed", "dead"]
+    state: Annotated[
+        Literal["queued", "leased", "done", "not_found", "failed", "dead"], Meta(description="State of the tasks")
+    ]
     platform: Text = ""
     site: SiteName = ""
     reason: Reason = None
@@ -118,9 +120,6 @@ class TaskListParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return TaskFilter(
             states=[TaskState(self.state)], platform=self.platform, site=read_site(self.site), reason=self.reason
         )
-
-
-_WithoutRecord = Literal["not_found", "failed", "dead"]
 
 
 class FailuresParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -134,6 +133,13 @@ class FailuresParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def filter(self) -> TaskFilter:
         states = [TaskState(name) for name in self.outcome or ("failed", "dead")]
         return TaskFilter(states=states, platform=self.platform, site=read_site(self.site))
+
+
+def checked_text(field: str, given: str) -> str:
+    """Raises ApiError (422)."""
+    if "\0" in given:
+        raise ApiError(422, f"{field}: contains a NUL character")
+    return given
 
 
 def read_site(text: str) -> str:

@@ -142,7 +142,7 @@ class ParcelsApi:
         return await self._detail_or_file(request, query)
 
     async def page(self, request: Request, query: RawParams) -> Response:
-        """Show such a raw page in a browser, without its scripts, and without anything that it loads from elsewhere."""
+        """Show a raw page in a browser, without its scripts and without anything that it loads from elsewhere."""
         return await self._detail_or_file(request, query)
 
     async def parcel(self, request: Request) -> Response:
@@ -209,7 +209,7 @@ class ParcelsApi:
         return Download(page.chunks, self._context, path, headers=headers, media_type="application/octet-stream")
 
     async def map_layers(self) -> MapLayersReply:
-        """Return what a map shows besides parcels: nothing, unless the operator names it in the settings."""
+        """Return which background the map has: none, unless the settings name one."""
         layers = self._context.map_layers
         return MapLayersReply(tiles=layers.tiles, outline=_OUTLINE if layers.outline else None)
 

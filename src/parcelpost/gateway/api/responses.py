@@ -23,14 +23,14 @@ from parcelpost.gateway.models import (
     SourceRow,
     TaskRow,
 )
-from parcelpost.gateway.overview import QueueEntry, Worker
+from parcelpost.gateway.overview import QueueEntry, WorkerEntry
 from parcelpost.gateway.parcel_paths import page_path, parcel_path, raw_path
 from parcelpost.model import Json
 from parcelpost.protocol.server import BadNewTask
 from parcelpost.search_fields import lien_keys
 
 
-class Source(Struct, frozen=True, kw_only=True):
+class ParcelSource(Struct, frozen=True, kw_only=True):
     """A parcel as one platform shows it."""
 
     platform: str
@@ -50,7 +50,7 @@ class Source(Struct, frozen=True, kw_only=True):
     record: Raw | UnsetType = UNSET
 
 
-class SourceDetail(Source, frozen=True, kw_only=True):
+class SourceDetail(ParcelSource, frozen=True, kw_only=True):
     lien_keys: Sequence[str]
     """One for each of the record's `liens`: the same key is the same lien, whatever the source. '': unknown."""
     history: Sequence[Scrape]
@@ -72,7 +72,7 @@ class Parcel(Struct, frozen=True, kw_only=True):
     first_seen_at: datetime
     received_at: datetime
     address: str
-    sources: Sequence[Source]
+    sources: Sequence[ParcelSource]
     """Newest first."""
 
 
@@ -137,7 +137,7 @@ class LatestChanges(Struct, frozen=True):
 
 
 class Workers(Struct, frozen=True):
-    workers: Sequence[Worker]
+    workers: Sequence[WorkerEntry]
 
 
 class Counties(Struct, frozen=True):
@@ -212,7 +212,7 @@ class DeleteReply(Struct, frozen=True):
 
 
 def parcel_response(row: ParcelRow) -> Parcel:
-    return _parcel_response(row, [Source(**_source_fields(row, source)) for source in row.sources])
+    return _parcel_response(row, [ParcelSource(**_source_fields(row, source)) for source in row.sources])
 
 
 def record_responses(records: Sequence[ParcelRecord]) -> list[Parcel]:
@@ -222,7 +222,7 @@ def record_responses(records: Sequence[ParcelRecord]) -> list[Parcel]:
 
 
 def _with_records(records: Sequence[ParcelRecord]) -> Parcel:
-    sources = [Source(**_source_fields(r.row, r.source), record=Raw(r.data)) for r in records]
+    sources = [ParcelSource(**_source_fields(r.row, r.source), record=Raw(r.data)) for r in records]
     return _parcel_response(records[0].row, sources)
 
 
@@ -236,7 +236,7 @@ def source_detail(record: ParcelRecord, history: History) -> SourceDetail:
     )
 
 
-def _parcel_response(row: ParcelRow, sources: Sequence[Source]) -> Parcel:
+def _parcel_response(row: ParcelRow, sources: Sequence[ParcelSource]) -> Parcel:
     return Parcel(
         state=row.parcel.state,
         county=row.parcel.county,

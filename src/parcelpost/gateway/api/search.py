@@ -165,7 +165,7 @@ class SearchParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_lien_amount: Dollars = None
     min_acres: Annotated[float, Meta(ge=0, le=_MAX_ACRES)] | None = None
     max_acres: Annotated[float, Meta(ge=0, le=_MAX_ACRES)] | None = None
-    scraped_from: Annotated[str, Meta(description="ISO date (UTC), inclusive, as the three below")] = ""
+    scraped_from: Annotated[str, Meta(description="ISO date (UTC), inclusive")] = ""
     scraped_to: str = ""
     sold_from: Annotated[str, Meta(description="Of a parcel's last sale, or the sale of a lien")] = ""
     sold_to: str = ""
@@ -212,7 +212,7 @@ class SearchParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class PageParams(SearchParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    sort: Annotated[Text, Meta(description="Name of a column; by default, what changed last comes first")] = ""
+    sort: Annotated[Text, Meta(description="Column to sort by; by default, the latest changes come first")] = ""
     order: Literal["asc", "desc"] = "asc"
     offset: Annotated[int, Meta(ge=0, le=_MAX_OFFSET)] = 0
     limit: Annotated[int, Meta(ge=1, le=MAX_ROWS)] = 50
@@ -225,7 +225,12 @@ class FacetParams(SearchParams, frozen=True, kw_only=True, forbid_unknown_fields
 
 class MapParams(SearchParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
     zoom: Annotated[
-        float, Meta(ge=0, le=22, description="0: the world is 256 pixels wide; each step doubles it; cells have 32")
+        float,
+        Meta(
+            ge=0,
+            le=22,
+            description="Zoom level: at 0 the world is 256 pixels wide, each level doubles that; a cell has 32 pixels",
+        ),
     ] = 6.0
 
 

@@ -16,6 +16,7 @@ from parcelpost.gateway.api.params import (
     BeforeTask,
     FailuresParams,
     TaskListParams,
+    checked_text,
     first_page,
     read_cursor,
     read_site,
@@ -184,12 +185,12 @@ class TasksApi:
         hours = body.older_than_hours
         wanted = RefreshFilter(
             parcels=ParcelFilter(
-                platform=_checked_text("platform", body.platform),
-                state=state_or_text(_checked_text("state", body.state)),
-                county=county_slug(body.county) or _checked_text("county", body.county),
+                platform=checked_text("platform", body.platform),
+                state=state_or_text(checked_text("state", body.state)),
+                county=county_slug(body.county) or checked_text("county", body.county),
                 delinquent=body.delinquent,
             ),
-            norm=parcel_norm(_checked_text("parcel_id", body.parcel_id)),
+            norm=parcel_norm(checked_text("parcel_id", body.parcel_id)),
             scraped_before=None if hours is None else now - timedelta(hours=hours),
         )
         queued = 0
@@ -259,9 +260,3 @@ def _all_rejected(bad: Sequence[BadNewTask]) -> str:
     shown = [f"task {task.position} {task.task_id!r}: {task.problem}" for task in bad[:_MAX_PROBLEMS_SHOWN]]
     more = [f"and {len(bad) - _MAX_PROBLEMS_SHOWN:,} more"] if len(bad) > _MAX_PROBLEMS_SHOWN else []
     return "no task was queued. " + ". ".join([*shown, *more])
-
-
-def _checked_text(field: str, given: str) -> str:
-    if "\0" in given:
-        raise ApiError(422, f"{field}: contains a NUL character")
-    return given

@@ -12,9 +12,9 @@ from parcelpost.errors import InvalidSettings, LedgerUnavailable, extra_hint
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.sqlite import SqliteLedger
 from parcelpost.gateway.ledger.sqlite_connections import prepare
+from parcelpost.settings.schema import POSTGRES
 from parcelpost.settings.secrets import without_password
 
-_POSTGRES = ("postgresql://", "postgres://")
 _START_HINT = "check server.database, that the database is running, and that its disk is not full; then start again"
 
 
@@ -25,7 +25,7 @@ async def open_ledger(database: str, max_attempts: int, clock: Clock) -> AsyncIt
     Raises InvalidSettings for an invalid name, LedgerError for a ledger that cannot be used, LedgerUnavailable for one
     that cannot be reached.
     """
-    if database.startswith(_POSTGRES):
+    if database.startswith(POSTGRES):
         async with _postgres(database, max_attempts, clock) as ledger:
             yield ledger
     elif not database or "://" in database:

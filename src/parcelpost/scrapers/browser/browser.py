@@ -173,6 +173,7 @@ class Chromium:
 
 async def launch(driver: PlaywrightDriver, executable: str, marker: str, *, sandbox: bool, clock: Clock) -> Chromium:
     """Raises BrowserCallFailed after removing everything it started."""
+    handle = None
     try:
         starting = driver.playwright.chromium.launch(
             executable_path=executable,
@@ -190,10 +191,14 @@ async def launch(driver: PlaywrightDriver, executable: str, marker: str, *, sand
         about = await bounded_call(asking, _START_SECONDS, "getting Chromium's version")
         pids = processes.find_browsers(marker)
         if not pids:
-            raise BrowserCallFailed("Chromium exited immediately after it started")
+            hint = "set browser.executable to Chromium itself, not to a script that drops switches"
+            raise BrowserCallFailed(f"no process of {executable} has the switch that identifies it", hint)
     except BaseException as error:
         for pid in processes.find_browsers(marker):
             processes.kill(pid)
+        if handle is not None:
+            with suppress(BrowserCallFailed):
+                await bounded_call(handle.close(), _CLOSE_SECONDS, "closing Chromium")
         if isinstance(error, BrowserCallFailed):
             raise _explained(error) from error
         raise

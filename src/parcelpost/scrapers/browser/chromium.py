@@ -66,9 +66,9 @@ _PLAYWRIGHT_PATHS = (
     "chromium-*/chrome-*/*.app/Contents/MacOS/*",
 )
 NOT_FOUND = "no Chromium was found"
-_APPARMOR = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 _PROGRAM_SECONDS = 20.0
-_NEW_USER_NAMESPACE = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x10000000) != 0)"
+_NEW_NAMESPACES = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x70000000) != 0)"
+"""User, process and network namespaces, as Chromium's sandbox makes them: AppArmor may allow only the first."""
 
 
 class ChromiumFound(Struct, frozen=True, kw_only=True):
@@ -138,9 +138,7 @@ def sandbox(settings: BrowserSettings, path: str) -> SandboxCheck:
         return SandboxCheck(is_on=False, reason="Chromium's sandbox does not work for root")
     if sys.platform != "linux" or _has_setuid_sandbox(path):
         return SandboxCheck(is_on=True)
-    if _APPARMOR.exists() and _APPARMOR.read_text(encoding="ascii").strip() == "1":
-        return SandboxCheck(is_on=False, reason="AppArmor restricts user namespaces")
-    if not _can_make_user_namespace():
+    if not _can_make_namespaces():
         return SandboxCheck(is_on=False, reason="the system does not allow user namespaces")
     return SandboxCheck(is_on=True)
 
@@ -154,16 +152,12 @@ def _playwright_paths() -> Iterator[str]:
 
 def _folders() -> Iterator[Path]:
     named = os.environ.get("PLAYWRIGHT_BROWSERS_PATH", "")
-    if named == "0":
-        spec = importlib.util.find_spec("playwright")
-        for folder in (spec.submodule_search_locations or []) if spec else []:
-            yield Path(folder) / "driver" / "package" / ".local-browsers"
-    elif named:
+    if named:
         yield Path(named)
-    else:
-        cache = "Library/Caches" if sys.platform == "darwin" else ".cache"
-        named = os.environ.get("XDG_CACHE_HOME", "")
-        yield from (folder / "ms-playwright" for folder in ([Path(named)] if named else _at_home(cache)))
+        return
+    cache = "Library/Caches" if sys.platform == "darwin" else ".cache"
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    yield from (folder / "ms-playwright" for folder in ([Path(named)] if named else _at_home(cache)))
 
 
 def _at_home(folder: str) -> list[Path]:
@@ -196,9 +190,9 @@ def _has_setuid_sandbox(path: str) -> bool:
     return False
 
 
-def _can_make_user_namespace() -> bool:
+def _can_make_namespaces() -> bool:
     """Tries it in a separate process, because no file shows what a container forbids."""
-    command = [sys.executable, "-I", "-S", "-c", _NEW_USER_NAMESPACE]
+    command = [sys.executable, "-I", "-S", "-c", _NEW_NAMESPACES]
     try:
         return subprocess.run(command, timeout=_PROGRAM_SECONDS, check=False).returncode == 0  # noqa: S603 - a constant
     except (OSError, subprocess.TimeoutExpired):

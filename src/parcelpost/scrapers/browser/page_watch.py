@@ -26,7 +26,7 @@ from parcelpost.scrapers.fetch.errors import (
     SiteBlocked,
     find_challenge,
 )
-from parcelpost.scrapers.fetch.exchange import REDIRECTS, Guard, redirect_problem
+from parcelpost.scrapers.fetch.exchange import REDIRECTS, FetchGuard, redirect_problem
 
 if TYPE_CHECKING:
     from playwright.async_api import (
@@ -131,7 +131,7 @@ class Navigation:
     """The documents of the main frame while one page is rendered, and why it has to end."""
 
     def __init__(
-        self, url: httpx2.URL, guard: Guard, is_allowed: Callable[[httpx2.URL], bool], max_documents: int
+        self, url: httpx2.URL, guard: FetchGuard, is_allowed: Callable[[httpx2.URL], bool], max_documents: int
     ) -> None:
         """`is_allowed` applies the site's robots.txt, if it is known."""
         self.url = url

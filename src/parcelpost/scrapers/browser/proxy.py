@@ -16,7 +16,7 @@ import httpx2
 from parcelpost.files_and_sockets import tcp_server
 from parcelpost.private_addresses import origin_of, port_of, proxy_url
 from parcelpost.scrapers.fetch.errors import CannotFetch, FetchFailed, RetryLater
-from parcelpost.scrapers.fetch.exchange import Guard
+from parcelpost.scrapers.fetch.exchange import FetchGuard
 
 _CHUNK_BYTES = 64 * 1024
 _USUAL_PORTS = {b"http": 80, b"https": 443, b"socks5": 1080, b"socks5h": 1080}
@@ -102,7 +102,7 @@ class _Request(NamedTuple):
 class GuardProxy:
     """Belongs to one event loop. Each page has its own lease, with a user name and a password."""
 
-    def __init__(self, guard: Guard, proxy: str = "", login: str = "", timeout: float = 30.0) -> None:
+    def __init__(self, guard: FetchGuard, proxy: str = "", login: str = "", timeout: float = 30.0) -> None:
         self._guard = guard
         self._upstream = proxy_url(proxy) if proxy else None
         self._login = login
@@ -114,7 +114,7 @@ class GuardProxy:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, guard: Guard, proxy: str = "", login: str = "", timeout: float = 30.0
+        cls, guard: FetchGuard, proxy: str = "", login: str = "", timeout: float = 30.0
     ) -> AsyncIterator[GuardProxy]:
         """`proxy`: the operator's, for all requests; `login`: its `user:password`. Raises InvalidSettings."""
         opened = cls(guard, proxy, login, timeout)

@@ -29,7 +29,7 @@ from parcelpost.scrapers.fetch.errors import (
     SiteBlocked,
     find_challenge,
 )
-from parcelpost.scrapers.fetch.exchange import FetchOptions, Guard, Response
+from parcelpost.scrapers.fetch.exchange import FetchGuard, FetchOptions, Response
 from parcelpost.scrapers.platform import Choose, Click, Fill, Step, WaitFor
 from parcelpost.settings.schema import BrowserSettings
 
@@ -318,7 +318,7 @@ class Renderer:
     """Belongs to the worker's event loop."""
 
     def __init__(
-        self, context: RenderContext, proxy: GuardProxy, guard: Guard, options: FetchOptions, clock: Clock
+        self, context: RenderContext, proxy: GuardProxy, guard: FetchGuard, options: FetchOptions, clock: Clock
     ) -> None:
         self._context = context
         self._proxy = proxy
@@ -332,7 +332,7 @@ class Renderer:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, context: RenderContext, proxy: GuardProxy, guard: Guard, options: FetchOptions, clock: Clock
+        cls, context: RenderContext, proxy: GuardProxy, guard: FetchGuard, options: FetchOptions, clock: Clock
     ) -> AsyncIterator[Renderer]:
         """Returns all pages to the pool on exit."""
         renderer = cls(context, proxy, guard, options, clock)

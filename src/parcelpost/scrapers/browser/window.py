@@ -35,7 +35,7 @@ class WindowOptions(Struct, frozen=True, kw_only=True):
     proxy_login: str = ""
 
 
-class Window:
+class BrowserWindow:
     def __init__(self, browser: Browser, context: BrowserContext, options: WindowOptions) -> None:
         self._browser = browser
         self._context = context
@@ -83,7 +83,7 @@ class Window:
 
 
 @contextlib.asynccontextmanager
-async def open_window(options: WindowOptions) -> AsyncIterator[Window]:
+async def open_window(options: WindowOptions) -> AsyncIterator[BrowserWindow]:
     """Raises BrowserCallFailed if the browser does not start."""
     from playwright.async_api import Error, async_playwright
 
@@ -110,7 +110,7 @@ async def open_window(options: WindowOptions) -> AsyncIterator[Window]:
             )
             if options.port is None:
                 context.on("dialog", lambda _: None)  # the operator answers them
-            window = Window(browser, context, options)
+            window = BrowserWindow(browser, context, options)
             await window.begin(options.url)
             yield window
         finally:

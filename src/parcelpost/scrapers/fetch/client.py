@@ -27,8 +27,8 @@ from parcelpost.scrapers.fetch.errors import (
 from parcelpost.scrapers.fetch.exchange import (
     REDIRECTS,
     Exchange,
+    FetchGuard,
     FetchOptions,
-    Guard,
     Response,
     cool_down_seconds,
     redirect_problem,
@@ -53,7 +53,7 @@ class PageFetcher:
         self,
         options: FetchOptions,
         exchange: Exchange,
-        guard: Guard,
+        guard: FetchGuard,
         cache: PageCache,
         clock: Clock,
         emit: Emit,
@@ -90,7 +90,7 @@ class PageFetcher:
         browsing: RenderContext | None = None,
     ) -> AsyncIterator[PageFetcher]:
         """`browsing`: renders pages that need a browser; None: no browser. Raises InvalidSettings."""
-        guard = Guard(options.allow_private, resolve)
+        guard = FetchGuard(options.allow_private, resolve)
         async with AsyncExitStack() as stack:
             pool = await stack.enter_async_context(open_connection_pool(guard, options.proxy, options.proxy_login))
             exchange = Exchange(pool, options.timeout_seconds, options.max_page_bytes)

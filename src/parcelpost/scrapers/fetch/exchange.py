@@ -49,7 +49,7 @@ class FetchOptions(Struct, frozen=True, kw_only=True):
     obey_robots: bool = True
 
 
-class Guard(private_addresses.Guard):
+class FetchGuard(private_addresses.Guard):
     """Refuses private addresses to county sites, as a fetch that fails."""
 
     setting = "fetch.allow_private"

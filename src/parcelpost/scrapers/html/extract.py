@@ -195,7 +195,7 @@ class Extractor:
             if value is None or (selector.type != "css" and not isinstance(value, Table) and is_heading(piece.text)):
                 continue
             if not isinstance(value, Table) and _has_another_meaning(piece, field.selectors):
-                self.problems.note(field.name, "its label says that it is something else")
+                self.problems.note(field.name, "its label has another meaning")
                 return None
             if first_piece is None:
                 first, first_piece = value, piece
@@ -215,7 +215,7 @@ class Extractor:
         if table is not None and table.is_part:
             self.problems.note(name, "the page says that the list has more rows")
         if table is not None and table.dropped:
-            self.problems.note(name, f"{table.dropped} rows have other cells than the header")
+            self.problems.note(name, f"the cells of {table.dropped} rows do not match the header")
         for column in sorted(table.unclear) if table is not None else ():
             self.problems.note(f"{name}.{column}", "two columns have this heading")
         if table is not None and (table.rows or table.dropped):
@@ -251,7 +251,7 @@ class Extractor:
         for column, count in misfits.items():
             is_another = count == filled[column] and (count > 1 or column in strange)
             whose = name if is_another else f"{name}.{column}"
-            self.problems.note(whose, f"values of the column {column} do not fit it")
+            self.problems.note(whose, f"the column {column} has values that do not fit")
         return kept
 
     def count(self, part: Section, within: Element | None = None) -> int | None:
@@ -365,9 +365,7 @@ def shown_fields(items: Iterable[object], names: Iterable[str]) -> set[str]:
     return {name for name in names if any(getattr(item, name) is not None for item in every)}
 
 
-@lru_cache(maxsize=8_192)
-def _selector_result(field: str, selector: Selector, success: bool) -> SelectorResult:
-    return SelectorResult(field, selector, success)
+_selector_result = lru_cache(maxsize=8_192)(SelectorResult)
 
 
 @lru_cache(maxsize=8_192)

@@ -105,7 +105,7 @@ def _acres(parcel: Mapping[str, Json]) -> Decimal | None:
 def _of_form(form: re.Pattern[str], given: Json, field: str, problems: Problems) -> str | None:
     text = json_text(given)
     if text is not None and form.fullmatch(text) is None:
-        problems.note(field, "it has another form than on other pages of the site")
+        problems.note(field, "its format differs from other pages of the site")
         return None
     return text
 

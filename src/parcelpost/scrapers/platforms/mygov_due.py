@@ -57,12 +57,12 @@ def read(reader: PageReader) -> ReadResult:
     if any(json_year(bill.get("taxYear")) is None for bill in bills):
         return Retry("the response is incomplete: the year of a bill is missing")
     if not all(is_parcel_number(json_text(bill.get("account_number")) or "") for bill in bills):
-        return Retry("the response cannot be read: an account is no number")
+        return Retry("the response cannot be read: an account is not a number")
     account = _account(bills, reader.target)
     if account is None:
         return Retry("the response is for a different account")
     if {_form(json_text(bill.get("account_number")) or "") for bill in bills} != {_form(account)}:
-        return Retry("the response cannot be read: the accounts of its bills have different forms")
+        return Retry("the response cannot be read: the account numbers of its bills differ in format")
     bills = [bill for bill in bills if json_text(bill.get("account_number")) == account]
     newest = next((bill for bill in bills if not _flag(bill.get("isPreliminary"))), bills[0])
     owner = json_text(newest.get("owner"))

@@ -46,7 +46,7 @@ PROPOSED = "proposed"
 _BOROUGHS = {"1": "NEW YORK", "2": "BRONX", "3": "BROOKLYN", "4": "QUEENS", "5": "STATEN ISLAND"}
 
 
-class Source(Struct, frozen=True):
+class FieldSource(Struct, frozen=True):
     """The columns of a field and how they are converted."""
 
     conversion: str
@@ -74,9 +74,9 @@ class FieldMap(Struct, frozen=True, kw_only=True):
     has: frozenset[str]
     """Columns that identify such a table; empty: the map is used only where a county's entry names it."""
     kind: str
-    fields: Mapping[str, Source]
-    lien: Mapping[str, Source]
-    doubtful: Mapping[str, Source] = {}
+    fields: Mapping[str, FieldSource]
+    lien: Mapping[str, FieldSource]
+    doubtful: Mapping[str, FieldSource] = {}
     """Fields that a proposal is not certain of: they are not read, but named where their columns have something."""
 
     def values_of(self, row: Row) -> dict[str, Any]:
@@ -388,9 +388,9 @@ def _are_columns(given: Any) -> bool:
     )
 
 
-def _source(given: Mapping[str, Any]) -> Source:
+def _source(given: Mapping[str, Any]) -> FieldSource:
     conversion, columns = next((name, listed) for name, listed in given.items() if name != _LIKE)
-    return Source(conversion, tuple(column_name(column) for column in columns), given.get(_LIKE, ""))
+    return FieldSource(conversion, tuple(column_name(column) for column in columns), given.get(_LIKE, ""))
 
 
 @cache
