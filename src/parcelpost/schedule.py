@@ -116,8 +116,8 @@ def local_timezone() -> str:
 def next_run(timing: Timing, anchor: datetime, after: datetime) -> datetime:
     """Returns the first moment after `after`, in UTC. Intervals are counted from the anchor.
 
-    Where the clocks are set forward, a time of day that is skipped comes as much later; where they are set back, one
-    that comes twice counts the first time.
+    Where the clocks are set forward, a time of day that is skipped comes as much later, or of a cron expression at the
+    moment of the change; where they are set back, one that comes twice counts the first time.
     """
     if timing.cron:
         return _next_of_cron(timing, after)
@@ -166,7 +166,9 @@ def _moment(day: date, at: time, zone: ZoneInfo) -> datetime:
 
 
 def _next_of_cron(timing: Timing, after: datetime) -> datetime:
-    return next(CronSim(timing.cron, after.astimezone(_zone(timing.timezone)))).astimezone(UTC)
+    """In the hour that comes twice, the iterator starts with the first, which may be before `after`."""
+    moments = (moment.astimezone(UTC) for moment in CronSim(timing.cron, after.astimezone(_zone(timing.timezone))))
+    return next(moment for moment in moments if moment > after)
 
 
 def _check_cron(timing: Timing) -> None:
