@@ -355,6 +355,9 @@ def test_known_parcels_are_queued_again(ledger: str, run: Run) -> None:
     at(ledger, fill)
     refresh = ("gateway", "refresh", "--database", ledger)
     assert "nothing was selected" in run(*refresh).err
+    for wrong in (("--parcel", "---"), ("--county", "--"), ("--state", "."), ("--state", "FL", "--parcel", " ")):
+        refused = run(*refresh, *wrong, "--yes")
+        assert (refused.code, refused.out) == (1, ""), wrong  # not everything
     assert run(*refresh, "--state", "FL", "--older-than", "7d", "--yes").out == "1 task queued.\n"
     assert run(*refresh, "--state", "FL", "--yes", "--json").document == {"queued": 1}
     assert run(*refresh, "--county", "union", "--yes").out == "0 tasks queued.\n"

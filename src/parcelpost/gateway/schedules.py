@@ -50,6 +50,8 @@ _MAX_NAMED = 3
 _MAX_URL_CHARS = 2_000
 _MAX_ERROR_CHARS = 500
 _STALE_BELOW = 0.9
+_LIST = "list"
+"""Takes the place of a parcel number in the task for a whole list: workers accept no task without one."""
 _CATCH_UP = timedelta(minutes=1)
 """After a block, a pause or an outage, this much of the pace is made up for, not all of it."""
 _FRESHNESS_AGE = timedelta(seconds=60)
@@ -151,7 +153,7 @@ def first_run(schedule: Schedule, now: datetime) -> datetime:
 
 def _targets(new: NewSchedule, state: str, county: str) -> list[Target]:
     if new.scope is Scope.LIST:
-        return [Target(parcel_id="", state=state, county=county, url=new.url)]
+        return [Target(parcel_id=_LIST, state=state, county=county, url=new.url)]
     if new.url:
         raise InvalidInput("url requires scope list", hint="set scope to list, or omit url")
     if (new.scope is Scope.FILE) != bool(new.parcels):

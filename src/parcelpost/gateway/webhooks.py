@@ -35,7 +35,7 @@ from parcelpost.gateway.history import change_response
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import ChangeFilter, ChangeRow, Text, Webhook, WebhookRetry
 from parcelpost.health import Finding
-from parcelpost.places import county_slug, state_code
+from parcelpost.places import county_name, state_code
 from parcelpost.private_addresses import AddressRefused, Guard, NoAddress, open_connection_pool
 from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE, Secret
 from parcelpost.units import age, count
@@ -97,7 +97,7 @@ async def add_webhook(ledger: Ledger, new: NewWebhook, guard: Guard, now: dateti
         kinds=checked_kinds(new.kinds),
         platform=new.platform,
         state=state_code(new.state),
-        county=county_slug(new.county),
+        county=county_name(new.county),
         field=new.field,
     )
     last = await ledger.last_change()

@@ -465,13 +465,13 @@ def refresh(
 
     from parcelpost.cli.context import CLOCK
     from parcelpost.gateway.models import ParcelFilter, RefreshFilter
-    from parcelpost.places import county_slug, parcel_norm, state_code
+    from parcelpost.places import county_name, parcel_number, state_code
 
     wanted = RefreshFilter(
         parcels=ParcelFilter(
-            platform=platform or "", state=state_code(state), county=county_slug(county), delinquent=delinquent or None
+            platform=platform or "", state=state_code(state), county=county_name(county), delinquent=delinquent or None
         ),
-        norm=parcel_norm(parcel),
+        norm=parcel_number(parcel),
         scraped_before=parse_moment(older_than, CLOCK.now()) if older_than else None,
     )
     if wanted == RefreshFilter():
@@ -549,14 +549,14 @@ def changes(
     from parcelpost.changes import checked_kinds
     from parcelpost.cli.context import CLOCK
     from parcelpost.gateway.models import ChangeFilter
-    from parcelpost.places import county_slug, state_code
+    from parcelpost.places import county_name, state_code
 
     number = int(since) if since.isascii() and since.isdecimal() and len(since) < _MOST_DIGITS else None
     wanted = ChangeFilter(
         kinds=checked_kinds(kinds or ()),
         platform=platform or "",
         state=state_code(state),
-        county=county_slug(county),
+        county=county_name(county),
         field=field,
         found_since=parse_moment(since, CLOCK.now()) if number is None else None,
     )
