@@ -94,7 +94,9 @@ def clock_changes(zone: str) -> list[datetime]:
     """The hours of 2026 after which the clocks of a zone show another offset; noon of a day where they never do."""
     hours = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=n) for n in range(365 * 24)]
     offsets = [hour.astimezone(ZoneInfo(zone)).utcoffset() for hour in hours]
-    return [hour for hour, (before, now) in zip(hours[1:], pairwise(offsets), strict=True) if before != now] or hours[:1]
+    return [hour for hour, (before, now) in zip(hours[1:], pairwise(offsets), strict=True) if before != now] or hours[
+        :1
+    ]
 
 
 def test_what_cannot_be_meant_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,7 @@ from parcelpost.gateway.schedules import (
 from parcelpost.model import PausedSite, Priority, Site, Target, Task
 from parcelpost.schedule import Timing, make_timing
 from parcelpost.settings import Settings
+from parcelpost.settings.schema import FetchSettings
 from tests.gateway.factories import arrival, parcel
 from tests.gateway.stage import a_client, some_context
 
@@ -401,6 +402,37 @@ async def test_schedules_are_added_shown_and_ordered_over_http(context: Context)
         assert (await act("delete")).json()["schedule"] is None
         for reply in (await act("delete"), await act("pause", "none"), await client.get("/v1/schedules/union")):
             assert reply.status_code == 404
+
+
+def test_a_list_needs_a_platform_with_lists_and_an_address_that_workers_accept() -> None:
+    def made(platform: str, url: str, scope: Scope = Scope.LIST, allowed: tuple[str, ...] = (), **more: Any) -> Site:
+        settings = Settings(fetch=FetchSettings(allow_private=allowed))
+        place = {"state": "FL", "county": "union", "every": "1d"}
+        new = NewSchedule(name="a", platform=platform, url=url, scope=scope, **place)
+        schedule, _ = make_schedule(new, START, KnownPlatforms(settings), **more)
+        return schedule.site
+
+    page = "https://example.org/list"
+    assert made("govease", page) == Site("govease", "FL", "union")
+    for platform in ("grizzly_gis", "arcgis"):
+        for is_known in (False, True):
+            with pytest.raises(InvalidInput, match="has no lists"):
+                made(platform, page, is_known=is_known)
+    days = [Target(parcel_id="all", state="FL", county="union", url=page, extra={"where": "1=1"})]
+    assert made("arcgis", page, targets=days).platform == "arcgis"
+    wrong = ("banana", "ftp://example.org/", "http://127.0.0.1/", "http://localhost:8000/", "https://example.org:22/")
+    for url in wrong:
+        with pytest.raises(InvalidInput, match="url: "):
+            made("govease", url)
+    assert made("govease", "http://localhost:8137/", allowed=("127.0.0.1",)).platform == "govease"
+    with pytest.raises(InvalidInput, match="url: 'banana'"):  # any platform, but no other kind of address
+        make_schedule(
+            NewSchedule(
+                name="a", platform="own", state="FL", county="union", every="1d", scope=Scope.LIST, url="banana"
+            ),
+            START,
+            None,
+        )
 
 
 async def test_a_county_that_only_the_ledger_knows_can_be_scheduled(ledger: Ledger) -> None:

@@ -33,6 +33,7 @@ from parcelpost.gateway.models import (
 from parcelpost.health import Finding
 from parcelpost.model import Site, Target, Task
 from parcelpost.places import county_name, parcel_norm, state_code
+from parcelpost.private_addresses import AddressRefused, Guard
 from parcelpost.protocol.server import CONTROL, check_deliverable
 from parcelpost.schedule import DAY_SECONDS, duration_text, longest_interval, make_timing, next_run, parse_duration
 from parcelpost.units import age, count
@@ -112,8 +113,13 @@ def make_schedule(
     check_deliverable(task)
     if len(new.url) > _MAX_URL_CHARS or CONTROL.search(new.url):
         raise InvalidInput(f"url: must have at most {_MAX_URL_CHARS:,} characters, none of them control characters")
-    if platforms is not None and not is_known:
-        task = platforms.checked(task, reported)
+    if platforms is not None:
+        task = task if is_known else platforms.checked(task, reported)
+        if new.scope is Scope.LIST:
+            platforms.check_list(task.platform, targets[0])
+    check_url = _check_any_url if platforms is None else platforms.check_url
+    for url in {target.url for target in targets if target.url}:
+        check_url(url)
     timing = make_timing(new.every, new.at, new.timezone, new.cron)
     interval = longest_interval(timing).total_seconds()
     window = parse_duration("window", new.window) if new.window else min(interval, DAY_SECONDS)
@@ -134,6 +140,14 @@ def make_schedule(
         created_at=now,
     )
     return schedule, targets
+
+
+def _check_any_url(url: str) -> None:
+    """Raises InvalidInput. Workers may be allowed to request private addresses."""
+    try:
+        Guard(["0.0.0.0/0", "::/0"]).url(url)
+    except AddressRefused as error:
+        raise InvalidInput(f"url: {error}") from None
 
 
 async def is_in_ledger(ledger: Ledger, new: NewSchedule) -> bool:
