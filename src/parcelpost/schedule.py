@@ -20,6 +20,8 @@ from msgspec import Struct
 from parcelpost.errors import InvalidInput
 
 DAY_SECONDS = 86_400
+LIST_SECONDS = 3_600
+"""What the one task of a list has by default, from when it is due."""
 MIN_SECONDS = 300
 MAX_SECONDS = 366 * DAY_SECONDS
 

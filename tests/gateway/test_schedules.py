@@ -435,6 +435,78 @@ def test_a_list_needs_a_platform_with_lists_and_an_address_that_workers_accept()
         )
 
 
+async def test_parcels_that_the_site_no_longer_has_are_counted_beside_the_others(context: Context) -> None:
+    ledger, clock, runner = context.ledger, context.clock, the_runner(context)
+    assert isinstance(clock, ManualClock)
+    await store(ledger, range(4), START - HOUR)
+    targets = [Target(parcel_id=number, state="FL", county="union") for number in ("P000", "P003", "NEW-1", "NEW-2")]
+    options: dict[str, Any] = {"window_seconds": 0.0, "pace_seconds": 0.001}
+    await add(ledger, a_schedule(**options))
+    await add(ledger, a_schedule("file", Scope.FILE, **options), targets)
+
+    async def run(gone: Sequence[str]) -> None:
+        for _ in range(3):
+            await runner.step()
+            clock.advance(60)
+        for grant in await ledger.grant("w1", ["echo"], 100, clock.now(), clock.now() + HOUR):
+            task = grant.task
+            if task.target.parcel_id in gone:
+                await ledger.end_task(task.task_id, "w1", error="none", again=False, now=clock.now(), not_found=True)
+            else:
+                key = parcel(task.target.parcel_id, county="union")
+                await ledger.store([with_target(arrival(task.task_id, key, clock.now()))], "w1", clock.now())
+        await runner.step()
+
+    async def counted(name: str) -> tuple[int, int, int]:
+        row = await the(ledger, name)
+        freshness = await ledger.freshness(row, row.schedule.fresh_since(clock.now()))
+        return freshness.parcels, freshness.fresh, freshness.not_found
+
+    await run(["P003", "NEW-2"])
+    assert (await counted("union"), await counted("file")) == ((4, 4, 1), (2, 2, 2))  # NEW-1 is known now
+    clock.advance(86_401)
+    assert await counted("union") == (4, 0, 1)
+    await run(["P003"])  # NEW-2 was added to the site; P003 is gone for good
+    assert (await counted("union"), await counted("file")) == ((5, 5, 1), (3, 3, 1))
+    clock.advance(86_400)
+    await run([])
+    assert (await counted("union"), await counted("file")) == ((6, 6, 0), (4, 4, 0))
+
+
+async def test_a_run_whose_tasks_all_fail_is_a_finding_at_once_and_a_paused_schedule_is_none(context: Context) -> None:
+    ledger, clock, runner = context.ledger, context.clock, the_runner(context)
+    assert isinstance(clock, ManualClock)
+
+    async def findings() -> list[str]:
+        statuses = await schedule_statuses(ledger, (), clock.now(), FreshnessCache())
+        return [finding.id for finding in schedule_findings(statuses, clock.now())]
+
+    await store(ledger, range(3), START - 48 * HOUR)
+    row = await add(ledger, a_schedule(window_seconds=0.0, pace_seconds=0.001))
+    for _ in range(3):
+        await runner.step()
+        clock.advance(60)
+    for grant in await ledger.grant("w1", ["echo"], 100, clock.now(), clock.now() + HOUR):
+        await ledger.end_task(grant.task.task_id, "w1", error="the site is down", again=False, now=clock.now())
+    assert await findings() == []
+    await runner.step()
+    (status,) = await schedule_statuses(ledger, (), clock.now(), FreshnessCache())
+    assert (status.status, status.message) == ("failing", "all 3 tasks of its last run failed")
+    assert await findings() == ["schedule.failing"]
+    clock.advance(2 * 86_400)
+    assert await findings() == ["schedule.failing", "schedule.stale"]
+    await ledger.set_paused(row.schedule_no, clock.now())
+    assert await findings() == []
+
+
+def test_a_list_has_an_hour_for_its_one_task_and_several_have_a_day() -> None:
+    place = {"platform": "own", "state": "FL", "county": "union", "url": "https://example.org/"}
+    new = NewSchedule(name="a", scope=Scope.LIST, every="7d", **place)
+    days = [Target(parcel_id=day, state="FL", county="union", url="https://example.org/") for day in "ab"]
+    windows = [make_schedule(new, START, None, targets)[0].window_seconds for targets in ((), days)]
+    assert windows == [3_600, 86_400]
+
+
 async def test_a_county_that_only_the_ledger_knows_can_be_scheduled(ledger: Ledger) -> None:
     known = KnownPlatforms(Settings())
     new = NewSchedule(name="a", platform="vgsi", state="florida", county="Nowhere County", every="7d")

@@ -35,7 +35,7 @@ from parcelpost.model import Site, Target, Task
 from parcelpost.places import county_name, parcel_norm, state_code
 from parcelpost.private_addresses import AddressRefused, Guard
 from parcelpost.protocol.server import CONTROL, check_deliverable
-from parcelpost.schedule import DAY_SECONDS, duration_text, longest_interval, make_timing, next_run, parse_duration
+from parcelpost.schedule import DAY_SECONDS, LIST_SECONDS, duration_text, longest_interval, make_timing, next_run, parse_duration
 from parcelpost.units import age, count
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Five fields, such as `0 2 * * 1`."""
     scope: Scope = Scope.KNOWN
     window: str = ""
-    """Over which a run is spread, such as 6h. '': the interval, at most a day."""
+    """Over which a run is spread, such as 6h. '': the interval, at most a day, or an hour for a list."""
     pace_seconds: float | None = None
     """Minimum time between two tasks; null: the site's."""
     url: str = ""
@@ -122,7 +122,8 @@ def make_schedule(
         check_url(url)
     timing = make_timing(new.every, new.at, new.timezone, new.cron)
     interval = longest_interval(timing).total_seconds()
-    window = parse_duration("window", new.window) if new.window else min(interval, DAY_SECONDS)
+    longest = LIST_SECONDS if new.scope is Scope.LIST and len(targets) == 1 else DAY_SECONDS
+    window = parse_duration("window", new.window) if new.window else min(interval, longest)
     if window > interval:
         raise InvalidInput(f"window: {duration_text(window)} is longer than the interval, {duration_text(interval)}")
     site_pace = _DEFAULT_PACE_SECONDS if platforms is None else platforms.pace_seconds(task.site)
@@ -226,7 +227,7 @@ class ScheduleState(StrEnum):
     RESTING = "resting"
     """A run is in progress, and the site blocks every worker."""
     FAILING = "failing"
-    """An error keeps it from running."""
+    """An error keeps it from running, or all tasks of its last run failed."""
     PAUSED = "paused"
 
 
@@ -264,6 +265,8 @@ class ScheduleStatus(Struct, frozen=True, kw_only=True):
     """A parcel scraped within that time is fresh: the interval, and the window in which a run may reach it."""
     parcels: int
     fresh: int
+    not_found: int
+    """Further parcels that the site no longer has."""
     fresh_share: float | None
     """null if there are no parcels yet."""
     oldest_at: datetime | None
@@ -328,11 +331,14 @@ async def schedule_statuses(
 
 
 def _status(row: ScheduleRow, freshness: Freshness, blocked: Sequence[str], now: datetime) -> ScheduleStatus:
-    schedule, state, message = row.schedule, ScheduleState.WAITING, ""
-    if row.last_run and row.last_run.outcome is RunOutcome.SKIPPED and row.run:
-        message = f"the run due {row.last_run.due_at:%Y-%m-%d %H:%M} UTC was skipped because this one is not done"
+    schedule, last, state, message = row.schedule, row.last_run, ScheduleState.WAITING, ""
+    if last and last.outcome is RunOutcome.SKIPPED and row.run:
+        message = f"the run due {last.due_at:%Y-%m-%d %H:%M} UTC was skipped because this one is not done"
     if row.run:
         state = ScheduleState.RUNNING
+    failing_since = row.failing_since
+    if last and last.failed and not last.done:
+        state, message, failing_since = ScheduleState.FAILING, _all_failed(last), failing_since or last.started_at
     if row.run and blocked:
         state, message = (
             ScheduleState.RESTING,
@@ -358,13 +364,18 @@ def _status(row: ScheduleRow, freshness: Freshness, blocked: Sequence[str], now:
         max_age_seconds=(now - schedule.fresh_since(now)).total_seconds(),
         parcels=freshness.parcels,
         fresh=freshness.fresh,
+        not_found=freshness.not_found,
         fresh_share=freshness.share,
         oldest_at=freshness.oldest_at,
-        failing_since=row.failing_since,
+        failing_since=failing_since,
         open_tasks=row.open_tasks,
         run=run_response(row.run) if row.run else None,
         last_run=run_response(row.last_run) if row.last_run else None,
     )
+
+
+def _all_failed(run: RunRow) -> str:
+    return "the only task of its last run failed" if run.failed == 1 else f"all {run.failed:,} tasks of its last run failed"
 
 
 def run_response(run: RunRow) -> ScheduleRun:
@@ -386,14 +397,16 @@ def schedule_findings(statuses: Sequence[ScheduleStatus], now: datetime) -> Iter
         if status.status is ScheduleState.FAILING:
             since = age((now - status.failing_since).total_seconds()) if status.failing_since else "now"
             message = f"schedule {status.name} has been failing for {since}: {status.message}"
-            yield Finding.of("schedule.failing", message, "delete it and add it again with valid values")
+            fix = "see why its tasks failed on the dashboard's page Failures, or delete it and add it with valid values"
+            yield Finding.of("schedule.failing", message, fix)
         elif status.status is ScheduleState.RESTING:
             fix = "no action needed: it continues on its own; if the site keeps blocking, use a slower pace"
             yield Finding.of("schedule.resting", f"schedule {status.name} is on hold: {status.message}", fix)
         elif status.message:
             fix = "start more workers, or use a longer interval"
             yield Finding.of("schedule.skipped", f"schedule {status.name}: {status.message}", fix)
-        if status.is_due(now) and status.fresh_share is not None and status.fresh_share < _STALE_BELOW:
+        is_running = status.status is not ScheduleState.PAUSED
+        if is_running and status.is_due(now) and status.fresh_share is not None and status.fresh_share < _STALE_BELOW:
             old = status.parcels - status.fresh
             message = f"schedule {status.name} is behind: {old:,} of {count(status.parcels, 'parcel')} in {place} "
             message += f"were not scraped in the last {age(status.max_age_seconds)}"

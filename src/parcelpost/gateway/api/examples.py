@@ -173,6 +173,7 @@ _SCHEDULE = ScheduleStatus(
     max_age_seconds=691_200.0,
     parcels=4_200,
     fresh=4_158,
+    not_found=3,
     fresh_share=0.99,
     oldest_at=_AT - timedelta(days=9),
     open_tasks=12,
