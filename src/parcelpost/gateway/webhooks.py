@@ -28,7 +28,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from parcelpost.changes import checked_kinds
+from parcelpost.changes import checked_field, checked_kinds
 from parcelpost.errors import InvalidInput, LedgerError
 from parcelpost.events import LoopFailed, WebhookFailing, WebhookGaveUp, WebhookRecovered
 from parcelpost.gateway.history import change_response
@@ -98,7 +98,7 @@ async def add_webhook(ledger: Ledger, new: NewWebhook, guard: Guard, now: dateti
         platform=new.platform,
         state=state_code(new.state),
         county=county_name(new.county),
-        field=new.field,
+        field=checked_field(new.field),
     )
     last = await ledger.last_change()
     if new.since is not None and new.since > last:

@@ -546,7 +546,7 @@ def changes(
     """
     import asyncio
 
-    from parcelpost.changes import checked_kinds
+    from parcelpost.changes import checked_field, checked_kinds
     from parcelpost.cli.context import CLOCK
     from parcelpost.gateway.models import ChangeFilter
     from parcelpost.places import county_name, state_code
@@ -557,7 +557,7 @@ def changes(
         platform=platform or "",
         state=state_code(state),
         county=county_name(county),
-        field=field,
+        field=checked_field(field),
         found_since=parse_moment(since, CLOCK.now()) if number is None else None,
     )
     settings = gateway_settings(database, config, set_)
