@@ -35,7 +35,15 @@ from parcelpost.model import Site, Target, Task
 from parcelpost.places import county_name, parcel_norm, state_code
 from parcelpost.private_addresses import AddressRefused, Guard
 from parcelpost.protocol.server import CONTROL, check_deliverable
-from parcelpost.schedule import DAY_SECONDS, LIST_SECONDS, duration_text, longest_interval, make_timing, next_run, parse_duration
+from parcelpost.schedule import (
+    DAY_SECONDS,
+    LIST_SECONDS,
+    duration_text,
+    longest_interval,
+    make_timing,
+    next_run,
+    parse_duration,
+)
 from parcelpost.units import age, count
 
 if TYPE_CHECKING:
@@ -375,7 +383,11 @@ def _status(row: ScheduleRow, freshness: Freshness, blocked: Sequence[str], now:
 
 
 def _all_failed(run: RunRow) -> str:
-    return "the only task of its last run failed" if run.failed == 1 else f"all {run.failed:,} tasks of its last run failed"
+    return (
+        "the only task of its last run failed"
+        if run.failed == 1
+        else f"all {run.failed:,} tasks of its last run failed"
+    )
 
 
 def run_response(run: RunRow) -> ScheduleRun:

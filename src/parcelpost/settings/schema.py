@@ -242,6 +242,7 @@ class ScheduleSettings(Struct, frozen=True, kw_only=True):
     """A whole list instead of known parcels."""
     url: str = ""
     """Of the list."""
+    paused: bool = False
 
     def fresh_since(self, now: datetime) -> datetime:
         """A parcel scraped since then is as fresh as the schedule asks for."""

@@ -67,7 +67,8 @@ class StandaloneSchedules:
     async def step(self) -> None:
         """Starts what is due. What was missed while no worker ran is made up for once."""
         for name, schedule in self._schedules.items():
-            await self._start_if_due(name, schedule)
+            if not schedule.paused:
+                await self._start_if_due(name, schedule)
 
     async def _start_if_due(self, name: str, schedule: ScheduleSettings) -> None:
         context = self._context

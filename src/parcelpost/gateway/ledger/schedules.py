@@ -110,7 +110,9 @@ SELECT count(*) - count(gone_at), count(CASE WHEN gone_at IS NULL AND scraped_at
        count(CASE WHEN gone_at IS NULL THEN scraped_at END)
 FROM ({}) counted
 """
-_SCRAPED = "s.scraped_at, CASE WHEN s.scraped_at IS NULL OR s.scraped_at < gone.ended_at THEN gone.ended_at END AS gone_at"
+_SCRAPED = (
+    "s.scraped_at, CASE WHEN s.scraped_at IS NULL OR s.scraped_at < gone.ended_at THEN gone.ended_at END AS gone_at"
+)
 _FRESH_KNOWN = _COUNT_FRESH.format(f"""
 SELECT {_SCRAPED} FROM parcels p JOIN sources s ON s.parcel_no = p.parcel_no
 LEFT JOIN ({_NOT_FOUND.format("t.refresh_of", "source_no")}) gone ON gone.source_no = s.source_no WHERE {{}}

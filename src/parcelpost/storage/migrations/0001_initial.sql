@@ -32,6 +32,7 @@ CREATE TABLE tasks (
     ended_by         TEXT CHECK (ended_by = 'operator'),  -- NULL: not ended, or by the worker
     parent_id        TEXT,                          -- the task on whose page this record was; NULL: not a child
     skip_cache       INTEGER NOT NULL DEFAULT 0 CHECK (skip_cache = 0 OR skip_cache = 1),  -- 1: skip the page cache
+    was_delinquent   INTEGER NOT NULL DEFAULT 0 CHECK (was_delinquent = 0 OR was_delinquent = 1),  -- by its deleted record
     report_due_at    TEXT,                          -- the upstream leased it again after its end was delivered
     -- Only a processing task is claimed (I4, I9), only an ended one has completed_at.
     CHECK (CASE status
