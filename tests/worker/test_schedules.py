@@ -240,11 +240,11 @@ def test_a_schedule_that_cannot_be_meant_is_named(tmp_path: Path) -> None:
             settings(tmp_path, good + wrong)
         assert "schedules.a" in str(error.value)
     for state, county in (("Atlantis", "union"), ("FL", "12001")):
-        with pytest.raises(InvalidSettings, match="schedules.a"):
+        with pytest.raises(InvalidSettings, match=r"schedules\.a"):
             settings(tmp_path, good.replace("FL", state).replace("union", county) + 'every = "1d"\n')
     bad = ['platform = "grizlygis"', 'platform = "grizzly_gis"\nlist = true', 'platform = "govease"\nlist = true']
     bad += [f'platform = "govease"\nlist = true\nurl = "{url}"' for url in ("banana", "http://10.1.2.3/")]
     for wrong in bad:
         given = settings(tmp_path, good.replace('platform = "echo"', wrong) + 'every = "1d"\n')
-        with pytest.raises(InvalidSettings, match="schedules.a"):
+        with pytest.raises(InvalidSettings, match=r"schedules\.a"):
             check_ready(replace(given, worker=replace(given.worker, mode="standalone")), {})

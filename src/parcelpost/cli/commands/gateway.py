@@ -483,7 +483,12 @@ def refresh(
     if matching and not yes:
         confirm(f"Refresh {count(matching, 'parcel')}?")
     queued = asyncio.run(_refresh(wanted, limit, settings)) if matching else 0
-    print_json({"queued": queued}) if as_json else print(f"{count(queued, 'task')} queued.")
+    if as_json:
+        print_json({"queued": queued})
+    elif queued:
+        print(f"{count(queued, 'task')} queued.")
+    else:
+        print("0 tasks queued: no parcel matches, or all that do are being refreshed or known only from a list.")
 
 
 async def _count_refreshable(wanted: RefreshFilter, settings: Settings) -> int:
