@@ -126,12 +126,9 @@ def test_a_scheduled_list_brings_its_parcels_and_one_whose_page_is_missing_fails
 def wait_for(upstream: str, is_ready: Callable[[dict[str, Any]], bool]) -> None:
     """Until all schedules are."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        schedules = ask(f"{upstream}/v1/schedules")["schedules"]
-        if all(map(is_ready, schedules)):
-            return
+    while not all(map(is_ready, schedules := ask(f"{upstream}/v1/schedules")["schedules"])):
+        assert time.monotonic() < deadline, schedules
         time.sleep(0.1)
-    raise AssertionError(schedules)
 
 
 async def test_what_a_scrapy_project_scrapes_goes_into_the_store_and_from_there_to_the_gateway(

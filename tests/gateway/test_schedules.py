@@ -407,7 +407,7 @@ async def test_schedules_are_added_shown_and_ordered_over_http(context: Context)
 def test_a_list_needs_a_platform_with_lists_and_an_address_that_workers_accept() -> None:
     def made(platform: str, url: str, scope: Scope = Scope.LIST, allowed: tuple[str, ...] = (), **more: Any) -> Site:
         settings = Settings(fetch=FetchSettings(allow_private=allowed))
-        place = {"state": "FL", "county": "union", "every": "1d"}
+        place: dict[str, Any] = {"state": "FL", "county": "union", "every": "1d"}
         new = NewSchedule(name="a", platform=platform, url=url, scope=scope, **place)
         schedule, _ = make_schedule(new, START, KnownPlatforms(settings), **more)
         return schedule.site
@@ -500,7 +500,7 @@ async def test_a_run_whose_tasks_all_fail_is_a_finding_at_once_and_a_paused_sche
 
 
 def test_a_list_has_an_hour_for_its_one_task_and_several_have_a_day() -> None:
-    place = {"platform": "own", "state": "FL", "county": "union", "url": "https://example.org/"}
+    place: dict[str, Any] = {"platform": "own", "state": "FL", "county": "union", "url": "https://example.org/"}
     new = NewSchedule(name="a", scope=Scope.LIST, every="7d", **place)
     days = [Target(parcel_id=day, state="FL", county="union", url="https://example.org/") for day in "ab"]
     windows = [make_schedule(new, START, None, targets)[0].window_seconds for targets in ((), days)]

@@ -120,7 +120,7 @@ METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("schedule", "platform", "state", "county"),
     ),
     "parcelpost_gateway_schedule_status": (
-        "1 for the current status of a schedule: waiting, running, resting (its site blocks all workers), failing, paused.",
+        "1 for the current status of a schedule: waiting, running, resting (blocked by its site), failing, paused.",
         ("schedule", "status"),
     ),
     "parcelpost_gateway_parcels_to_index": ("Changed parcels that the search does not show yet.", ()),

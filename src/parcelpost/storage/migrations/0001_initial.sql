@@ -56,6 +56,7 @@ CREATE INDEX tasks_sites ON tasks (platform, state, county, priority, seq)
 CREATE INDEX tasks_named_leases ON tasks (lease_expires_at) WHERE lease_id IS NOT NULL;
 CREATE INDEX tasks_children ON tasks (parent_id, platform) WHERE parent_id IS NOT NULL;
 CREATE INDEX tasks_to_report_again ON tasks (report_due_at) WHERE report_due_at IS NOT NULL;
+CREATE INDEX tasks_refreshes ON tasks (platform, state, county, parcel_id, seq) WHERE type = 'refresh';
 CREATE INDEX tasks_ended ON tasks (completed_at, status, platform) WHERE completed_at IS NOT NULL;
 
 -- The outbox: records (success 1) and reports of failed and expired tasks (success 0) (I1, I3). A page with many parcels
