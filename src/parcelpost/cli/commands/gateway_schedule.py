@@ -76,7 +76,9 @@ def add(
     window: Annotated[
         str,
         typer.Option(
-            "--window", metavar="DURATION", help="Spread each run over this time. [default: the interval, up to 1d]"
+            "--window",
+            metavar="DURATION",
+            help="Spread each run over this time. [default: the interval, up to 1d; a list: up to 1h]",
         ),
     ] = "",
     pace: Annotated[
