@@ -316,6 +316,8 @@ class UpstreamOffline(Event, frozen=True):
     retry_in_seconds: float
     remedy: str = ""
     """What the operator can do."""
+    responded: bool = False
+    """Whether it can be reached, but responds with an error."""
 
 
 class UpstreamOnline(Event, frozen=True):

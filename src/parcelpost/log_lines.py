@@ -136,6 +136,12 @@ def _progress(e: events.WorkProgress) -> str:
     return f"{count(e.pending, 'task')} to do, {e.running:,} running, {ended}; {e.unsynced:,} to deliver{rejected}"
 
 
+def _trouble(event: events.UpstreamOffline) -> str:
+    if event.denied:
+        return "rejected our credentials"
+    return "responds with an error" if event.responded else "is offline"
+
+
 def _delivered(e: events.ResultsSynced) -> str:
     delivered = count(e.results, "result") + (f" and {count(e.reports, 'report')}" if e.reports else "")
     files = f" ({count(e.raw_files, 'raw file')})" if e.raw_files else ""
@@ -290,7 +296,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     events.UpstreamOffline: (
         lambda e: "error" if e.denied else "warning",
         lambda e: (
-            f"{e.loop}: the upstream {'rejected our credentials' if e.denied else 'is offline'} ({e.reason}); "
+            f"{e.loop}: the upstream {_trouble(e)} ({e.reason}); "
             f"next attempt in {_time(e.retry_in_seconds)}" + (f"; {e.remedy}" if e.remedy else "")
         ),
     ),

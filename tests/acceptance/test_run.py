@@ -67,21 +67,22 @@ async def test_until_empty_ends_with_the_reason_when_the_gateway_is_dead_or_does
             lines = (tmp_path / "worker.log").read_text().splitlines()
             assert "0 completed, 0 failed, 0 expired in this run; 0 to deliver, 0 rejected in the store" in lines
             error = [line for line in lines if line.startswith("error: ")][-1]
-            what = "error: gave up: the upstream has been offline for 0.5"
+            what = "error: gave up: the upstream has been unavailable for 0.5"
             assert error.startswith(what)
             assert reason in error
             assert any(line.startswith("hint: ") for line in lines)
 
 
 async def test_a_summary_counts_the_run_and_not_the_store(tmp_path: Path) -> None:
+    await add(tmp_path, "gone", fail="not_found")
     for task_ids in (("t1", "t2"), ("t3",)):
         await add(tmp_path, *task_ids)
         async with worker("--mode", "standalone", "--store", "store.db", "--until-empty", folder=tmp_path) as process:
             assert await process.ended() == 0
     told = [line for line in (tmp_path / "worker.log").read_text().splitlines() if "in this run" in line]
     assert told == [
-        "2 completed, 0 failed, 0 expired in this run; 2 to deliver, 0 rejected in the store",
-        "1 completed, 0 failed, 0 expired in this run; 3 to deliver, 0 rejected in the store",
+        "2 completed, 1 not found, 0 failed, 0 expired in this run; 3 to deliver, 0 rejected in the store",
+        "1 completed, 0 failed, 0 expired in this run; 4 to deliver, 0 rejected in the store",
     ]
 
 

@@ -10,6 +10,7 @@ import sqlite3
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import msgspec
 import pytest
 import zstandard
 
-from parcelpost.clock import ManualClock
+from parcelpost.clock import ManualClock, iso
 from parcelpost.events import Event, RequestPutOff
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.models import ParcelFilter
@@ -412,11 +413,15 @@ async def test_a_clock_that_is_ahead_does_not_beat_honest_scrapes(context: Conte
         return str(answer.json()["receipts"][0]["status"])
 
     assert isinstance(context.clock, ManualClock)
-    assert await send("ahead", "2026-01-01T23:00:00Z", "Old") == "stored"
+    ahead = ["2026-01-01T23:00:00Z", "2026-01-03T12:00:00Z", "2036-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00"]
+    for number, scraped_at in enumerate(ahead):
+        assert await send(f"ahead-{number}", scraped_at, "Old") == "stored", scraped_at
+        context.clock.advance(60)
+    honest = iso(context.clock.now() - timedelta(seconds=30))
+    assert await send("honest", honest, "New") == "stored"
     context.clock.advance(60)
-    assert await send("honest", "2026-01-01T00:00:30Z", "New") == "stored"
-    context.clock.advance(60)
-    assert await send("ahead", "2026-01-01T23:00:00Z", "Old") == "duplicate"
+    for number, scraped_at in enumerate(ahead):
+        assert await send(f"ahead-{number}", scraped_at, "Old") == "duplicate", scraped_at
     (row,) = await context.ledger.parcels(ParcelFilter(), None, 10)
     assert (row.owner, row.sources[0].task_id) == ("New", "honest")
 

@@ -136,6 +136,30 @@ async def test_no_page_is_fetched_while_as_many_as_there_are_slots_are_parsed(tm
         release.set()
 
 
+async def test_a_task_that_is_interrupted_when_its_page_arrives_is_released_without_waiting_for_the_parser(
+    tmp_path: Path,
+) -> None:
+    release = threading.Event()
+
+    def fetch(target: Target) -> Page:
+        works.executor.slots[0].interrupt()
+        return Page(body=target.parcel_id.encode())
+
+    def read(_: PageReader) -> ReadResult:
+        release.wait(60)
+        return GiveUp("read")
+
+    async with at_one_site(tmp_path, read, fetch, task_timeout_seconds=1) as works:
+        await works.lpm.add_task(a_task())
+        try:
+            assert await works.step() == 0
+        finally:
+            release.set()
+        assert works.executor.slots[0].released == 1
+        assert await works.status() is TaskStatus.PENDING
+        assert works.seen(AttemptEnded) == []
+
+
 async def test_a_task_in_progress_is_one_that_a_slot_works_on(tmp_path: Path) -> None:
     """What is saved while all slots fetch claims no further task, which would wait for one of them."""
     started, finish = 0, asyncio.Semaphore(0)

@@ -18,7 +18,7 @@ from parcelpost.events import EntryRefused, UpstreamOffline, UpstreamOnline
 from parcelpost.model import Page, Result, TaskStatus
 from parcelpost.storage.admin import Delivery, Selection
 from tests import traps
-from tests.hostile import HostileGateway, Trap
+from tests.hostile import Entry, HostileGateway, Trap
 from tests.lengths import short_and_long
 from tests.worker.rig import Rig, rigged
 
@@ -324,21 +324,22 @@ async def test_a_folder_of_pages_that_is_away_for_a_while_costs_nobody_anything(
     assert rig.seen(EntryRefused) == []
 
 
-REFUSALS_OF_ALL: dict[str, tuple[str, Trap]] = {
-    "400": ("results", traps.status(400)),
-    "422": ("results", traps.status(422)),
-    "413": ("results", traps.status(413)),
-    "none stored": ("results", traps.failing()),
-    "no page": ("raw-files", traps.status(400)),
-    "no page, no result, no report": ("*", traps.status(422)),
+REFUSALS_OF_ALL: dict[str, tuple[str, Trap, bool]] = {
+    "400": ("results", traps.status(400), False),
+    "422": ("results", traps.status(422), False),
+    "413": ("results", traps.status(413), False),
+    "none stored": ("results", traps.failing(), False),
+    "none stored, with a receipt for each": ("results", traps.failing(), True),
+    "no page": ("raw-files", traps.status(400), False),
+    "no page, no result, no report": ("*", traps.status(422), False),
 }
 
 
 @short_and_long("number, steps", (20, 10), (20, 20))
 async def test_a_gateway_that_refuses_everything_is_at_fault_itself(tmp_path: Path, number: int, steps: int) -> None:
     """Whether or not it has ever stored anything before, and nothing of that is sent again."""
-    for name, (path, trap) in REFUSALS_OF_ALL.items():
-        async with HostileGateway() as gateway, rigged(tmp_path / name, gateway) as rig:
+    for name, (path, trap, receipts) in REFUSALS_OF_ALL.items():
+        async with HostileGateway(receipts=receipts) as gateway, rigged(tmp_path / name, gateway) as rig:
             rig.sync = rig.new_sync(batch_size=5)
             await rig.save("before")
             await rig.settle()
@@ -388,16 +389,20 @@ async def test_a_bad_entry_alone_is_tried_ever_more_rarely_until_another_is_stor
     assert await rejected(rig) == {"bad"}
 
 
-async def test_many_bad_entries_hide_no_good_one_and_are_decided_by_it(rig: Rig) -> None:
+@pytest.mark.parametrize(("trap", "receipts"), [(traps.refusing, False), (traps.failing, True)])
+async def test_many_bad_entries_hide_no_good_one_and_are_decided_by_it(
+    tmp_path: Path, trap: Callable[[Callable[[Entry], bool]], Trap], receipts: bool
+) -> None:
     bad = [f"bad-{number:02}" for number in range(70)]
-    await rig.save(*bad[:40], "hidden", *bad[40:], "last")
-    rig.gateway.play("results", traps.refusing(lambda entry: entry["task_id"] in bad), times=None)
-    rig.sync = rig.new_sync(batch_size=5, max_rejections=2)
-    for _ in range(10):
-        rig.clock.advance(await rig.sync.step())
-    assert set(rig.gateway.submissions) == {"hidden", "last"}
-    await go_on_until_decided(rig, passes=40)
-    assert await rejected(rig) == set(bad)
+    async with HostileGateway(receipts=receipts) as gateway, rigged(tmp_path, gateway) as rig:
+        await rig.save(*bad[:40], "hidden", *bad[40:], "last")
+        gateway.play("results", trap(lambda entry: entry["task_id"] in bad), times=None)
+        rig.sync = rig.new_sync(batch_size=5, max_rejections=2)
+        for _ in range(10):
+            rig.clock.advance(await rig.sync.step())
+        assert set(gateway.submissions) == {"hidden", "last"}
+        await go_on_until_decided(rig, passes=40)
+        assert await rejected(rig) == set(bad)
 
 
 async def test_an_outage_between_two_batches_is_no_fault_of_any_entry(rig: Rig) -> None:

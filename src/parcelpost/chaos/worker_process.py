@@ -134,9 +134,9 @@ def watch(told: Told) -> None:
     lpm.mark_synced = watched_mark
     release_later, release_all = lpm.release_later, lpm._release_all
 
-    def watched_release_later(self: Any, one: Claim) -> None:
+    def watched_release_later(self: Any, one: Claim) -> Any:
         told("ending", task=one.task.task_id, token=one.token)
-        release_later(self, one)
+        return release_later(self, one)
 
     async def watched_release_all(self: Any) -> None:
         told("closing")

@@ -35,12 +35,13 @@ _NOTIFICATION_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 def share_of(settings: Settings, number: int) -> Settings:
     """Returns the settings of one process, the first being 1. Together, they stay within the operator's limits.
 
-    Each waits longer between two requests to a host: see `FetchOptions.processes`.
+    Each gets something, or `check_runnable` has refused them, and waits longer between two requests to a host: see
+    `FetchOptions.processes`.
     """
     count = settings.worker.processes
 
     def share(total: int) -> int:
-        return max(1, total // count + (number <= total % count)) if total else 0
+        return total // count + (number <= total % count)
 
     return replace(
         settings,

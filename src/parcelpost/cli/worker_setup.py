@@ -60,13 +60,13 @@ async def open_worker(
         settings = replace(settings, executor=replace(settings.executor, slots=1))
     clock = SystemClock()
     listener = health_socket() if process else None
+    check_ready(settings, environment)
     if process:
         settings = share_of(settings, process)
     telemetry = _telemetry(settings, is_watched=listener is not None)
     service = Service(environment)
     log = make_log(settings.log.level, settings.log.format, sys.stderr)
     emit = _broadcast(log, service.emit, *([telemetry.emit] if telemetry else []))
-    check_ready(settings, environment)
     for warning in secret_warnings(settings, environment):
         print(f"note: {warning}", file=sys.stderr)
     known = replace(known_sites(settings), clock=clock)

@@ -29,7 +29,7 @@ _Entries = Sequence[IngestedResult | server.BadEntry]
 async def ingest_results(context: Context, body: bytes, worker_id: str) -> payloads.ResultsReply:
     """Stores a batch. Raises InvalidInput if the body is not a batch, LedgerUnavailable if nothing was stored."""
     now = context.clock.now()
-    read = await parse_body(_read_entries, body, now)
+    read = await parse_body(_read_entries, body)
     task_ids = sorted({entry.task_id for entry in read if isinstance(entry, IngestedResult)})
     known = await context.ledger.known_tasks(task_ids, worker_id)
     matched = [_matched_to_task(entry, known.get(entry.task_id)) for entry in read]
@@ -40,13 +40,13 @@ async def ingest_results(context: Context, body: bytes, worker_id: str) -> paylo
     return _reply(read, stored)
 
 
-def _read_entries(body: bytes, now: datetime) -> _Entries:
-    return [entry if isinstance(entry, server.BadEntry) else _ingested(entry) for entry in server.read_batch(body, now)]
+def _read_entries(body: bytes) -> _Entries:
+    return [entry if isinstance(entry, server.BadEntry) else _ingested(entry) for entry in server.read_batch(body)]
 
 
 def _ingested(result: server.ReadResult) -> IngestedResult | server.BadEntry:
     sent = result.sent
-    data, scraped_at = bytes(sent.data), sent.scraped_at
+    data = bytes(sent.data)
     try:
         state, county = state_code(sent.state), county_name(sent.county)
     except InvalidInput as error:
@@ -57,7 +57,7 @@ def _ingested(result: server.ReadResult) -> IngestedResult | server.BadEntry:
         parcel_id=sent.parcel_id,
         data=data,
         search_fields=search_fields(result.record, data),
-        scraped_at=scraped_at if scraped_at.tzinfo is UTC else scraped_at.astimezone(UTC),
+        scraped_at=_in_utc(sent.scraped_at),
         parse_duration_ms=sent.parse_duration_ms,
         idempotency_key=sent.idempotency_key or f"{sent.task_id}:{hashlib.sha256(data).hexdigest()}",
         raw_sha256=sent.raw_html_hash.lower() if sent.raw_html_hash else None,
@@ -65,6 +65,13 @@ def _ingested(result: server.ReadResult) -> IngestedResult | server.BadEntry:
         late=sent.late is True,
         listed=sent.listed,
     )
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    except OverflowError:  # it would be in the year 10000
+        return datetime.max.replace(tzinfo=UTC)
 
 
 def _norm(sent: payloads.ParcelResult, record: Mapping[str, Json]) -> str:

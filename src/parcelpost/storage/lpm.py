@@ -291,9 +291,9 @@ class LocalPersistenceManager:
         release = ([(claim.seq, claim.token)], iso(now), due, validation.message(reason) or None)
         return await self.backpressure.write(lambda: self._db.write_lossy(tasks.release, *release)) == 1
 
-    def release_later(self, claim: Claim) -> None:
+    def release_later(self, claim: Claim) -> asyncio.Task[None]:
         """Like `release`, in the background, as soon as the store is writable."""
-        self._release_soon([claim])
+        return self._in_background(self._release_in_background([claim]))
 
     async def expire_tasks(self, max_age: timedelta | None = None) -> int:
         """Expires pending tasks whose lease has ended or that are older than `max_age`, and reports them (I1)."""

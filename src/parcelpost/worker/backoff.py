@@ -32,8 +32,10 @@ class Offline(Struct, frozen=True, kw_only=True):
     """The upstream rejected this worker's credentials: an operator must act."""
     remedy: str = ""
     """What the operator can do."""
+    responded: bool = False
+    """It can be reached, but responds with an error."""
     takes_nothing: bool = False
-    """It answers, but stores nothing."""
+    """It responds, but stores nothing."""
     asked: bool = False
     """The upstream asked for this pause, so nothing shortens it."""
 
@@ -66,6 +68,7 @@ class Backoff:
             reason=str(error),
             denied=isinstance(error, Unauthorized),
             remedy=error.hint if isinstance(error, Unauthorized) else "",
+            responded=isinstance(error, Unavailable) and error.responded,
             takes_nothing=isinstance(error, Unavailable) and error.takes_nothing,
             asked=requested > 0,
         )
@@ -169,6 +172,7 @@ class UpstreamState:
                     loop=loop,
                     reason=offline.reason,
                     denied=offline.denied,
+                    responded=offline.responded,
                     retry_in_seconds=remaining,
                     remedy=offline.remedy,
                 )

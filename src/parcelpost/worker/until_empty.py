@@ -41,7 +41,7 @@ class UntilEmpty:
             self._waits_since = clock.monotonic()
         elif clock.monotonic() - self._waits_since >= give_up_seconds:
             self.gave_up = offline
-            self._context.control.leave(f"the upstream was offline for {give_up_seconds:g} s")
+            self._context.control.leave(f"the upstream was unavailable for {give_up_seconds:g} s")
 
     def _is_nothing_offered(self) -> bool:
         collector = self._collector

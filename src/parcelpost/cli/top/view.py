@@ -203,7 +203,8 @@ def _sync(data: TopData) -> Text:
             if data.overview.workers
             else "no worker is running"
         )
-        return _cell(f"offline, {retry} ({count(sync.outage.failures, 'failure')}): {sync.outage.reason}", _WARNING)
+        state = "the upstream responds with an error" if sync.outage.responded else "offline"
+        return _cell(f"{state}, {retry} ({count(sync.outage.failures, 'failure')}): {sync.outage.reason}", _WARNING)
     if rounds := _joined([_round("sent", sync.last_upload, data), _round("received", sync.last_download, data)]):
         return _cell(rounds)
     is_local = bool(data.statuses) and not any(status.upstream for status in data.statuses)
