@@ -111,7 +111,7 @@ class Unavailable(UpstreamError):
     ) -> None:
         super().__init__(message, hint=hint)
         self.retry_after = retry_after
-        """Seconds that the gateway asked to wait; 0 if it did not."""
+        """Seconds that the gateway wants us to wait; 0 if it did not."""
         self.timed_out = timed_out
         """No answer in time: a smaller batch may help."""
         self.responded = responded or takes_nothing

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from parcelpost.clock import iso
 from parcelpost.events import EntryRefused, UpstreamOffline, UpstreamOnline
 from parcelpost.model import Page, Result, TaskStatus
-from parcelpost.storage.admin import Delivery, Selection
+from parcelpost.storage.admin import DeliveryState, Selection
 from tests import traps
 from tests.hostile import Entry, HostileGateway, Trap
 from tests.lengths import short_and_long
@@ -40,7 +40,7 @@ async def go_on_until_decided(rig: Rig, passes: int = 20) -> None:
 
 
 async def rejected(rig: Rig) -> set[str]:
-    return {entry.task_id for entry in await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))}
+    return {entry.task_id for entry in await rig.lpm.list_results(Selection(delivery=DeliveryState.REJECTED))}
 
 
 PASSING_TRAPS: dict[str, tuple[Trap, int]] = {
@@ -85,7 +85,7 @@ async def test_when_it_is_over_every_result_is_upstream_once(
             assert rig.gateway.count("results") - calls > times
             assert sorted(rig.gateway.submissions) == sorted(saved)
             assert {entry["data"]["task"] for entry in rig.gateway.results.values()} == set(saved)
-            assert await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED)) == []
+            assert await rig.lpm.list_results(Selection(delivery=DeliveryState.REJECTED)) == []
             assert rig.seen(EntryRefused) == []
 
 
@@ -124,7 +124,7 @@ async def test_entries_that_fail_beside_good_ones_hold_up_nobody_and_are_set_asi
         rig.clock.advance(await rig.sync.step())
         assert set(gateway.submissions) == set(MANY) - BAD
         await go_on_until_decided(rig)
-        aside = await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))
+        aside = await rig.lpm.list_results(Selection(delivery=DeliveryState.REJECTED))
         assert {entry.task_id for entry in aside} == BAD
         assert all("could not be stored" in (entry.last_error or "") for entry in aside)
         assert {entry.sync_attempts for entry in aside} == {5}
@@ -232,7 +232,7 @@ async def test_a_page_that_is_gone_sets_its_result_aside_with_the_reason(rig: Ri
     assert entry.html_path is not None
     rig.lpm.raw_path(entry.html_path).unlink()
     await rig.settle()
-    (rejected,) = await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))
+    (rejected,) = await rig.lpm.list_results(Selection(delivery=DeliveryState.REJECTED))
     assert rejected.task_id == "t1"
     assert "is missing on disk" in (rejected.last_error or "")
     assert sorted(rig.gateway.submissions) == ["t2"]
@@ -252,7 +252,7 @@ async def test_a_damaged_page_is_never_sent_and_its_result_is_rejected_with_the_
         path = rig.lpm.raw_path(entries[task_id].html_path or "")
         path.write_bytes(damaged(path.read_bytes()))
     await rig.sync.step()  # at once: to try again changes nothing
-    aside = await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))
+    aside = await rig.lpm.list_results(Selection(delivery=DeliveryState.REJECTED))
     assert {entry.task_id for entry in aside} == damages.keys()
     assert all("is damaged" in (entry.last_error or "") for entry in aside)
     assert "good" in rig.gateway.submissions

@@ -63,7 +63,7 @@ def _ingested(result: server.ReadResult) -> IngestedResult | server.BadEntry:
         raw_sha256=sent.raw_html_hash.lower() if sent.raw_html_hash else None,
         raw_file=sent.raw_file or None,
         late=sent.late is True,
-        listed=sent.listed,
+        multi_record=sent.multi_record,
     )
 
 
@@ -92,15 +92,15 @@ def _matched_to_task(
     task that was not done. Results of unknown tasks are accepted.
 
     The records of a multi-record page have parcel numbers of their own. They are accepted from a worker that was
-    granted the task, unless it says that the record is not one of a list: `listed` is optional, and workers that do not
-    know the field must be able to deliver lists, too.
+    granted the task, unless it says that the record is not one of these: `multi_record` is optional, and workers that
+    do not know the field must be able to deliver such pages, too.
     """
     if isinstance(entry, server.BadEntry):
         return entry
     key = entry.source
     if task is None:
         return _with_target(entry, encode_target(Target(parcel_id=entry.parcel_id, state=key.state, county=key.county)))
-    names_its_parcel = entry.listed is False or not task.was_granted
+    names_its_parcel = entry.multi_record is False or not task.was_granted
     if names_its_parcel or task.site != site_text(key.platform, key.state, key.county):
         wrong = _differences(entry, task, names_its_parcel=names_its_parcel)
         if wrong:
@@ -123,7 +123,7 @@ def _differences(entry: IngestedResult, task: KnownTask, *, names_its_parcel: bo
 
 
 def _with_target(entry: IngestedResult, target: str) -> IngestedResult:
-    is_of_list = entry.listed or entry.search_fields.is_listed
+    is_of_list = entry.multi_record or entry.search_fields.is_listed
     return entry if is_of_list else structs.replace(entry, target=target)
 
 

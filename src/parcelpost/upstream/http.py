@@ -221,7 +221,7 @@ class Exchange:
             raise Unavailable(self._message(answer, problem), retry_after=self.wait(answer), responded=True) from None
 
     def wait(self, answer: Answer) -> float:
-        """Returns how many seconds the gateway asks us to wait."""
+        """Returns how many seconds the gateway wants us to wait."""
         return payloads.wait_seconds(answer.headers, answer.body, self._now())
 
     async def send(self, method: str, path: str, json: bytes = b"", upload: Upload | None = None) -> Answer:

@@ -36,14 +36,14 @@ class Offline(Struct, frozen=True, kw_only=True):
     """It can be reached, but responds with an error."""
     takes_nothing: bool = False
     """It responds, but stores nothing."""
-    asked: bool = False
-    """The upstream asked for this pause, so nothing shortens it."""
+    requested: bool = False
+    """The upstream requested this pause, so nothing shortens it."""
 
 
 class Backoff:
     """Doubles from `least` to `most` seconds, with jitter between `least` and the doubled value.
 
-    Never shorter than the upstream asks for (up to an hour); always `most` after a rejection of our credentials.
+    Never shorter than the upstream requests (up to an hour); always `most` after a rejection of our credentials.
     """
 
     def __init__(self, least: float, most: float) -> None:
@@ -70,7 +70,7 @@ class Backoff:
             remedy=error.hint if isinstance(error, Unauthorized) else "",
             responded=isinstance(error, Unavailable) and error.responded,
             takes_nothing=isinstance(error, Unavailable) and error.takes_nothing,
-            asked=requested > 0,
+            requested=requested > 0,
         )
         return self.offline
 
@@ -80,9 +80,9 @@ class Backoff:
         return ended
 
     def retry_within(self, seconds: float, now: datetime) -> bool:
-        """Brings the next try forward. Returns False if the upstream is online or asked for the pause."""
+        """Brings the next try forward. Returns False if the upstream is online or requested the pause."""
         remaining = self.remaining(now)
-        if self.offline is None or self.offline.asked:
+        if self.offline is None or self.offline.requested:
             return False
         self.offline = replace(self.offline, until=now + timedelta(seconds=min(seconds, remaining)))
         return True

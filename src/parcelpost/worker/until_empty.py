@@ -21,7 +21,7 @@ class UntilEmpty:
         self._waits_since: float | None = None
         """Monotonic time since when there has been nothing to do but wait for the upstream."""
         self.gave_up: Offline | None = None
-        """The outage the run ended on, if it did not end on an empty store."""
+        """The outage that ended the run, if it was not ended by an empty store."""
 
     async def check(self) -> None:
         """Called at every step of the janitor."""

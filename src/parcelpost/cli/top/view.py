@@ -429,7 +429,7 @@ def _browser_row(browser: WorkerBrowser, data: TopData) -> list[Text]:
 _ERROR_KINDS = {
     "failed": ("failed", _BAD),
     "again": ("will retry", _WARNING),
-    "refused": ("rejected", _BAD),
+    "rejected": ("rejected", _BAD),
     "upload": ("not sent", _WARNING),
     "download": ("not received", _WARNING),
 }

@@ -99,6 +99,6 @@ _OPERATOR_MUST_ACT = {
 
 
 def _asked_wait(error: GoogleAPICallError) -> float:
-    """Returns how many seconds Firestore asks us to wait."""
+    """Returns how many seconds Firestore wants us to wait."""
     waits = (detail.retry_delay.ToTimedelta() for detail in error.details if isinstance(detail, RetryInfo))
     return max((min(wait.total_seconds(), payloads.LONGEST_WAIT_SECONDS) for wait in waits), default=0.0)
