@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "search_fields": {"model"},
     "changes": {"errors", "model", "search_fields"},
     "private_addresses": {"errors"},
-    "settings": _GROUND,
+    "settings": _GROUND | {"places"},
     "events": _GROUND,
     "protocol": _GROUND | {"places"},
     "files_and_sockets": {"clock"},

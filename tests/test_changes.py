@@ -56,6 +56,12 @@ def test_what_is_no_fact_is_no_change(subtests: pytest.Subtests) -> None:
     early, late = {"date": "2001-01-01", "price": 1}, {"date": "2020-01-01", "price": 2, "book_page": "1/2"}
     cases: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ("spelling", {"owner_names": ["SMITH, ANN & BO"]}, {"owner_names": ["Bo", "Smith Ann"]}),
+        ("accents", {"owner_names": ["PEÑA, JOSÉ"]}, {"owner_names": ["Pena Jose\u0301"]}),
+        ("an apostrophe", {"owner_names": ["O'BRIEN ANN", "D\u2019ARCY"]}, {"owner_names": ["OBRIEN ANN", "DARCY"]}),
+        ("a name listed twice", {"owner_names": ["ANN SMITH"]}, {"owner_names": ["ANN SMITH", "SMITH ANN"]}),
+        ("padded book and page", {"sales": [late]}, {"sales": [{**late, "book_page": "0001/002"}]}),
+        ("liens null", {"liens": [lien()]}, {"liens": None}),
+        ("liens not named", {"liens": [lien()]}, {"market_value": 5}),
         ("no longer shown", {"owner_names": ["ANN"], "market_value": 5, "delinquent": True}, {}),
         ("shown for the first time", {}, {"owner_names": ["ANN"], "market_value": 5, "delinquent": True}),
         ("parser", {"parser_version": "a/1", "scraped_at": "x"}, {"parser_version": "a/2", "scraped_at": "y"}),
@@ -87,6 +93,7 @@ def test_what_is_no_fact_is_no_change(subtests: pytest.Subtests) -> None:
     for why, before, after in cases:
         with subtests.test(why):
             assert kinds(facts(**before), facts(**after)) == []
+            assert kinds(merged(facts(**before), facts(**after), NOON), facts(**before)) == [], "nor is the way back"
 
 
 def test_what_another_source_showed_already_is_not_reported_again() -> None:

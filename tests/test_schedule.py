@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -64,6 +66,36 @@ def test_a_cron_expression_is_read_in_its_time_zone() -> None:
     nightly = make_timing("", "", NEW_YORK, "30 1 * * *")
     after = local("2026-10-31T12:00")
     assert runs(nightly, 2, after=after) == [datetime(2026, 11, 1, 5, 30, tzinfo=UTC), local("2026-11-02T01:30")]
+
+
+def test_a_run_is_always_after_the_moment_asked_for() -> None:
+    nightly = make_timing("", "", NEW_YORK, "30 1 * * *")
+    in_the_second_hour = datetime(2026, 11, 1, 6, 15, tzinfo=UTC)
+    assert next_run(nightly, ADDED, in_the_second_hour) == local("2026-11-02T01:30")
+    skipped = make_timing("", "", NEW_YORK, "30 2 * * *")
+    assert next_run(skipped, ADDED, local("2026-03-08T01:00")) == local("2026-03-08T03:00")
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    zones = (NEW_YORK, "Australia/Lord_Howe", "Europe/London", "America/Havana", "America/Sao_Paulo", "UTC")
+    timings = [make_timing("1d", f"{hour:02}:30", zone, "") for zone in zones for hour in (0, 1, 2, 3)]
+    crons = ("30 1 * * *", "0 0 * * *", "45 1,2 * * 0", "*/5 * * * *", "15 */2 * * *", "0 3 1 * *", "59 23 * * 6")
+    timings += [make_timing("", "", zone, cron) for zone in zones for cron in crons]
+    for timing in timings:
+        for change in clock_changes(timing.timezone):
+            for _ in range(20):
+                after = change + timedelta(seconds=chance.uniform(-7_500, 7_500))
+                due = next_run(timing, ADDED, after)
+                assert due > after, (timing, after, seed)
+                assert due == next_run(timing, ADDED, due - timedelta(microseconds=1)), (timing, after, seed)
+
+
+def clock_changes(zone: str) -> list[datetime]:
+    """The hours of 2026 after which the clocks of a zone show another offset; noon of a day where they never do."""
+    hours = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=n) for n in range(365 * 24)]
+    offsets = [hour.astimezone(ZoneInfo(zone)).utcoffset() for hour in hours]
+    return [hour for hour, (before, now) in zip(hours[1:], pairwise(offsets), strict=True) if before != now] or hours[
+        :1
+    ]
 
 
 def test_what_cannot_be_meant_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter, defaultdict
+import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -40,6 +41,8 @@ _MAX_KEPT = 1_000
 """Liens, and later taxes, that are known of a source."""
 _WORDS = re.compile(r"[^\W_]+")
 _REDEEMED = frozenset({"redeemed", "paid", "satisfied", "released", "discharged"})
+_NOT_SPELLED = re.compile("['`\u2018\u2019\u02bb\u02bc\u0300-\u036f]")
+"""Apostrophes and accents."""
 _INITIALS = re.compile(r"\b(\w) (?=\w\b)")
 _VALUES = ("land_value", "building_value", "market_value", "assessed_value", "taxable_value")
 
@@ -80,7 +83,7 @@ class SaleFacts(Struct, frozen=True, omit_defaults=True, gc=False):
     date: str
     price_cents: int | None = None
     reference: str = ""
-    """Letters and digits of its book and page, or of its document number."""
+    """Letters and digits of its book and page, or of its document number, without leading zeros."""
 
     def is_same(self, other: SaleFacts) -> bool:
         """A sale may get its price or its reference later, and a price may be corrected."""
@@ -144,6 +147,20 @@ class Change(Struct, frozen=True, gc=False):
     """Money in dollars."""
 
 
+_FIELDS = (
+    *("owner", *_VALUES, "value_year", "delinquent", "tax_due", "date", "price", "certificate", "day", "amount"),
+    *("number", "year", "status", "holder_name", "sale_date"),
+)
+"""In `before` and `after` of changes."""
+
+
+def checked_field(name: str) -> str:
+    """'' stays. Raises InvalidInput for a field that no change has."""
+    if name and name not in _FIELDS:
+        raise InvalidInput(f"no change has the field {name!r:.100}", hint=f"the fields are {', '.join(_FIELDS)}")
+    return name
+
+
 def facts_of(data: bytes) -> Facts:
     """Extracts the facts from a record's JSON. Never raises for a record that was ingested."""
     record: Mapping[str, Json] = msgspec.json.decode(data)
@@ -183,11 +200,15 @@ def _sales(record: Mapping[str, Json], fields: SearchFields) -> tuple[SaleFacts,
         SaleFacts(
             date=date,
             price_cents=cents(sale.get("price")),
-            reference="".join(_words(str(sale.get("book_page") or sale.get("clerk_number") or "")[:_MAX_TEXT])),
+            reference=_reference(str(sale.get("book_page") or sale.get("clerk_number") or "")[:_MAX_TEXT]),
         )
         for sale in sales[:_MAX_ITEMS]
         if isinstance(sale, dict) and (date := one_line(sale.get("date")))
     )
+
+
+def _reference(text: str) -> str:
+    return "".join(word.lstrip("0") for word in _words(text))
 
 
 def _lien_facts(lien: Lien) -> LienFacts:
@@ -282,7 +303,7 @@ def _is_reported(fact: str, known: Facts, others: Sequence[Facts], shows: Callab
 def _owner_change(known: Facts, new: Facts, others: Sequence[Facts]) -> Iterator[Change]:
     def has_same_owner(other: Facts) -> bool:
         """One source leaves out a second owner, another a middle name."""
-        names, shown = Counter(_name_words(new.owner)), Counter(_name_words(other.owner))
+        names, shown = _name_words(new.owner), _name_words(other.owner)
         return bool(shown) and (names <= shown or shown <= names)
 
     if _has_another_owner(known, new) and not _is_reported("owner", known, others, has_same_owner):
@@ -389,13 +410,14 @@ def _dollars(amount: int | None) -> Decimal | None:
 
 
 def _words(text: str) -> list[str]:
-    """In capital letters. `L.L.C.` is one word."""
-    return _INITIALS.sub(r"\1", " ".join(_WORDS.findall(text.upper()))).split()
+    """In capital letters, without accents and apostrophes. `L.L.C.` is one word."""
+    plain = _NOT_SPELLED.sub("", unicodedata.normalize("NFKD", text)).upper()
+    return _INITIALS.sub(r"\1", " ".join(_WORDS.findall(plain))).split()
 
 
-def _name_words(names: Iterable[str]) -> list[str]:
-    """The words of all names, in any order: sites write `A & B` as one name or two, and turn names around."""
-    return sorted(word for name in names for word in _words(name) if word != "AND")
+def _name_words(names: Iterable[str]) -> set[str]:
+    """The words of all names: sites write `A & B` as one name or two, turn names around, and list one twice."""
+    return {word for name in names for word in _words(name) if word != "AND"}
 
 
 class Scraped(Struct, frozen=True, gc=False):

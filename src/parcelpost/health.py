@@ -112,7 +112,9 @@ CHECKS: Mapping[str, Check] = {
     "queue.failed": Check(_WARNING, "Workers gave up on some tasks."),
     "webhook.failing": Check(_WARNING, "A webhook's receiver does not accept changes."),
     "webhook.gave_up": Check(_WARNING, "A webhook's receiver did not accept some changes for a day."),
-    "schedule.failing": Check(_ERROR, "A schedule cannot run because of an error."),
+    "schedule.failing": Check(
+        _ERROR, "A schedule cannot run because of an error, or all tasks of its last run failed."
+    ),
     "schedule.stale": Check(_WARNING, "A schedule is behind: some of its parcels were not scraped in time."),
     "schedule.resting": Check(_WARNING, "A scheduled run is on hold because the site blocks every worker."),
     "schedule.skipped": Check(_NOTE, "A scheduled run was skipped because the previous one was still in progress."),

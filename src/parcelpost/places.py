@@ -51,7 +51,7 @@ def normalized(target: Target) -> Target:
 def state_code(text: str) -> str:
     """`Connecticut`, `ct` and `C.T.` -> `CT`; '' stays. Raises InvalidInput for an unknown state."""
     plain = " ".join(text.replace(".", "").split())
-    if not plain or plain.upper() in STATES:
+    if not text.strip() or plain.upper() in STATES:
         return plain.upper()
     if plain.lower() in _CODES:
         return _CODES[plain.lower()]
@@ -89,6 +89,14 @@ def county_name(text: str) -> str:
     if text.strip() and not any(map(str.isalpha, slug)):
         raise InvalidInput(f"{text!r:.60} is not a county name", hint="write its name, such as columbia")
     return slug
+
+
+def parcel_number(text: str) -> str:
+    """Like `parcel_norm`, but raises InvalidInput for a text without letters and digits; '' stays."""
+    norm = parcel_norm(text)
+    if text and not norm:
+        raise InvalidInput(f"{text!a:.60} is not a parcel number")
+    return norm
 
 
 def parcel_norm(parcel_id: str) -> str:

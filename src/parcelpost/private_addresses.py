@@ -72,7 +72,7 @@ _EMBEDS_IPV4 = [IPv6Network("::ffff:0:0/96"), IPv6Network("64:ff9b::/96")]  # ma
 
 def is_loopback(host: str) -> bool:
     name = host.strip("[]").lower()
-    if name == "localhost":
+    if _is_loopback_name(name):
         return True
     try:
         address = ip_address(name)
@@ -80,6 +80,11 @@ def is_loopback(host: str) -> bool:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback
+
+
+def _is_loopback_name(host: str) -> bool:
+    name = host.lower().rstrip(".")
+    return name == "localhost" or name.endswith(".localhost")
 
 
 def is_local_url(url: str) -> bool:
@@ -138,8 +143,10 @@ class Guard:
             raise self.refused(f"{host!r:.200} is not a valid host name")
         if not 0 < port_of(url) <= _MAX_PORT:
             raise self.refused(f"{url.port} is not a valid port")
-        if literal is not None:
-            self._check(host, literal, port_of(url))
+        if literal is not None or _is_loopback_name(host):
+            self._check(host, literal or IPv4Address("127.0.0.1"), port_of(url))
+        elif not self._networks:  # else its address may be in one of them
+            self._check_port(host, port_of(url))
         return url.copy_with(fragment=None) if url.fragment else url
 
     async def addresses(self, host: str, port: int) -> list[str]:
@@ -177,7 +184,10 @@ class Guard:
         if not _is_public(address):
             where = host if host == str(address) else f"{host} ({address})"
             raise self.refused(f"{where} is a private address; add it to {self.setting} to allow it")
-        if port not in _ALL_USUAL_PORTS:
+        self._check_port(host, port)
+
+    def _check_port(self, host: str, port: int) -> None:
+        if port not in _ALL_USUAL_PORTS and host.lower().rstrip(".") not in self._hosts:
             raise self.refused(f"port {port} is unusual for a website; add {host} to {self.setting} to allow it")
 
 

@@ -20,6 +20,8 @@ from msgspec import Struct
 from parcelpost.errors import InvalidInput
 
 DAY_SECONDS = 86_400
+LIST_SECONDS = 3_600
+"""What the one task of a list has by default, from when it is due."""
 MIN_SECONDS = 300
 MAX_SECONDS = 366 * DAY_SECONDS
 
@@ -116,8 +118,8 @@ def local_timezone() -> str:
 def next_run(timing: Timing, anchor: datetime, after: datetime) -> datetime:
     """Returns the first moment after `after`, in UTC. Intervals are counted from the anchor.
 
-    Where the clocks are set forward, a time of day that is skipped comes as much later; where they are set back, one
-    that comes twice counts the first time.
+    Where the clocks are set forward, a time of day that is skipped comes as much later, or of a cron expression at the
+    moment of the change; where they are set back, one that comes twice counts the first time.
     """
     if timing.cron:
         return _next_of_cron(timing, after)
@@ -166,7 +168,9 @@ def _moment(day: date, at: time, zone: ZoneInfo) -> datetime:
 
 
 def _next_of_cron(timing: Timing, after: datetime) -> datetime:
-    return next(CronSim(timing.cron, after.astimezone(_zone(timing.timezone)))).astimezone(UTC)
+    """In the hour that comes twice, the iterator starts with the first, which may be before `after`."""
+    moments = (moment.astimezone(UTC) for moment in CronSim(timing.cron, after.astimezone(_zone(timing.timezone))))
+    return next(moment for moment in moments if moment > after)
 
 
 def _check_cron(timing: Timing) -> None:

@@ -55,6 +55,8 @@ class SearchFields(Struct, frozen=True, kw_only=True, gc=False):
     liens: tuple[Lien, ...] = ()
     has_more_liens: bool = False
     """The record shows more liens than are extracted."""
+    lacks_liens: bool = False
+    """It says nothing about liens, not that there are none."""
     is_partial: bool = False
     """One of these was missing or could not be read: what is not here stays as it was known."""
     is_listed: bool = False
@@ -63,7 +65,7 @@ class SearchFields(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def has_all_liens(self) -> bool:
         """Whether a lien that is not here is gone."""
-        return not (self.is_partial or self.is_listed)
+        return not (self.is_partial or self.is_listed or self.lacks_liens)
 
 
 class _Liens(Struct, frozen=True, gc=False):
@@ -88,6 +90,7 @@ def search_fields(record: Mapping[str, Json], data: bytes) -> SearchFields:
         tax_due_cents=cents(get("tax_due")),
         liens=_liens(liens, data) if isinstance(liens, list) and liens else (),
         has_more_liens=isinstance(liens, list) and len(liens) > _MAX_LIENS,
+        lacks_liens=not isinstance(liens, list),
         is_partial=completeness not in (None, "complete") or any(map(_is_searched, _names(unreadable))),
         is_listed=get("record_kind") == "lien",
     )

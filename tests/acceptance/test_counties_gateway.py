@@ -8,7 +8,8 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ from tests.acceptance.counties import (
     simulated,
     written,
 )
-from tests.acceptance.processes import command
+from tests.acceptance.processes import PATIENCE_SECONDS, command
 
 pytestmark = pytest.mark.xdist_group("counties at a gateway")
 
@@ -100,6 +101,34 @@ def test_every_record_of_a_list_is_at_the_gateway_once_though_it_ordered_only_th
     }
     assert {len(one_parcel(upstream, source)["history"]) for source in found["deedauction"].values()} == {1}
     assert all(source["raw"] for by_number in found.values() for source in by_number.values())
+
+
+def test_a_scheduled_list_brings_its_parcels_and_one_whose_page_is_missing_fails(tmp_path: Path, stage: Stage) -> None:
+    upstream, county, _ = stage
+    lists = {name: county.tasks(name, first=1)[0] for name in ("govease", "lien_register")}
+    lists["gone"] = {**lists["lien_register"], "url": f"{county.address}/none/tax_liens.csv"}
+    for name, task in lists.items():
+        place = [part for key in ("platform", "state", "county", "url") for part in (f"--{key}", task[key])]
+        added = ("gateway", "schedule", "add", name.replace("_", "-"), *place, "--every", "1d", "--list")
+        parcelpost(stage.folder, *added, settings=county.settings)
+    wait_for(upstream, lambda schedule: schedule["open_tasks"] == 1)
+    run = ("run", "--gateway", upstream, "--store", "store.db", "--until-empty")
+    parcelpost(tmp_path, *run, settings=county.settings)
+    wait_for(upstream, lambda schedule: bool(schedule["last_run"]))
+    listed = json.loads(parcelpost(stage.folder, "gateway", "schedule", "list", "--json"))["schedules"]
+    statuses = {schedule["name"]: schedule for schedule in listed}
+    ended = {name: (status["last_run"]["done"], status["last_run"]["failed"]) for name, status in statuses.items()}
+    assert ended == {"govease": (1, 0), "lien-register": (1, 0), "gone": (0, 1)}
+    assert [statuses[name]["fresh_share"] for name in ("govease", "lien-register", "gone")] == [1.0, 1.0, 0.0]
+    assert len(parcels(upstream, "govease")) == statuses["govease"]["parcels"] > 1
+
+
+def wait_for(upstream: str, is_ready: Callable[[dict[str, Any]], bool]) -> None:
+    """Until all schedules are."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not all(map(is_ready, schedules := ask(f"{upstream}/v1/schedules")["schedules"])):
+        assert time.monotonic() < deadline, schedules
+        time.sleep(0.1)
 
 
 async def test_what_a_scrapy_project_scrapes_goes_into_the_store_and_from_there_to_the_gateway(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, FilePayload, Page, expect
 
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.models import ChangeFilter
@@ -446,4 +446,26 @@ async def test_a_schedule_is_added_paused_and_deleted(browser: Browser, tmp_path
             await page.get_by_label("Delete").check()
             await page.get_by_role("button", name="Continue").click()
             await expect(page.get_by_text("No schedules yet")).to_be_visible()
+            assert watched.errors == []
+
+
+async def test_a_schedule_of_a_file_is_added_and_its_runs_are_listed(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        await filled(gateway)
+        async with a_page(browser, f"{gateway.address}/#/schedules") as watched:
+            page = watched.page
+            await is_live(page)
+            await page.get_by_role("button", name="Add schedule").click()
+            for label, text in {"Name": "few", "Platform": "qpublic", "State": "FL", "County": "harlow"}.items():
+                await page.get_by_label(label, exact=True).fill(text)
+            await page.locator("select[name=scope]").select_option("file")
+            content = b'\xef\xbb\xbfowner,Parcel_ID\r\n"ANN, BO",01-02\r\nBO,"03-04"\r\n'
+            file = FilePayload(name="parcels.csv", mimeType="text/csv", buffer=content)
+            await page.get_by_label("File of parcels").set_input_files(file)
+            await page.get_by_role("button", name="Add", exact=True).click()
+            await page.get_by_role("link", name="few").click()
+            run = page.get_by_role("table", name="Runs").locator("tbody tr")
+            await expect(run).to_contain_text("running")
+            (row,) = await gateway.ledger.schedules("few")
+            assert (row.targets, row.run and row.run.total) == (2, 2)
             assert watched.errors == []

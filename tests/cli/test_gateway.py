@@ -355,9 +355,12 @@ def test_known_parcels_are_queued_again(ledger: str, run: Run) -> None:
     at(ledger, fill)
     refresh = ("gateway", "refresh", "--database", ledger)
     assert "nothing was selected" in run(*refresh).err
+    for wrong in (("--parcel", "---"), ("--county", "--"), ("--state", "."), ("--state", "FL", "--parcel", " ")):
+        refused = run(*refresh, *wrong, "--yes")
+        assert (refused.code, refused.out) == (1, ""), wrong  # not everything
     assert run(*refresh, "--state", "FL", "--older-than", "7d", "--yes").out == "1 task queued.\n"
     assert run(*refresh, "--state", "FL", "--yes", "--json").document == {"queued": 1}
-    assert run(*refresh, "--county", "union", "--yes").out == "0 tasks queued.\n"
+    assert run(*refresh, "--county", "union", "--yes").out.startswith("0 tasks queued: ")
 
 
 def test_a_token_is_random_and_alone_on_stdout(run: Run) -> None:
@@ -386,6 +389,17 @@ def test_schedules_are_added_listed_and_changed(run: Run, ledger: str, tmp_path:
     bad = file(tmp_path, "parcel,county\n00-00-00-01234-000,columbia\n,columbia\n")
     problem = refused(*schedule, "add", "bad", *site, "--every", "1d", "--file", str(bad), *where)
     assert "nothing was added" in problem
+    for content, reason in (
+        ("parcel\n", "has no rows"),
+        (
+            "parcel,county\n00-00-00-01234-000,Columbia County\n00-00-00-01235-000,Duval\n",
+            "county is 'Duval', not columbia",
+        ),
+        ("parcel,state\n00-00-00-01234-000,Georgia\n", "state is 'Georgia', not FL"),
+        ("parcel,platform\n00-00-00-01234-000,vgsi\n", "platform is 'vgsi', not grizzly_gis"),
+    ):
+        wrong_file = str(file(tmp_path, content))
+        assert reason in refused(*schedule, "add", "bad", *site, "--every", "1d", "--file", wrong_file, *where)
     for wrong in (("--every", "soon"), ("--every", "1d", "--filter", "rich"), ("--every", "1d", "--pace", "0.01")):
         refused(*schedule, "add", "wrong", *site, *wrong, *where)
     assert "no known site" in refused(*schedule, "add", "x", *site[:4], "--county", "loving", *timing)

@@ -262,3 +262,25 @@ def test_a_county_that_is_older_than_its_schedule_asks_for_is_named(tmp_path: Pa
     assert "schedule weekly is behind: 1 of 1 parcel at vgsi CT/hartford were not scraped in the last 8 days" in out
     (shown,) = json.loads(status(run, store, "--config", settings, "--json"))["schedules"]
     assert (shown["parcels"], shown["fresh"], shown["is_stale"]) == (1, 0, True)
+    settings.write_text(settings.read_text() + "paused = true\n")
+    out = status(run, store, "--config", settings)
+    assert "is behind" not in out
+    assert re.search(r"weekly .* paused +1 ", out)
+
+
+def test_a_list_that_is_older_than_its_schedule_asks_for_is_named(tmp_path: Path, run: Run) -> None:
+    store, settings = tmp_path / "parcelpost.db", tmp_path / "parcelpost.toml"
+    place = 'platform = "govease"\nstate = "AL"\ncounty = "mobile"\nurl = "https://example.org/"\n'
+    settings.write_text(f'[schedules.sales]\n{place}every = "7d"\nlist = true\n')
+
+    async def make() -> None:
+        clock = ManualClock(SystemClock().now() - timedelta(days=30))
+        async with LocalPersistenceManager.open(store, clock=clock) as lpm:
+            await save_one(lpm, task("refresh-sales:1-list", source=Source.LOCAL_FILE))
+            timing, now = Timing(every_seconds=7 * 86_400), clock.now()
+            await lpm.state.put("schedule sales", StoredSchedule(timing=timing, anchor=now, next_run_at=now))
+
+    asyncio.run(make())
+    out = status(run, store, "--config", settings)
+    assert "schedule sales is behind: its list was not scraped in the last 7 days" in out
+    assert "a list" in out

@@ -182,6 +182,12 @@ CASES: Mapping[str, Case] = {
         "75m",
         'county="union", schedule="weekly", state="FL"',
     ),
+    "ParcelpostScheduleFailing": Case(
+        {f'parcelpost_gateway_schedule_status{G},schedule="weekly",status="failing"}}': "0x9 1x60"},
+        "20m",
+        "26m",
+        'schedule="weekly"',
+    ),
     "ParcelpostChangesLate": Case({f"parcelpost_gateway_results_to_compare{G}}}": "0x9 20000x60"}, "35m", "41m", ""),
     "ParcelpostResultsLeft": Case({f"parcelpost_gateway_unsynced_left{G}}}": "0x9 12x60"}, "30m", "41m", ""),
     "ParcelpostWebhookFailing": Case(

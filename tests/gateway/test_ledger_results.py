@@ -170,7 +170,11 @@ async def test_liens_are_those_of_the_newest_scrape(ledger: Ledger, now: datetim
     ]
     await ledger.store([arrival("b", "P", NOON + 2 * HOUR, liens=liens(7, 8))], "w1", now)
     assert [row.lien.amount_cents for row in await ledger.liens(_all(), None, 10)] == [700, 800]
-    await ledger.store([arrival("d", "P", NOON + 3 * HOUR)], "w1", now)
+    nothing_said: list[dict[str, Any]] = [{}, {"liens": None}]
+    for unknown in nothing_said:
+        await ledger.store([arrival("c", "P", NOON + 3 * HOUR, **unknown)], "w1", now)
+        assert len(await ledger.liens(_all(), None, 10)) == 2
+    await ledger.store([arrival("d", "P", NOON + 4 * HOUR, liens=[])], "w1", now)
     assert await ledger.liens(_all(), None, 10) == []
 
 

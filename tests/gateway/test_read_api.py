@@ -215,7 +215,9 @@ async def test_a_known_parcel_is_scraped_again_by_the_target_of_its_task(
     assert await refresh(parcel_id="01-02-000300", older_than_hours=1) == 1, "it was scraped in the past"
     (detail,) = (await client.get("/v1/parcels/CT/hartford/0102000300")).json()["sources"]
     assert [step["task_id"] for step in detail["history"]][-1] == "t1", "each scrape is a version"
-    assert (await client.post("/v1/refresh", json={})).status_code == 422
+    for nothing in ({}, {"parcel_id": "--"}, {"state": "FL", "parcel_id": " "}):
+        assert (await client.post("/v1/refresh", json=nothing)).status_code == 422
+    assert await refresh(state="...", dry_run=True) == await refresh(county="---", dry_run=True) == 0
 
 
 async def test_the_latest_come_first_and_page_by_page(context: Context, client: httpx2.AsyncClient) -> None:

@@ -45,6 +45,7 @@ from parcelpost.gateway.schedules import (
 from parcelpost.model import PausedSite, Priority, Site, Target, Task
 from parcelpost.schedule import Timing, make_timing
 from parcelpost.settings import Settings
+from parcelpost.settings.schema import FetchSettings
 from tests.gateway.factories import arrival, parcel
 from tests.gateway.stage import a_client, some_context
 
@@ -401,6 +402,109 @@ async def test_schedules_are_added_shown_and_ordered_over_http(context: Context)
         assert (await act("delete")).json()["schedule"] is None
         for reply in (await act("delete"), await act("pause", "none"), await client.get("/v1/schedules/union")):
             assert reply.status_code == 404
+
+
+def test_a_list_needs_a_platform_with_lists_and_an_address_that_workers_accept() -> None:
+    def made(platform: str, url: str, scope: Scope = Scope.LIST, allowed: tuple[str, ...] = (), **more: Any) -> Site:
+        settings = Settings(fetch=FetchSettings(allow_private=allowed))
+        place: dict[str, Any] = {"state": "FL", "county": "union", "every": "1d"}
+        new = NewSchedule(name="a", platform=platform, url=url, scope=scope, **place)
+        schedule, _ = make_schedule(new, START, KnownPlatforms(settings), **more)
+        return schedule.site
+
+    page = "https://example.org/list"
+    assert made("govease", page) == Site("govease", "FL", "union")
+    for platform in ("grizzly_gis", "arcgis"):
+        for is_known in (False, True):
+            with pytest.raises(InvalidInput, match="has no lists"):
+                made(platform, page, is_known=is_known)
+    days = [Target(parcel_id="all", state="FL", county="union", url=page, extra={"where": "1=1"})]
+    assert made("arcgis", page, targets=days).platform == "arcgis"
+    wrong = ("banana", "ftp://example.org/", "http://127.0.0.1/", "http://localhost:8000/", "https://example.org:22/")
+    for url in wrong:
+        with pytest.raises(InvalidInput, match="url: "):
+            made("govease", url)
+    assert made("govease", "http://localhost:8137/", allowed=("127.0.0.1",)).platform == "govease"
+    with pytest.raises(InvalidInput, match="url: 'banana'"):  # any platform, but no other kind of address
+        make_schedule(
+            NewSchedule(
+                name="a", platform="own", state="FL", county="union", every="1d", scope=Scope.LIST, url="banana"
+            ),
+            START,
+            None,
+        )
+
+
+async def test_parcels_that_the_site_no_longer_has_are_counted_beside_the_others(context: Context) -> None:
+    ledger, clock, runner = context.ledger, context.clock, the_runner(context)
+    assert isinstance(clock, ManualClock)
+    await store(ledger, range(4), START - HOUR)
+    targets = [Target(parcel_id=number, state="FL", county="union") for number in ("P000", "P003", "NEW-1", "NEW-2")]
+    options: dict[str, Any] = {"window_seconds": 0.0, "pace_seconds": 0.001}
+    await add(ledger, a_schedule(**options))
+    await add(ledger, a_schedule("file", Scope.FILE, **options), targets)
+
+    async def run(gone: Sequence[str]) -> None:
+        for _ in range(3):
+            await runner.step()
+            clock.advance(60)
+        for grant in await ledger.grant("w1", ["echo"], 100, clock.now(), clock.now() + HOUR):
+            task = grant.task
+            if task.target.parcel_id in gone:
+                await ledger.end_task(task.task_id, "w1", error="none", again=False, now=clock.now(), not_found=True)
+            else:
+                key = parcel(task.target.parcel_id, county="union")
+                await ledger.store([with_target(arrival(task.task_id, key, clock.now()))], "w1", clock.now())
+        await runner.step()
+
+    async def counted(name: str) -> tuple[int, int, int]:
+        row = await the(ledger, name)
+        freshness = await ledger.freshness(row, row.schedule.fresh_since(clock.now()))
+        return freshness.parcels, freshness.fresh, freshness.not_found
+
+    await run(["P003", "NEW-2"])
+    assert (await counted("union"), await counted("file")) == ((4, 4, 1), (2, 2, 2))  # NEW-1 is known now
+    clock.advance(86_401)
+    assert await counted("union") == (4, 0, 1)
+    await run(["P003"])  # NEW-2 was added to the site; P003 is gone for good
+    assert (await counted("union"), await counted("file")) == ((5, 5, 1), (3, 3, 1))
+    clock.advance(86_400)
+    await run([])
+    assert (await counted("union"), await counted("file")) == ((6, 6, 0), (4, 4, 0))
+
+
+async def test_a_run_whose_tasks_all_fail_is_a_finding_at_once_and_a_paused_schedule_is_none(context: Context) -> None:
+    ledger, clock, runner = context.ledger, context.clock, the_runner(context)
+    assert isinstance(clock, ManualClock)
+
+    async def findings() -> list[str]:
+        statuses = await schedule_statuses(ledger, (), clock.now(), FreshnessCache())
+        return [finding.id for finding in schedule_findings(statuses, clock.now())]
+
+    await store(ledger, range(3), START - 48 * HOUR)
+    row = await add(ledger, a_schedule(window_seconds=0.0, pace_seconds=0.001))
+    for _ in range(3):
+        await runner.step()
+        clock.advance(60)
+    for grant in await ledger.grant("w1", ["echo"], 100, clock.now(), clock.now() + HOUR):
+        await ledger.end_task(grant.task.task_id, "w1", error="the site is down", again=False, now=clock.now())
+    assert await findings() == []
+    await runner.step()
+    (status,) = await schedule_statuses(ledger, (), clock.now(), FreshnessCache())
+    assert (status.status, status.message) == ("failing", "all 3 tasks of its last run failed")
+    assert await findings() == ["schedule.failing"]
+    clock.advance(2 * 86_400)
+    assert await findings() == ["schedule.failing", "schedule.stale"]
+    await ledger.set_paused(row.schedule_no, clock.now())
+    assert await findings() == []
+
+
+def test_a_list_has_an_hour_for_its_one_task_and_several_have_a_day() -> None:
+    place: dict[str, Any] = {"platform": "own", "state": "FL", "county": "union", "url": "https://example.org/"}
+    new = NewSchedule(name="a", scope=Scope.LIST, every="7d", **place)
+    days = [Target(parcel_id=day, state="FL", county="union", url="https://example.org/") for day in "ab"]
+    windows = [make_schedule(new, START, None, targets)[0].window_seconds for targets in ((), days)]
+    assert windows == [3_600, 86_400]
 
 
 async def test_a_county_that_only_the_ledger_knows_can_be_scheduled(ledger: Ledger) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import standardwebhooks.webhooks
 
+from parcelpost.changes import checked_field
 from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.errors import InvalidInput
 from parcelpost.events import Event
@@ -342,6 +343,11 @@ async def test_nothing_is_sent_without_its_secret_or_into_our_network(
 def test_a_webhook_is_checked_before_it_is_stored() -> None:
     check_webhook("crm", "https://example.org/hook?x=1", f"{WEBHOOK_SECRET_VARIABLE}_CRM", Guard())
     check_webhook("crm", "http://127.0.0.1:9000/", WEBHOOK_SECRET_VARIABLE, ALLOWED)
+    check_webhook("crm", "http://localhost:9000/", WEBHOOK_SECRET_VARIABLE, ALLOWED)
+    check_webhook("crm", "http://crm.example.org:9000/", WEBHOOK_SECRET_VARIABLE, Guard(["crm.example.org"]))
+    check_webhook("crm", "http://crm.example.org:9000/", WEBHOOK_SECRET_VARIABLE, ALLOWED)  # it may be that address
+    with pytest.raises(InvalidInput, match="nosuchfield"):
+        checked_field("nosuchfield")
     bad = [
         ("crm", "http://127.0.0.1:9000/", WEBHOOK_SECRET_VARIABLE),
         ("crm", "https://[::ffff:10.0.0.1]/", WEBHOOK_SECRET_VARIABLE),
@@ -350,6 +356,9 @@ def test_a_webhook_is_checked_before_it_is_stored() -> None:
         ("crm", "https://example.org/" + "x" * 3_000, WEBHOOK_SECRET_VARIABLE),
         ("crm", "https://a..b/", WEBHOOK_SECRET_VARIABLE),
         ("crm", f"https://{'a' * 64}.org/", WEBHOOK_SECRET_VARIABLE),
+        ("crm", "http://localhost/x", WEBHOOK_SECRET_VARIABLE),
+        ("crm", "https://api.localhost./x", WEBHOOK_SECRET_VARIABLE),
+        ("crm", "https://example.org:22/", WEBHOOK_SECRET_VARIABLE),
         ("crm", "https://example.org:99999/", WEBHOOK_SECRET_VARIABLE),
         ("", "https://example.org/", WEBHOOK_SECRET_VARIABLE),
         ("a/b", "https://example.org/", WEBHOOK_SECRET_VARIABLE),

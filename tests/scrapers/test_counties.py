@@ -8,7 +8,7 @@ import pytest
 
 from parcelpost.errors import InvalidSettings
 from parcelpost.scrapers.counties import County, load_counties, parse_counties
-from parcelpost.scrapers.platforms import NAMES, RENDERED, county_platform
+from parcelpost.scrapers.platforms import LISTS, NAMES, RENDERED, county_platform
 
 ENTRY = '[[county]]\nplatform = "vgsi"\nstate = "CT"\ncounty = "hartford"\n'
 
@@ -18,6 +18,10 @@ def test_every_entry_is_of_a_platform_that_there_is() -> None:
     assert found
     assert {one.platform for one in found} <= set(NAMES)
     assert all(one.site.startswith("https://") for one in found)
+
+
+def test_lists_are_of_the_platforms_whose_pages_are_lists() -> None:
+    assert {name for name in NAMES if (one := county_platform(name)) is not None and one.is_list} == LISTS
 
 
 def test_a_profile_is_for_the_platforms_that_render() -> None:

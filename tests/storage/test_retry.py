@@ -113,6 +113,15 @@ async def test_a_local_task_whose_record_was_not_delivered_is_scraped_again_by_a
     ]
 
 
+async def test_a_parcel_that_several_kept_tasks_scraped_is_scraped_again_once(lpm: LocalPersistenceManager) -> None:
+    for name, kind in (("t1", "scrape"), ("refresh-7-r1", REFRESH), ("refresh-7-r2", REFRESH)):
+        await deliver(lpm, (await save_one(lpm, a_task(name, type=kind))).result_id)
+    await deliver(lpm, (await save_one(lpm, a_task("other", parcel_id="P2"))).result_id)
+    assert await requeue(lpm, completed=True) == 2
+    assert sorted(claim.task.task_id for claim in await lpm.claim(9)) == ["other", "refresh-7-r2"]
+    assert await requeue(lpm, completed=True) == 0, "it is being scraped"
+
+
 async def test_a_rejected_result_keeps_its_place_too(lpm: LocalPersistenceManager) -> None:
     entry = await save_one(lpm)
     await lpm.mark_rejected([entry.result_id], "unknown county")

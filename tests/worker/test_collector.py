@@ -119,6 +119,9 @@ async def test_bad_tasks_are_reported_and_the_good_ones_beside_them_are_kept(sce
     stored = {info.task.task_id for info in await rig.lpm.list_tasks()}
     assert stored == {"good-1", "good-2"}
     assert len(rig.seen(TaskSkipped)) == len(absurd)
+    failed = {task_id: body["error"] for task_id, body in rig.gateway.failed}
+    assert failed["t-no-parcel"] == "the worker cannot read the task: target.parcel_id is missing"
+    assert {"t-bare", "t-no-platform", "t-list-target"} < failed.keys()  # or they would be leased again for ever
 
 
 async def test_an_upstream_s_own_spelling_of_a_place_is_kept(scene: Scene, rig: Rig) -> None:

@@ -6,7 +6,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from parcelpost.cli.context import store_options
+from parcelpost.cli.health.settings import check_ready
 from parcelpost.cli.worker_setup import read_targets
 from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidSettings
@@ -91,8 +94,8 @@ async def test_known_parcels_are_scraped_again_when_it_is_due(tmp_path: Path) ->
         assert [event.schedule for event in events if isinstance(event, RunStarted)] == ["union", "auctions", "late"]
 
         since = START + timedelta(hours=1)
-        assert await lpm.freshness(UNION, since, delinquent_only=False) == (4, 4, START + timedelta(hours=1))
-        assert await lpm.freshness(UNION, since + timedelta(hours=2), delinquent_only=False) == (4, 2, since)
+        assert await lpm.freshness(UNION, since, delinquent_only=False) == (4, 4, START + timedelta(hours=1), 0)
+        assert await lpm.freshness(UNION, since + timedelta(hours=2), delinquent_only=False) == (4, 2, since, 0)
 
         clock.advance(5 * 24 * HOUR)  # nobody was running
         for _ in range(3):
@@ -141,22 +144,106 @@ async def test_the_parcels_in_a_file_are_scraped_known_or_not(tmp_path: Path) ->
         assert (claim.task.target.parcel_id, claim.task.target.extra) == ("P1", {"book": "7"})
         await lpm.save_result(claim, Result(data={}, scraped_at=clock.now()))
         since, prefix = clock.now() - timedelta(hours=1), run_prefix("few")
-        assert await lpm._db.read(refresh.freshness_of_file, prefix, since) == (2, 1, None)
+        assert await lpm._db.read(refresh.freshness_of_runs, prefix, since) == (2, 1, None, 0)
         clock.advance(HOUR / 2)
         assert await scrape(lpm, clock) == ["P2"]
-        assert (await lpm._db.read(refresh.freshness_of_file, prefix, since))[:2] == (2, 2)
+        assert (await lpm._db.read(refresh.freshness_of_runs, prefix, since))[:2] == (2, 2)
         file.write_text("parcel_id\nP3\n")
         clock.advance(24 * HOUR)
         await schedules.step()
         assert await scrape(lpm, clock) == ["P3"]
 
 
+WEEKLY = """
+[schedules.columbia]
+platform = "echo"
+state = "FL"
+county = "columbia"
+every = "7d"
+
+[schedules.late]
+platform = "echo"
+state = "FL"
+county = "columbia"
+every = "30d"
+filter = "delinquent"
+"""
+
+
+async def test_what_is_delivered_and_deleted_stays_known_to_schedules(tmp_path: Path) -> None:
+    given, clock = settings(tmp_path, WEEKLY), ManualClock(START)
+    site = Site("echo", "FL", "columbia")
+    assert store_options(given).scheduled == {site}
+    options = StoreOptions(scheduled=frozenset({site}))
+    async with LocalPersistenceManager.open(tmp_path / "store.db", clock=clock, options=options) as lpm:
+        for county, number in (("columbia", "P1"), ("columbia", "P2"), ("columbia", "P3"), ("baker", "P4")):
+            target = Target(parcel_id=number, state="FL", county=county)
+            await lpm.add_task(Task(task_id=number, platform="echo", target=target, source=Source.CLI))
+        schedules = StandaloneSchedules(a_context(lpm, NullUpstream(), clock, lambda _: None, given))
+
+        async def deliver() -> None:
+            await lpm.mark_synced([entry.result_id for entry in await lpm.list_results() if not entry.synced_at])
+
+        assert len(await scrape(lpm, clock)) == 4
+        await deliver()
+        for day in range(8):
+            clock.advance(24 * HOUR)
+            cleaned = await (lpm.maintenance.relieve() if day == 3 else lpm.maintenance.clean())
+            assert (cleaned.results, cleaned.tasks) == ((4, 1) if day == 3 else (0, 0))
+        assert await lpm.known_parcels(site, delinquent_only=True) == [2]  # its record is deleted
+        assert (await lpm.freshness(site, START, delinquent_only=False))[:2] == (3, 3)
+        await schedules.step()
+        clock.advance(24 * HOUR)
+        assert sorted(await scrape(lpm, clock)) == ["P1", "P2", "P2", "P3"]  # of both schedules
+        await deliver()
+        clock.advance(8 * 24 * HOUR)
+        assert (await lpm.maintenance.clean()).tasks >= 3  # of each parcel only the newest is kept
+        assert len(await lpm.known_parcels(site, delinquent_only=False)) == 3
+        await schedules.step()
+        for claim in await lpm.claim(1):
+            await lpm.finish(claim, "no such parcel")
+        assert (await lpm.freshness(site, START, delinquent_only=False))[::3] == (2, 1)
+
+
+async def test_a_list_has_a_freshness_and_a_paused_schedule_does_not_run(tmp_path: Path) -> None:
+    text = SETTINGS.replace("pace = 3_600", "paused = true") + "paused = false\n"
+    clock, events = ManualClock(START), list[Event]()
+    async with LocalPersistenceManager.open(tmp_path / "store.db", clock=clock, options=StoreOptions()) as lpm:
+        target = Target(parcel_id="P1", state="FL", county="union")
+        await lpm.add_task(Task(task_id="t1", platform="echo", target=target, source=Source.CLI))
+        await scrape(lpm, clock)
+        schedules = StandaloneSchedules(a_context(lpm, NullUpstream(), clock, events.append, settings(tmp_path, text)))
+        await schedules.step()
+        assert [event.schedule for event in events if isinstance(event, RunStarted)] == ["auctions"]
+
+        async def freshness() -> tuple[int, int]:
+            since = clock.now() - timedelta(hours=12)
+            counted = await lpm._db.read(refresh.freshness_of_runs, run_prefix("auctions"), since)
+            return counted.parcels, counted.fresh
+
+        assert await freshness() == (1, 0)
+        await scrape(lpm, clock)
+        assert await freshness() == (1, 1)
+        clock.advance(13 * HOUR)
+        assert await freshness() == (1, 0)
+
+
 def test_a_schedule_that_cannot_be_meant_is_named(tmp_path: Path) -> None:
     good = '[schedules.a]\nplatform = "echo"\nstate = "FL"\ncounty = "union"\n'
     bad = ['every = "often"', "", 'every = "1d"\nfilter = "rich"', 'every = "1d"\nwindow = "3d"']
     bad += ['every = "1d"\nfile = "a.csv"\nlist = true']
+    bad += ['every = "1d"\nurl = "https://example.org/"']
     bad += ['every = "1d"\npace = -1', 'every = "1d"\npace = 90_000']
     for wrong in bad:
         with pytest.raises(InvalidSettings) as error:
             settings(tmp_path, good + wrong)
         assert "schedules.a" in str(error.value)
+    for state, county in (("Atlantis", "union"), ("FL", "12001")):
+        with pytest.raises(InvalidSettings, match=r"schedules\.a"):
+            settings(tmp_path, good.replace("FL", state).replace("union", county) + 'every = "1d"\n')
+    bad = ['platform = "grizlygis"', 'platform = "grizzly_gis"\nlist = true', 'platform = "govease"\nlist = true']
+    bad += [f'platform = "govease"\nlist = true\nurl = "{url}"' for url in ("banana", "http://10.1.2.3/")]
+    for wrong in bad:
+        given = settings(tmp_path, good.replace('platform = "echo"', wrong) + 'every = "1d"\n')
+        with pytest.raises(InvalidSettings, match=r"schedules\.a"):
+            check_ready(replace(given, worker=replace(given.worker, mode="standalone")), {})

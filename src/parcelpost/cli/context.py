@@ -35,6 +35,7 @@ from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import os_error
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.options import StoreOptions
+from parcelpost.worker.schedules import schedule_site
 
 if TYPE_CHECKING:
     from parcelpost.gateway.ledger.base import Ledger
@@ -63,6 +64,7 @@ def store_options(settings: Settings) -> StoreOptions:
         keep_backups=storage.keep_backups,
         retry_min=timedelta(seconds=executor.retry_min_seconds),
         retry_max=timedelta(seconds=executor.retry_max_seconds),
+        scheduled=frozenset(map(schedule_site, settings.schedules.values())),
     )
 
 

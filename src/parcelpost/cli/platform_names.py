@@ -10,8 +10,8 @@ from importlib.metadata import entry_points
 from msgspec import structs
 
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Site, Task
-from parcelpost.scrapers.platforms import ECHO, GROUP, NAMES
+from parcelpost.model import Site, Target, Task
+from parcelpost.scrapers.platforms import ECHO, GROUP, LISTS, NAMES, TABLES
 from parcelpost.settings import Settings
 
 _ENTRY = "add the county to the file set as fetch.counties_file"
@@ -32,6 +32,7 @@ class KnownPlatforms:
         others = {entry.name for entry in entry_points(group=GROUP)} | set(settings.platforms)
         self._of_counties = frozenset(NAMES) - others  # a plugin platform may support any county
         self._counties = load_counties(settings.fetch.counties_file)
+        self._allow_private = settings.fetch.allow_private
 
     def spelled(self, name: str) -> str:
         """The platform's canonical name, matched case-insensitively. Raises InvalidInput if it is unknown."""
@@ -56,6 +57,24 @@ class KnownPlatforms:
         if self._counties.find(task.platform, target.state, target.county) is None:
             hint = f"{_ENTRY}, provide the URL of the page, or use {self._override} to accept it anyway"
             raise InvalidInput(self._unknown(task.platform, target.state, target.county), hint=hint)
+
+    def check_list(self, platform: str, target: Target) -> None:
+        """Raises InvalidInput for a platform that has no lists."""
+        if platform not in self._of_counties or platform in LISTS or (platform in TABLES and "where" in target.extra):
+            return
+        lists = f"platforms with lists: {', '.join(sorted(LISTS))}"
+        hint = f"{lists}; for {platform}, use a file with the column 'where'" if platform in TABLES else lists
+        raise InvalidInput(f"{platform} has no lists", hint=hint)
+
+    def check_url(self, url: str) -> None:
+        """Raises InvalidInput for a URL that workers refuse. Names are not resolved."""
+        from parcelpost.scrapers.fetch.errors import CannotFetch
+        from parcelpost.scrapers.fetch.exchange import FetchGuard
+
+        try:
+            FetchGuard(self._allow_private).url(url)
+        except CannotFetch as error:
+            raise InvalidInput(f"url: {error}") from None
 
     def pace_seconds(self, site: Site) -> float:
         """Between two requests to the site: that of the settings, or of the county's entry if it is longer."""

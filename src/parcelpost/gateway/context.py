@@ -16,7 +16,7 @@ from parcelpost.gateway.auth import Tokens
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.map_layers import MapLayers
 from parcelpost.gateway.schedules import FreshnessCache
-from parcelpost.model import Site, Task
+from parcelpost.model import Site, Target, Task
 from parcelpost.object_store import RawStore
 from parcelpost.settings.schema import ServerSettings
 
@@ -87,6 +87,12 @@ class Platforms(Protocol):
 
         Raises InvalidInput with a hint for an unknown platform, or a county that the platform does not cover.
         """
+
+    def check_list(self, platform: str, target: Target) -> None:
+        """Raises InvalidInput for a platform that has no lists."""
+
+    def check_url(self, url: str) -> None:
+        """Raises InvalidInput for a URL that workers refuse."""
 
     def pace_seconds(self, site: Site) -> float:
         """Returns how long workers wait between two requests to the site, as far as the settings say."""

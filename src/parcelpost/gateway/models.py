@@ -491,6 +491,8 @@ class Freshness(Struct, frozen=True, kw_only=True):
     fresh: int
     oldest_at: datetime | None
     """When the parcel with the oldest scrape was scraped; None: one never was, or there are none."""
+    not_found: int = 0
+    """Further parcels that the site no longer has."""
 
     @property
     def share(self) -> float | None:

@@ -33,8 +33,17 @@ from parcelpost.gateway.models import (
 from parcelpost.health import STALE_BELOW, Finding
 from parcelpost.model import Site, Target, Task
 from parcelpost.places import county_name, parcel_norm, state_code
+from parcelpost.private_addresses import AddressRefused, Guard
 from parcelpost.protocol.server import CONTROL, check_deliverable
-from parcelpost.schedule import DAY_SECONDS, duration_text, longest_interval, make_timing, next_run, parse_duration
+from parcelpost.schedule import (
+    DAY_SECONDS,
+    LIST_SECONDS,
+    duration_text,
+    longest_interval,
+    make_timing,
+    next_run,
+    parse_duration,
+)
 from parcelpost.units import age, count
 
 if TYPE_CHECKING:
@@ -49,6 +58,8 @@ _MAX_RUNS = 50
 _MAX_NAMED = 3
 _MAX_URL_CHARS = 2_000
 _MAX_ERROR_CHARS = 500
+_LIST = "list"
+"""Takes the place of a parcel number in the task for a whole list: workers accept no task without one."""
 _CATCH_UP = timedelta(minutes=1)
 """After a block, a pause or an outage, this much of the pace is made up for, not all of it."""
 _FRESHNESS_AGE = timedelta(seconds=60)
@@ -71,7 +82,7 @@ class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Five fields, such as `0 2 * * 1`."""
     scope: Scope = Scope.KNOWN
     window: str = ""
-    """Over which a run is spread, such as 6h. '': the interval, at most a day."""
+    """Over which a run is spread, such as 6h. '': the interval, at most a day, or an hour for a list."""
     pace_seconds: float | None = None
     """Minimum time between two tasks; null: the site's."""
     url: str = ""
@@ -109,11 +120,17 @@ def make_schedule(
     check_deliverable(task)
     if len(new.url) > _MAX_URL_CHARS or CONTROL.search(new.url):
         raise InvalidInput(f"url: must have at most {_MAX_URL_CHARS:,} characters, none of them control characters")
-    if platforms is not None and not is_known:
-        task = platforms.checked(task, reported)
+    if platforms is not None:
+        task = task if is_known else platforms.checked(task, reported)
+        if new.scope is Scope.LIST:
+            platforms.check_list(task.platform, targets[0])
+    check_url = _check_any_url if platforms is None else platforms.check_url
+    for url in {target.url for target in targets if target.url}:
+        check_url(url)
     timing = make_timing(new.every, new.at, new.timezone, new.cron)
     interval = longest_interval(timing).total_seconds()
-    window = parse_duration("window", new.window) if new.window else min(interval, DAY_SECONDS)
+    longest = LIST_SECONDS if new.scope is Scope.LIST and len(targets) == 1 else DAY_SECONDS
+    window = parse_duration("window", new.window) if new.window else min(interval, longest)
     if window > interval:
         raise InvalidInput(f"window: {duration_text(window)} is longer than the interval, {duration_text(interval)}")
     site_pace = _DEFAULT_PACE_SECONDS if platforms is None else platforms.pace_seconds(task.site)
@@ -133,6 +150,14 @@ def make_schedule(
     return schedule, targets
 
 
+def _check_any_url(url: str) -> None:
+    """Raises InvalidInput. Workers may be allowed to request private addresses."""
+    try:
+        Guard(["0.0.0.0/0", "::/0"]).url(url)
+    except AddressRefused as error:
+        raise InvalidInput(f"url: {error}") from None
+
+
 async def is_in_ledger(ledger: Ledger, new: NewSchedule) -> bool:
     """Whether the platform has delivered parcels of the county, so that some worker can scrape it."""
     try:
@@ -150,7 +175,7 @@ def first_run(schedule: Schedule, now: datetime) -> datetime:
 
 def _targets(new: NewSchedule, state: str, county: str) -> list[Target]:
     if new.scope is Scope.LIST:
-        return [Target(parcel_id="", state=state, county=county, url=new.url)]
+        return [Target(parcel_id=_LIST, state=state, county=county, url=new.url)]
     if new.url:
         raise InvalidInput("url requires scope list", hint="set scope to list, or omit url")
     if (new.scope is Scope.FILE) != bool(new.parcels):
@@ -209,7 +234,7 @@ class ScheduleState(StrEnum):
     RESTING = "resting"
     """A run is in progress, and the site blocks every worker."""
     FAILING = "failing"
-    """An error keeps it from running."""
+    """An error keeps it from running, or all tasks of its last run failed."""
     PAUSED = "paused"
 
 
@@ -247,12 +272,14 @@ class ScheduleStatus(Struct, frozen=True, kw_only=True):
     """A parcel scraped within that time is fresh: the interval, and the window in which a run may reach it."""
     parcels: int
     fresh: int
+    not_found: int
+    """Further parcels that the site no longer has."""
     fresh_share: float | None
     """null if there are no parcels yet."""
     is_due: bool
     """Whether it has had the time to scrape every parcel."""
     is_stale: bool
-    """Whether it is due, and too few parcels are fresh."""
+    """Whether it is due and not paused, and too few parcels are fresh."""
     oldest_at: datetime | None
     """Time of the oldest scrape; null if a parcel was never scraped."""
     failing_since: datetime | None
@@ -311,11 +338,14 @@ async def schedule_statuses(
 
 
 def _status(row: ScheduleRow, freshness: Freshness, blocked: Sequence[str], now: datetime) -> ScheduleStatus:
-    schedule, state, message = row.schedule, ScheduleState.WAITING, ""
-    if row.last_run and row.last_run.outcome is RunOutcome.SKIPPED and row.run:
-        message = f"the run due {row.last_run.due_at:%Y-%m-%d %H:%M} UTC was skipped because this one is not done"
+    schedule, last, state, message = row.schedule, row.last_run, ScheduleState.WAITING, ""
+    if last and last.outcome is RunOutcome.SKIPPED and row.run:
+        message = f"the run due {last.due_at:%Y-%m-%d %H:%M} UTC was skipped because this one is not done"
     if row.run:
         state = ScheduleState.RUNNING
+    failing_since = row.failing_since
+    if last and last.failed and not last.done:
+        state, message, failing_since = ScheduleState.FAILING, _all_failed(last), failing_since or last.started_at
     if row.run and blocked:
         state, message = (
             ScheduleState.RESTING,
@@ -327,6 +357,8 @@ def _status(row: ScheduleRow, freshness: Freshness, blocked: Sequence[str], now:
         state, message = ScheduleState.PAUSED, ""
     max_age = now - schedule.fresh_since(now)
     is_due = now - schedule.created_at > max_age
+    is_active = is_due and row.paused_at is None
+    is_stale = is_active and freshness.share is not None and freshness.share < STALE_BELOW
     return ScheduleStatus(
         name=schedule.name,
         platform=schedule.platform,
@@ -343,14 +375,23 @@ def _status(row: ScheduleRow, freshness: Freshness, blocked: Sequence[str], now:
         max_age_seconds=max_age.total_seconds(),
         parcels=freshness.parcels,
         fresh=freshness.fresh,
+        not_found=freshness.not_found,
         fresh_share=freshness.share,
         is_due=is_due,
-        is_stale=is_due and freshness.share is not None and freshness.share < STALE_BELOW,
+        is_stale=is_stale,
         oldest_at=freshness.oldest_at,
-        failing_since=row.failing_since,
+        failing_since=failing_since,
         open_tasks=row.open_tasks,
         run=run_response(row.run) if row.run else None,
         last_run=run_response(row.last_run) if row.last_run else None,
+    )
+
+
+def _all_failed(run: RunRow) -> str:
+    return (
+        "the only task of its last run failed"
+        if run.failed == 1
+        else f"all {run.failed:,} tasks of its last run failed"
     )
 
 
@@ -373,7 +414,8 @@ def schedule_findings(statuses: Sequence[ScheduleStatus], now: datetime) -> Iter
         if status.status is ScheduleState.FAILING:
             since = age((now - status.failing_since).total_seconds()) if status.failing_since else "now"
             message = f"schedule {status.name} has been failing for {since}: {status.message}"
-            yield Finding.of("schedule.failing", message, "delete it and add it again with valid values")
+            fix = "see why its tasks failed on the dashboard's page Failures, or delete it and add it with valid values"
+            yield Finding.of("schedule.failing", message, fix)
         elif status.status is ScheduleState.RESTING:
             fix = "no action needed: it continues on its own; if the site keeps blocking, use a slower pace"
             yield Finding.of("schedule.resting", f"schedule {status.name} is on hold: {status.message}", fix)

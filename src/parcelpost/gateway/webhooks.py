@@ -28,14 +28,14 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from parcelpost.changes import checked_kinds
+from parcelpost.changes import checked_field, checked_kinds
 from parcelpost.errors import InvalidInput, LedgerError
 from parcelpost.events import LoopFailed, WebhookFailing, WebhookGaveUp, WebhookRecovered
 from parcelpost.gateway.history import change_response
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import ChangeFilter, ChangeRow, Text, Webhook, WebhookRetry
 from parcelpost.health import Finding
-from parcelpost.places import county_slug, state_code
+from parcelpost.places import county_name, state_code
 from parcelpost.private_addresses import AddressRefused, Guard, NoAddress, open_connection_pool
 from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE, Secret
 from parcelpost.units import age, count
@@ -97,8 +97,8 @@ async def add_webhook(ledger: Ledger, new: NewWebhook, guard: Guard, now: dateti
         kinds=checked_kinds(new.kinds),
         platform=new.platform,
         state=state_code(new.state),
-        county=county_slug(new.county),
-        field=new.field,
+        county=county_name(new.county),
+        field=checked_field(new.field),
     )
     last = await ledger.last_change()
     if new.since is not None and new.since > last:

@@ -10,9 +10,9 @@ from typing import Protocol
 from msgspec import Struct, field, structs
 
 from parcelpost.clock import Clock, SystemClock, iso
-from parcelpost.model import Done, Encoded, Json, Outcome, Page, Retry, Target, Task
+from parcelpost.model import Done, Encoded, GiveUp, Json, Outcome, Page, Retry, Target, Task
 from parcelpost.scrapers.counties import Counties, County
-from parcelpost.scrapers.fetch.errors import FAILURES, CannotFetch, outcome_of
+from parcelpost.scrapers.fetch.errors import FAILURES, CannotFetch, PageNotFound, outcome_of
 from parcelpost.scrapers.fetch.session import Session
 from parcelpost.scrapers.learning.ranking import Ranking, learning_signals
 from parcelpost.scrapers.learning.sections import PageSections, Sections
@@ -72,6 +72,10 @@ class CountyScraper:
     ) -> Outcome:
         try:
             page = await platform.fetch(task.target, county, session)
+        except PageNotFound as failure:
+            if platform.has_list(task.target):  # only a page can tell that the list is empty
+                return GiveUp(f"the list's page is missing: {failure}")
+            return outcome_of(failure)
         except FAILURES as failure:
             return outcome_of(failure)
         fetched_at = session.fetched_at or self._clock.now()

@@ -260,6 +260,10 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
     sections: tuple[PageSection, ...] = ()
     """Sections on every page of this platform, with or without data. A page that lacks one is incomplete."""
 
+    def has_list(self, target: Target) -> bool:
+        """Whether the target's page is a list of records."""
+        return self.is_list or "where" in target.extra
+
     def parse(
         self,
         page: Page,
@@ -277,7 +281,7 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
             return Parsed(
                 find_challenge(page) or records, reader.selector_results
             )  # a page with a record is not a robot check
-        is_list = self.is_list or "where" in target.extra
+        is_list = self.has_list(target)
         if not is_list and len(records) > 1:
             asked = [record for record in records if not is_other_parcel(target.parcel_id, _numbers_of(record))]
             records = asked or records

@@ -246,6 +246,7 @@ class ScheduleSettings(Struct, frozen=True, kw_only=True):
     """Scrape a whole list instead of known parcels."""
     url: str = ""
     """Address of the list."""
+    paused: bool = False
 
     def fresh_since(self, now: datetime) -> datetime:
         """Returns the time since which a parcel must have been scraped to count as fresh."""

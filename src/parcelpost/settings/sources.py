@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from parcelpost.errors import InvalidInput, InvalidSettings
 from parcelpost.health import Finding
-from parcelpost.schedule import DAY_SECONDS, longest_interval, make_timing, parse_duration
+from parcelpost.places import county_name, state_code
+from parcelpost.schedule import DAY_SECONDS, LIST_SECONDS, longest_interval, make_timing, parse_duration
 from parcelpost.settings.schema import (
     KEYS,
     FieldMapSettings,
@@ -298,7 +299,7 @@ SCHEDULES = "schedules"
 
 _SCHEDULE_REMEDY = (
     'write it as [schedules.columbia] with platform, state, county and every = "7d" or cron = "0 2 * * 1"; '
-    "at, timezone, window, pace, filter, file, list and url are optional"
+    "at, timezone, window, pace, filter, file, list, url and paused are optional"
 )
 
 
@@ -316,6 +317,7 @@ class _GivenSchedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     file: str = ""
     list: bool = False
     url: str = ""
+    paused: bool = False
 
 
 _NAMED_SECTIONS = {
@@ -341,11 +343,16 @@ def _schedule(given: _GivenSchedule) -> ScheduleSettings:
     """Raises InvalidInput."""
     if not (given.platform and given.state and given.county):
         raise InvalidInput("platform, state and county must not be empty")
+    state_code(given.state)
+    county_name(given.county)
+    if given.url and not given.list:
+        raise InvalidInput("url requires list = true")
     if sum(map(bool, (given.filter, given.file, given.list))) > 1:
         raise InvalidInput("filter, file and list cannot be combined")
     timing = make_timing(given.every, given.at, given.timezone, given.cron)
     interval = longest_interval(timing).total_seconds()
-    window = parse_duration("window", given.window) if given.window else min(interval, DAY_SECONDS)
+    longest = LIST_SECONDS if given.list else DAY_SECONDS
+    window = parse_duration("window", given.window) if given.window else min(interval, longest)
     if window > min(interval, DAY_SECONDS):
         raise InvalidInput("window must not be longer than the interval, nor than a day")
     return ScheduleSettings(
@@ -359,6 +366,7 @@ def _schedule(given: _GivenSchedule) -> ScheduleSettings:
         file=given.file,
         list=given.list,
         url=given.url,
+        paused=given.paused,
     )
 
 

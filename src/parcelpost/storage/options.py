@@ -7,6 +7,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from parcelpost.model import Site
+
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 LONGEST_DELAY = timedelta(days=7)
@@ -37,3 +39,5 @@ class StoreOptions(Struct, frozen=True, kw_only=True):
     retry_min: timedelta = timedelta(seconds=30)
     retry_max: timedelta = timedelta(minutes=30)
     max_recoveries: int = 25
+    scheduled: frozenset[Site] = frozenset()
+    """Sites whose parcels stay known, however long ago they were scraped."""

@@ -22,16 +22,32 @@ WHERE t.platform = :platform AND t.state = :state AND t.county = :county AND t.s
 GROUP BY t.parcel_id, t.target_json
 """
 # Next to max(), SQLite takes bare columns from the row with the maximum: here the newest record.
-_IS_DELINQUENT = "HAVING NOT :delinquent_only OR json_extract(r.data, '$.delinquent')"
+_IS_DELINQUENT = "HAVING NOT :delinquent_only OR coalesce(json_extract(r.data, '$.delinquent'), t.was_delinquent)"
 _NEWEST = f"SELECT t.seq, max(t.completed_at) AS at {_KNOWN} {_IS_DELINQUENT} ORDER BY t.parcel_id"
 _FRESHNESS = f"""
-SELECT count(*), count(CASE WHEN at >= :since THEN 1 END), min(at) FROM (
-    SELECT max(t.completed_at) AS at {_KNOWN} {_IS_DELINQUENT})
+WITH gone AS (
+    SELECT parcel_id, target_json, max(completed_at) AS at FROM tasks
+    WHERE platform = :platform AND state = :state AND county = :county AND status = 'not_found' AND parent_id IS NULL
+    GROUP BY parcel_id, target_json)
+SELECT count(*) - count(gone.at), count(CASE WHEN gone.at IS NULL AND known.at >= :since THEN 1 END),
+    min(iif(gone.at IS NULL, known.at, NULL)), count(gone.at)
+FROM (SELECT t.parcel_id, t.target_json, max(t.completed_at) AS at {_KNOWN} {_IS_DELINQUENT}) AS known
+LEFT JOIN gone ON gone.parcel_id = known.parcel_id AND gone.target_json = known.target_json AND gone.at > known.at
 """
-_FRESHNESS_OF_FILE = """
-SELECT count(*), count(CASE WHEN at >= :since THEN 1 END), CASE WHEN count(at) = count(*) THEN min(at) END FROM (
-    SELECT max(CASE WHEN t.status = 'completed' THEN t.completed_at END) AS at FROM tasks AS t
-    WHERE t.task_id >= :prefix AND t.task_id < :end AND t.parent_id IS NULL GROUP BY t.parcel_id, t.target_json)
+_NEWEST_ENDED = """
+SELECT seq, max(completed_at) FROM tasks
+WHERE platform = :platform AND state = :state AND county = :county AND (status = 'completed' OR status = 'not_found')
+    AND parent_id IS NULL AND source IN ('local_file', 'cli')
+GROUP BY parcel_id, target_json, status
+"""
+_FRESHNESS_OF_RUNS = """
+SELECT count(*) - count(gone), count(CASE WHEN gone IS NULL AND at >= :since THEN 1 END),
+    CASE WHEN count(at) = count(*) THEN min(at) END, count(gone)
+FROM (SELECT at, CASE WHEN gone_at > coalesce(at, '') THEN 1 END AS gone FROM (
+    SELECT max(CASE WHEN t.status = 'completed' THEN t.completed_at END) AS at,
+        max(CASE WHEN t.status = 'not_found' THEN t.completed_at END) AS gone_at
+    FROM tasks AS t
+    WHERE t.task_id >= :prefix AND t.task_id < :end AND t.parent_id IS NULL GROUP BY t.parcel_id, t.target_json))
 """
 _OPEN = """
 SELECT count(*) FROM tasks
@@ -46,6 +62,15 @@ class StoreFreshness(NamedTuple):
     parcels: int
     fresh: int
     oldest_at: datetime | None
+    not_found: int
+    """Further parcels that the site no longer has."""
+
+
+def newest_ended(db: sqlite3.Connection, site: Site) -> list[int]:
+    """Returns the tasks by which a schedule knows its parcels and when each was scraped: by `seq`, of each parcel the
+    newest with a record, and the newest for which the site had none.
+    """
+    return [seq for seq, _ in db.execute(_NEWEST_ENDED, _values(site))]
 
 
 def known_parcels(db: sqlite3.Connection, site: Site, *, delinquent_only: bool) -> list[int]:
@@ -55,15 +80,18 @@ def known_parcels(db: sqlite3.Connection, site: Site, *, delinquent_only: bool) 
 
 def freshness(db: sqlite3.Connection, site: Site, since: datetime, *, delinquent_only: bool) -> StoreFreshness:
     values = _values(site, delinquent_only) | {"since": iso(since)}
-    parcels, fresh, oldest = db.execute(_FRESHNESS, values).fetchone()
-    return StoreFreshness(parcels, fresh, from_iso(oldest) if oldest else None)
+    return _freshness(db.execute(_FRESHNESS, values).fetchone())
 
 
-def freshness_of_file(db: sqlite3.Connection, prefix: str, since: datetime) -> StoreFreshness:
-    """Returns the freshness of the parcels of a schedule with a file: those of tasks whose ids begin with `prefix`."""
+def _freshness(row: tuple[int, int, str | None, int]) -> StoreFreshness:
+    parcels, fresh, oldest, not_found = row
+    return StoreFreshness(parcels, fresh, from_iso(oldest) if oldest else None, not_found)
+
+
+def freshness_of_runs(db: sqlite3.Connection, prefix: str, since: datetime) -> StoreFreshness:
+    """Returns the freshness of a schedule with a file or a list: of tasks whose ids begin with `prefix`."""
     values = {"prefix": prefix, "end": f"{prefix}~", "since": iso(since)}
-    parcels, fresh, oldest = db.execute(_FRESHNESS_OF_FILE, values).fetchone()
-    return StoreFreshness(parcels, fresh, from_iso(oldest) if oldest else None)
+    return _freshness(db.execute(_FRESHNESS_OF_RUNS, values).fetchone())
 
 
 def open_tasks(db: sqlite3.Connection, prefix: str, run: str) -> int:
@@ -72,5 +100,5 @@ def open_tasks(db: sqlite3.Connection, prefix: str, run: str) -> int:
     return int(db.execute(_OPEN, values).fetchone()[0])
 
 
-def _values(site: Site, delinquent_only: bool) -> dict[str, object]:
+def _values(site: Site, delinquent_only: bool = False) -> dict[str, object]:
     return {**asdict(site), "delinquent_only": int(delinquent_only)}

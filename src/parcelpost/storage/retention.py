@@ -7,7 +7,7 @@ import contextlib
 import glob
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 from parcelpost.clock import iso
 from parcelpost.errors import BackupFailed
 from parcelpost.events import BackupMade, ClockSetBack, StoreCleaned
-from parcelpost.storage import backup, cache, clock_changes, health, outbox
+from parcelpost.storage import backup, cache, clock_changes, health, outbox, refresh
 from parcelpost.storage.artifacts import Artifacts
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.raw_files import RawFiles
@@ -30,8 +30,8 @@ _ORPHAN_AGE = timedelta(days=1)
 async def clean(store: OpenStore, artifacts: Artifacts) -> StoreCleaned:
     """Deletes what is past its retention period, but no undelivered results (I2, I8)."""
     database, raw, options, now = store.database, store.raw, store.options, store.clock.now()
-    results, files = await _remove_results(database, raw, iso(now - options.keep_results))
-    removed = await _remove_tasks(database, iso(now - options.keep_tasks))
+    results, files = await _remove_results(store, iso(now - options.keep_results))
+    removed = await _remove_tasks(store, iso(now - options.keep_tasks))
     orphans = await _remove_orphans(database, raw, now) + await artifacts.remove_orphans(now - _ORPHAN_AGE)
     return StoreCleaned(
         tasks=removed,
@@ -46,12 +46,11 @@ async def clean(store: OpenStore, artifacts: Artifacts) -> StoreCleaned:
 
 
 async def relieve(store: OpenStore, artifacts: Artifacts) -> StoreCleaned:
-    """Deletes all artifacts, delivered rows and cached pages, regardless of age (I8)."""
-    database, raw = store.database, store.raw
+    """Deletes all artifacts, delivered rows and cached pages, regardless of age (I8), but not what schedules know."""
     removed_artifacts = await artifacts.remove(None)
-    results, files = await _remove_results(database, raw, _ANY_TIME)
-    removed = await _remove_tasks(database, _ANY_TIME)
-    pages = await database.write(cache.shrink, 0)
+    results, files = await _remove_results(store, _ANY_TIME)
+    removed = await _remove_tasks(store, _ANY_TIME)
+    pages = await store.database.write(cache.shrink, 0)
     return StoreCleaned(
         tasks=removed,
         results=results,
@@ -71,39 +70,58 @@ async def _remove_older(database: LocalDatabase, table: str, key: str, column: s
     return total
 
 
-async def _remove_results(database: LocalDatabase, raw: RawFiles, before: str) -> tuple[int, int]:
-    results, files = 0, 0
-    while deleted := await database.write(_delivered_results, before):
+async def _remove_results(store: OpenStore, before: str) -> tuple[int, int]:
+    results, files, has_schedules = 0, 0, bool(store.options.scheduled)
+    while deleted := await store.database.write(_delivered_results, before, has_schedules):
         names = [name for row in deleted for name in row if name]
-        await raw.discard(names)
+        await store.raw.discard(names)
         results += len(deleted)
         files += len(names)
     return results, files
 
 
-async def _remove_tasks(database: LocalDatabase, before: str) -> int:
-    total, position = 0, ("", 0)
+async def _remove_tasks(store: OpenStore, before: str) -> int:
+    """Keeps those by which schedules know their parcels: a run after their deletion would find none to scrape."""
+    total, position, kept = 0, ("", 0), set[int]()
+    for site in store.options.scheduled:
+        kept.update(await store.database.read(refresh.newest_ended, site))
     while True:
-        removed, next_position = await database.write(_ended_tasks, before, position)
+        removed, next_position = await store.database.write(_ended_tasks, before, position, kept)
         total += removed
         if next_position is None:
             return total
         position = next_position
 
 
-def _delivered_results(db: sqlite3.Connection, before: str) -> list[tuple[str | None, str | None]]:
+_BATCH_OF_RESULTS = """
+SELECT seq FROM results AS r WHERE synced = 1 AND synced_at < ?
+    AND (json_path IS NULL OR NOT EXISTS
+        (SELECT 1 FROM results AS o WHERE o.html_path = r.html_path AND o.json_path IS NULL))
+ORDER BY synced_at LIMIT ?
+"""
+_NOTE_DELINQUENT = f"""
+UPDATE tasks SET was_delinquent = 1 WHERE task_id IN
+    (SELECT task_id FROM results WHERE seq IN ({_BATCH_OF_RESULTS}) AND json_extract(data, '$.delinquent'))
+"""
+_DELETE_RESULTS = f"""
+DELETE FROM results WHERE seq IN ({_BATCH_OF_RESULTS})
+RETURNING json_path, iif(json_path IS NULL, NULL, html_path)
+"""
+
+
+def _delivered_results(
+    db: sqlite3.Connection, before: str, has_schedules: bool = False
+) -> list[tuple[str | None, str | None]]:
     """Deletes a batch. The owner of a shared page goes last, because its page is deleted with it."""
-    change = """DELETE FROM results WHERE seq IN
-                    (SELECT seq FROM results AS r WHERE synced = 1 AND synced_at < ?
-                        AND (json_path IS NULL OR NOT EXISTS
-                            (SELECT 1 FROM results AS o WHERE o.html_path = r.html_path AND o.json_path IS NULL))
-                     ORDER BY synced_at LIMIT ?)
-                RETURNING json_path, iif(json_path IS NULL, NULL, html_path)"""
-    return db.execute(change, (before, _BATCH)).fetchall()
+    if has_schedules:
+        db.execute(_NOTE_DELINQUENT, (before, _BATCH))
+    return db.execute(_DELETE_RESULTS, (before, _BATCH)).fetchall()
 
 
-def _ended_tasks(db: sqlite3.Connection, before: str, position: tuple[str, int]) -> tuple[int, tuple[str, int] | None]:
-    """Deletes a batch of ended tasks, starting at `position`.
+def _ended_tasks(
+    db: sqlite3.Connection, before: str, position: tuple[str, int], kept: Container[int] = ()
+) -> tuple[int, tuple[str, int] | None]:
+    """Deletes a batch of ended tasks, starting at `position`, but not those that are `kept`.
 
     A task is deleted only after its result, hence after its delivery, and not while another report is due.
     """
@@ -112,7 +130,7 @@ def _ended_tasks(db: sqlite3.Connection, before: str, position: tuple[str, int])
                FROM tasks WHERE completed_at IS NOT NULL AND completed_at < ? AND (completed_at, seq) > (?, ?)
                ORDER BY completed_at, seq LIMIT ?"""
     batch = db.execute(query, (before, *position, _BATCH)).fetchall()
-    unneeded = [(seq,) for _, seq, is_needed in batch if not is_needed]
+    unneeded = [(seq,) for _, seq, is_needed in batch if not is_needed and seq not in kept]
     db.executemany("DELETE FROM tasks WHERE seq = ?", unneeded)
     return len(unneeded), batch[-1][:2] if len(batch) == _BATCH else None
 

@@ -59,11 +59,6 @@ class BatchSize:
         self.slow = None if size == self._most else SlowUpstream(since=since, batch_size=size)
 
 
-def refused(task: Task, problem: str, now: datetime) -> OutboxEntry:
-    """Returns the report for a task that the store refused, which therefore has no row."""
-    return end_of(task, TaskStatus.FAILED, f"the worker cannot store the task: {problem}", now)
-
-
 def end_of(task: Task, status: TaskStatus, error: str | None, now: datetime) -> OutboxEntry:
     """Returns a report of the end of a task."""
     target = task.target

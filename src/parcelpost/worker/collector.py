@@ -10,11 +10,11 @@ from msgspec import Struct
 
 from parcelpost.errors import StoreError, Unauthorized, Unavailable, UpstreamError
 from parcelpost.events import TaskSkipped, TasksReceived
-from parcelpost.model import Task
+from parcelpost.model import Target, Task, TaskStatus
 from parcelpost.storage.history import SyncRound
 from parcelpost.upstream.base import MAX_TASKS, Work
 from parcelpost.worker.backoff import COLLECTOR
-from parcelpost.worker.batch_delivery import refused
+from parcelpost.worker.batch_delivery import end_of
 from parcelpost.worker.context import Context
 
 _SUM_UP_SECONDS = 10.0
@@ -120,15 +120,19 @@ class Collector:
         return await self._store(work, started)
 
     async def _store(self, work: Work, started: float) -> float:
+        unreadable = Target(parcel_id="", state="", county="")
         for bad in work.bad:
-            self._emit(TaskSkipped(task_id=bad.task_id, problem=bad.problem))
+            task = Task(task_id=bad.task_id, platform="", target=unreadable)
+            await self._refuse(task, f"the worker cannot read the task: {bad.problem}", bad.problem)
         self.offers_nothing = not work.tasks and not work.bad
         self._received_tasks = len(work.tasks)
         try:
             added = await self._lpm.add_tasks(work.tasks, leased=True)
         finally:
             self._received_tasks = 0
-        await self._report_refusals(work.tasks, added.refusals)
+        by_id = {task.task_id: task for task in work.tasks}
+        for task_id, problem in added.refusals:
+            await self._refuse(by_id[task_id], f"the worker cannot store the task: {problem}", problem)
         if not self.offers_nothing:
             bad_count = len(work.bad) + added.refused
             self._received.add(added.new, added.known, bad_count, self._clock.monotonic())
@@ -144,14 +148,12 @@ class Collector:
         self._not_before = self._clock.monotonic() + pause
         return pause
 
-    async def _report_refusals(self, tasks: Sequence[Task], refusals: Sequence[tuple[str, str]]) -> None:
-        """Reports tasks that the store refused. If leases have ids, reports them to the upstream as failed."""
-        named = {task.task_id: task for task in tasks if task.lease_id}
-        for task_id, problem in refusals:
-            self._emit(TaskSkipped(task_id=task_id, problem=problem))
-            if task := named.get(task_id):
-                with contextlib.suppress(UpstreamError):
-                    await self._upstream.report_end(refused(task, problem, self._clock.now()))
+    async def _refuse(self, task: Task, error: str, problem: str) -> None:
+        """Reports the task to the upstream as failed, which would otherwise lease it again for ever."""
+        self._emit(TaskSkipped(task_id=task.task_id, problem=problem))
+        if task.task_id:
+            with contextlib.suppress(UpstreamError):
+                await self._upstream.report_end(end_of(task, TaskStatus.FAILED, error, self._clock.now()))
 
     def _sum_up(self) -> None:
         """Reports many answers in one event."""

@@ -64,7 +64,8 @@ class StandaloneSchedules:
     async def step(self) -> None:
         """Starts each schedule that is due, once, even if several runs were missed while no worker ran."""
         for name, schedule in self._schedules.items():
-            await self._start_if_due(name, schedule)
+            if not schedule.paused:
+                await self._start_if_due(name, schedule)
 
     async def _start_if_due(self, name: str, schedule: ScheduleSettings) -> None:
         context = self._context

@@ -201,12 +201,12 @@ def _changes_filter(wanted: ExportFilter, kinds: list[str] | None) -> ChangesFil
     """Raises InvalidInput."""
     from parcelpost.changes import checked_kinds
     from parcelpost.export.changes import ChangesFilter
-    from parcelpost.places import parcel_norm
+    from parcelpost.places import parcel_number
 
     return ChangesFilter(
         kinds=checked_kinds(kinds or ()),
         platforms=wanted.platforms,
-        norms=tuple(map(parcel_norm, wanted.parcels)),
+        norms=tuple(map(parcel_number, wanted.parcels)),
         scraped_since=wanted.scraped_since,
         scraped_before=wanted.scraped_before,
     )

@@ -455,13 +455,13 @@ def refresh(
 
     from parcelpost.cli.context import CLOCK
     from parcelpost.gateway.models import ParcelFilter, RefreshFilter
-    from parcelpost.places import county_slug, parcel_norm, state_code
+    from parcelpost.places import county_name, parcel_number, state_code
 
     wanted = RefreshFilter(
         parcels=ParcelFilter(
-            platform=platform or "", state=state_code(state), county=county_slug(county), delinquent=delinquent or None
+            platform=platform or "", state=state_code(state), county=county_name(county), delinquent=delinquent or None
         ),
-        norm=parcel_norm(parcel),
+        norm=parcel_number(parcel),
         scraped_before=parse_moment(older_than, CLOCK.now()) if older_than else None,
     )
     if wanted == RefreshFilter():
@@ -473,7 +473,12 @@ def refresh(
     if matching and not yes:
         confirm(f"Refresh {count(matching, 'parcel')}?")
     queued = asyncio.run(_refresh(wanted, limit, settings)) if matching else 0
-    print_json({"queued": queued}) if as_json else print(f"{count(queued, 'task')} queued.")
+    if as_json:
+        print_json({"queued": queued})
+    elif queued:
+        print(f"{count(queued, 'task')} queued.")
+    else:
+        print("0 tasks queued: no parcel matches, or all that do are being refreshed or known only from a list.")
 
 
 async def _count_refreshable(wanted: RefreshFilter, settings: Settings) -> int:
@@ -536,18 +541,18 @@ def changes(
     """
     import asyncio
 
-    from parcelpost.changes import checked_kinds
+    from parcelpost.changes import checked_field, checked_kinds
     from parcelpost.cli.context import CLOCK
     from parcelpost.gateway.models import ChangeFilter
-    from parcelpost.places import county_slug, state_code
+    from parcelpost.places import county_name, state_code
 
     number = int(since) if since.isascii() and since.isdecimal() and len(since) < _MOST_DIGITS else None
     wanted = ChangeFilter(
         kinds=checked_kinds(kinds or ()),
         platform=platform or "",
         state=state_code(state),
-        county=county_slug(county),
-        field=field,
+        county=county_name(county),
+        field=checked_field(field),
         found_since=parse_moment(since, CLOCK.now()) if number is None else None,
     )
     settings = gateway_settings(database, config, set_)

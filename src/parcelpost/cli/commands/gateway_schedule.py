@@ -75,7 +75,9 @@ def add(
     window: Annotated[
         str,
         typer.Option(
-            "--window", metavar="DURATION", help="Spread each run over this time. [default: the interval, up to 1d]"
+            "--window",
+            metavar="DURATION",
+            help="Spread each run over this time. [default: the interval, up to 1d; a list: up to 1h]",
         ),
     ] = "",
     pace: Annotated[
@@ -263,6 +265,7 @@ def _detail_lines(detail: ScheduleDetail) -> Iterator[str]:
         ("status", f"{status.status}: {status.message}" if status.message else status.status),
         ("next run", moment(status.next_run_at) if status.next_run_at else ""),
         ("fresh", f"{fresh}, scraped in the last {age(status.max_age_seconds)}"),
+        ("not found", f"{count(status.not_found, 'parcel')} that the site no longer has" if status.not_found else ""),
         ("oldest scrape", moment(status.oldest_at) if status.oldest_at else ""),
     ]
     yield from fields(facts)

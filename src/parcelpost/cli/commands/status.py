@@ -139,14 +139,17 @@ def status_lines(state: StoreOverview | UnreadableStore, now: datetime) -> Itera
     yield from pause_lines(state.paused)
     if state.schedules:
         yield ""
-        headers = ("schedule", "site", "when", "next run", "parcels", "fresh")
+        headers = ("schedule", "site", "when", "next run", "parcels", "fresh", "not found")
         yield from table(headers, map(_schedule_cells, state.schedules))
 
 
 def _schedule_cells(schedule: CountyFreshness) -> tuple[Cell, ...]:
     next_run = moment(schedule.next_run_at) if schedule.next_run_at else "when a standalone worker runs"
+    next_run = "paused" if schedule.is_paused else next_run
     fresh = percentage(schedule.fresh / schedule.parcels if schedule.parcels else None)
-    return schedule.schedule, schedule.site, schedule.timing, next_run, schedule.parcels, fresh
+    parcels = "a list" if schedule.is_list else schedule.parcels
+    not_found = 0 if schedule.is_list else schedule.not_found
+    return schedule.schedule, schedule.site, schedule.timing, next_run, parcels, fresh, not_found
 
 
 def _facts(overview: StoreOverview, now: datetime) -> Iterator[tuple[str, str | None]]:

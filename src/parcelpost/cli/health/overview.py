@@ -151,17 +151,21 @@ class CountyFreshness(Struct, frozen=True, kw_only=True):
 
     schedule: str
     site: str
+    is_list: bool
     timing: str
     parcels: int
-    """Known to the store."""
+    """Known to the store; of a list, the list itself."""
     fresh: int
     """Of these, scraped within `max_age_seconds`."""
+    not_found: int
+    """Further parcels that the site no longer has."""
     max_age_seconds: float
     oldest_at: datetime | None
     next_run_at: datetime | None
     """None: no worker has seen the schedule yet."""
     error: str
     """Why its last run could not be started; else ''."""
+    is_paused: bool
     is_stale: bool
     """Fewer than nine in ten parcels are fresh, a whole interval after a worker first saw the schedule."""
 
@@ -170,8 +174,8 @@ async def _freshness(database: LocalDatabase, state: WorkerState, settings: Sett
     now, found = CLOCK.now(), []
     for name, schedule in settings.schedules.items():
         site, since = schedule_site(schedule), schedule.fresh_since(now)
-        if schedule.file:
-            counted = await database.read(refresh.freshness_of_file, run_prefix(name), since)
+        if schedule.file or schedule.list:
+            counted = await database.read(refresh.freshness_of_runs, run_prefix(name), since)
         else:
             count_known = partial(refresh.freshness, delinquent_only=schedule.delinquent_only)
             counted = await database.read(count_known, site, since)
@@ -180,14 +184,20 @@ async def _freshness(database: LocalDatabase, state: WorkerState, settings: Sett
             CountyFreshness(
                 schedule=name,
                 site=f"{site.platform} {site.state}/{site.county}",
+                is_list=schedule.list,
                 timing=schedule.timing.text,
                 parcels=counted.parcels,
                 fresh=counted.fresh,
+                not_found=counted.not_found,
                 max_age_seconds=(now - since).total_seconds(),
                 oldest_at=counted.oldest_at,
                 next_run_at=kept.next_run_at if kept else None,
                 error=kept.error if kept else "",
-                is_stale=kept is not None and kept.anchor < since and counted.fresh < _FRESH_SHARE * counted.parcels,
+                is_paused=schedule.paused,
+                is_stale=not schedule.paused
+                and kept is not None
+                and kept.anchor < since
+                and counted.fresh < _FRESH_SHARE * counted.parcels,
             )
         )
     return found
@@ -200,9 +210,8 @@ def _freshness_findings(schedules: Sequence[CountyFreshness]) -> Iterator[Findin
             yield Finding.of("schedule.failing", message, "correct its file; the worker tries again every 5 minutes")
         if schedule.is_stale:
             old, parcels = schedule.parcels - schedule.fresh, count(schedule.parcels, "parcel")
-            message = (
-                f"schedule {schedule.schedule} is behind: {old:,} of {parcels} at {schedule.site} were not scraped "
-            )
+            behind = "its list was" if schedule.is_list else f"{old:,} of {parcels} at {schedule.site} were"
+            message = f"schedule {schedule.schedule} is behind: {behind} not scraped "
             message += f"in the last {age(schedule.max_age_seconds)}"
             fix = "keep a standalone worker running, without --until-empty, or use a longer interval"
             yield Finding.of("schedule.stale", message, fix)

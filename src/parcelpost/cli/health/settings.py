@@ -12,10 +12,11 @@ from pathlib import Path
 from parcelpost.cli.components import keep_grpc_quiet, known_sites
 from parcelpost.cli.context import CLOCK, open_for_reading, openers
 from parcelpost.cli.health.checks import CheckContext, CheckResult
-from parcelpost.cli.platform_names import platform_names
-from parcelpost.errors import InvalidSettings, StoreError, TooFewFiles, extra_hint
+from parcelpost.cli.platform_names import KnownPlatforms, platform_names, require_platform
+from parcelpost.errors import InvalidInput, InvalidSettings, StoreError, TooFewFiles, extra_hint
 from parcelpost.files_and_sockets import raise_file_limit
 from parcelpost.health import Finding
+from parcelpost.model import Target, Task
 from parcelpost.private_addresses import is_local_url, proxy_url
 from parcelpost.scrapers.fetch.exchange import FetchGuard
 from parcelpost.settings import Settings
@@ -48,6 +49,7 @@ def _not_ready(settings: Settings, environment: Mapping[str, str]) -> Iterator[I
         lambda: check_firestore(settings, environment),
         lambda: known_sites(settings),
         lambda: _check_platforms(settings),
+        lambda: _check_schedules(settings),
         lambda: FetchGuard(settings.fetch.allow_private),
         lambda: settings.fetch.proxy and proxy_url(settings.fetch.proxy),
     )
@@ -83,6 +85,22 @@ def _check_platforms(settings: Settings) -> None:
             f"worker.platforms names {', '.join(unknown)}, which is not installed",
             hint=f"installed: {', '.join(sorted(installed))}",
         )
+
+
+def _check_schedules(settings: Settings) -> None:
+    """As the gateway checks its schedules, but for counties: tasks may name the URLs of their pages."""
+    known = KnownPlatforms(settings)
+    for name, schedule in settings.schedules.items():
+        target = Target(parcel_id="", state=schedule.state, county=schedule.county, url=schedule.url)
+        try:
+            require_platform(schedule.platform, known.names)
+            if schedule.list:
+                known.check_list(schedule.platform, target)
+                known.check(Task(task_id=name, platform=schedule.platform, target=target))
+            if schedule.url:
+                known.check_url(schedule.url)
+        except InvalidInput as error:
+            raise InvalidSettings(f"schedules.{name}: {error}", hint=error.hint) from None
 
 
 def secret_warnings(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:

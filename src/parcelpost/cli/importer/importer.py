@@ -18,7 +18,7 @@ from msgspec.json import encode
 from parcelpost.cli.importer import task_rows
 from parcelpost.cli.importer.options import ImportOptions, format_of
 from parcelpost.cli.importer.readers import BadRow, InputFile, Reader, Row, open_reader, open_source, read_errors
-from parcelpost.cli.importer.task_rows import EXPECTED, ColumnPlan, Columns, parse_map, task_or_bad
+from parcelpost.cli.importer.task_rows import EXPECTED, ColumnPlan, Columns, field_text, flatten, parse_map, task_or_bad
 from parcelpost.cli.output import count, fields, print_json, print_lines, printable, size, table
 from parcelpost.cli.platform_names import KnownPlatforms
 from parcelpost.cli.progress import Meter
@@ -26,6 +26,7 @@ from parcelpost.clock import Clock, iso
 from parcelpost.errors import InvalidInput, StoreFull
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.model import Target, Task
+from parcelpost.places import county_slug, state_or_text
 from parcelpost.protocol.server import check_deliverable
 from parcelpost.storage import rows
 from parcelpost.storage.health import Level
@@ -141,19 +142,24 @@ def read_targets(
 ) -> list[Target]:
     """Returns the parcels in a file, all of one platform, state and county.
 
-    Raises InvalidInput if a row is invalid: a county that is half refreshed is not what was meant.
+    Raises InvalidInput if a row is invalid or of another place: a county that is half refreshed is not what was meant.
     """
     constants = dict(zip(("platform", "state", "county"), place, strict=True))
     columns = Columns(parse_map(maps), constants, platforms)
+    own_columns = Columns(parse_map(maps), {})
     targets: list[Target] = []
     with open_source(file) as source:
         reader = open_reader(source, format_of(file, None))
         rows = Importer(source, reader, columns).begin(_MAX_TARGETS + 1)
         if len(rows) > _MAX_TARGETS:
             raise InvalidInput(f"{file} has more than {_MAX_TARGETS:,} rows", hint="split it into several schedules")
+        if not rows:
+            raise InvalidInput(f"{file} has no rows", hint="a row for each parcel, below a header with parcel_id")
         columns.checked_plan(column_names(reader, rows[:_FIRST_ROWS]), source.name)
         for row in rows:
             task = task_or_bad(row, columns)
+            if isinstance(row, Row) and isinstance(task, Task) and (other := _other_place(row, own_columns, task)):
+                task = BadRow(row.number, other)
             if isinstance(task, BadRow):
                 raise InvalidInput(
                     f"{file}, {reader.unit} {task.number:,}: {task.reason}",
@@ -161,6 +167,21 @@ def read_targets(
                 )
             targets.append(task.target)
     return targets
+
+
+def _other_place(row: Row, columns: Columns, task: Task) -> str:
+    """Returns how the row's own platform, state or county differs from the task's, '' if it does not."""
+    values, target = flatten(row.values), task.target
+    plan = columns.plan(tuple(values))
+    for field, wanted, spelled in (
+        ("platform", task.platform, str.lower),
+        ("state", target.state, state_or_text),
+        ("county", target.county, county_slug),
+    ):
+        own = field_text(field, values[plan.fields[field]]) if field in plan.fields else ""
+        if own and spelled(own) != spelled(wanted):
+            return f"its {field} is {own!r:.60}, not {wanted}"
+    return ""
 
 
 async def _store_chunk(sink: Sink, chunk: _Chunk, counts: ImportCounts) -> None:

@@ -174,6 +174,7 @@ _SCHEDULE = ScheduleStatus(
     max_age_seconds=691_200.0,
     parcels=4_200,
     fresh=4_158,
+    not_found=3,
     fresh_share=0.99,
     is_due=True,
     is_stale=False,

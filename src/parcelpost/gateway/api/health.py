@@ -121,7 +121,7 @@ METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("schedule", "platform", "state", "county"),
     ),
     "parcelpost_gateway_schedule_status": (
-        "1 for the current status of a schedule: waiting, running, resting, failing, paused.",
+        "1 for the current status of a schedule: waiting, running, resting (blocked by its site), failing, paused.",
         ("schedule", "status"),
     ),
     "parcelpost_gateway_parcels_to_index": ("Changed parcels that the search does not show yet.", ()),

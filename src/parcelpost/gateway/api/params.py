@@ -11,7 +11,7 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from parcelpost.changes import checked_kinds
+from parcelpost.changes import checked_field, checked_kinds
 from parcelpost.gateway.errors import ApiError
 from parcelpost.gateway.models import ChangeFilter, ParcelFilter, ParcelKey, TaskFilter, TaskState, Text
 from parcelpost.places import county_slug, state_or_text
@@ -90,7 +90,7 @@ class ChangeFilterParams(Struct, frozen=True, kw_only=True, forbid_unknown_field
             platform=self.platform,
             state=state_or_text(self.state),
             county=county_slug(self.county) or self.county,
-            field=self.field,
+            field=checked_field(self.field),
         )
 
 

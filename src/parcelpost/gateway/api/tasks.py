@@ -38,7 +38,7 @@ from parcelpost.gateway.models import ParcelFilter, ParcelKey, RefreshFilter, Ta
 from parcelpost.gateway.routes import JSON, Role, Route
 from parcelpost.gateway.uploads import parse_body, run_in_thread
 from parcelpost.model import Priority
-from parcelpost.places import county_slug, parcel_norm, state_or_text
+from parcelpost.places import county_slug, parcel_norm, parcel_number, state_or_text
 from parcelpost.protocol.server import BadNewTask, NewTask, NewTasks, read_new_tasks
 
 _MAX_TASKS = 10_000
@@ -190,7 +190,7 @@ class TasksApi:
                 county=county_slug(body.county) or checked_text("county", body.county),
                 delinquent=body.delinquent,
             ),
-            norm=parcel_norm(checked_text("parcel_id", body.parcel_id)),
+            norm=parcel_number(checked_text("parcel_id", body.parcel_id)),
             scraped_before=None if hours is None else now - timedelta(hours=hours),
         )
         queued = 0

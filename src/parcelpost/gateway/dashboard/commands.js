@@ -103,6 +103,7 @@ export async function addSchedule(place) {
       { name: "scope" },
       h("option", { value: "known" }, "all known parcels"),
       h("option", { value: "delinquent" }, "delinquent parcels"),
+      h("option", { value: "file" }, "the parcels in a file"),
       h("option", { value: "list" }, "a whole list"),
     ),
   );
@@ -119,14 +120,28 @@ export async function addSchedule(place) {
     input("pace_seconds", "Seconds between tasks", { type: "number", min: 0, step: "any", placeholder: "the site's pace" }),
     scope,
     input("url", "URL of the list", { type: "url" }),
+    input("file", "File of parcels (CSV or text)", { type: "file", accept: ".csv,.tsv,.txt,text/csv,text/plain" }),
   ];
+  let file = null;
   const text = await open("Add schedule", [h("div", { class: "form" }, fields)], "Add", (form) => {
-    const given = Object.fromEntries(form);
+    const { file: chosen, ...given } = Object.fromEntries(form);
+    file = given.scope === "file" ? chosen : null;
     const pace = given.pace_seconds ? Number(given.pace_seconds) : null;
     const every = given.cron ? "" : given.every;
     return JSON.stringify({ ...given, every, pace_seconds: pace });
   });
-  return text && JSON.parse(text);
+  if (!text) return null;
+  return file ? { ...JSON.parse(text), parcels: parcelNumbers(await file.text()) } : JSON.parse(text);
+}
+
+// The numbers in the column `parcel_id`, or in the first one.
+function parcelNumbers(text) {
+  const rows = text
+    .replace(/^\uFEFF/, "")
+    .split(/\r?\n/)
+    .map((line) => line.split(/[,;\t](?=(?:[^"]*"[^"]*")*[^"]*$)/).map((cell) => cell.trim().replace(/^"(.*)"$/, "$1")));
+  const column = rows[0].findIndex((cell) => cell.toLowerCase() === "parcel_id");
+  return rows.slice(column < 0 ? 0 : 1).map((row) => row[Math.max(column, 0)]).filter(Boolean);
 }
 
 export const confirm = (title, text, verb, isDangerous = false) =>

@@ -1,6 +1,7 @@
 // Schedules, which keep counties fresh: how fresh each is, its runs, and what an operator does with it. Below them,
 // who is told of changes.
 
+import { ask } from "./api.js";
 import { addSchedule, chooseAction } from "./commands.js";
 import { h, on, patch } from "./dom.js";
 import { compact, duration, moment, NOTHING, number, plural } from "./format.js";
@@ -15,6 +16,15 @@ const COLUMNS = [
   { label: "Status" },
   { label: "Last run" },
   { label: "", class: "act" },
+];
+const RUNS = [
+  { label: "Due" },
+  { label: "Outcome" },
+  { label: "Tasks", class: "num" },
+  { label: "Queued", class: "num" },
+  { label: "Done", class: "num" },
+  { label: "Failed", class: "num" },
+  { label: "Duration", class: "num" },
 ];
 const WEBHOOKS = [
   { label: "Webhook" },
@@ -42,6 +52,7 @@ export class SchedulesPage {
     this.only = query.get("name");
     this.schedules = [];
     this.list = h("div");
+    this.runs = h("div");
     this.webhooks = h("div");
     this.chosen = h("p", { hidden: true }, h("span", { class: "chip" }, this.only, " ", h("a", { href: "#/schedules" }, "Show all")));
     const add = h("button", { type: "button", class: "small", "data-admin": true, "data-add": true }, "Add schedule");
@@ -51,6 +62,7 @@ export class SchedulesPage {
       h("h1", null, this.title),
       this.chosen,
       section("Refresh schedules", add, this.list),
+      this.only && section("Runs", null, this.runs),
       section("Webhooks", null, this.webhooks),
     );
     on(this.root, "click", "[data-add]", () => this.add());
@@ -58,7 +70,7 @@ export class SchedulesPage {
     on(this.root, "click", "[data-schedule]", (button) => this.change(button.dataset.schedule));
   }
 
-  async update({ schedules: all, webhooks }) {
+  async update({ schedules: all, webhooks }, signal) {
     const schedules = this.only ? all.filter(({ name }) => name === this.only) : all;
     this.schedules = schedules;
     this.chosen.hidden = !this.only;
@@ -95,6 +107,17 @@ export class SchedulesPage {
             ),
           ),
     );
+    if (this.only) await this.showRuns(schedules.length > 0, signal);
+  }
+
+  async showRuns(exists, signal) {
+    const { runs } = exists ? await ask(`/v1/schedules/${encodeURIComponent(this.only)}`, { signal }) : { runs: [] };
+    patch(
+      this.runs,
+      runs.length
+        ? table("Runs", RUNS, runs.map((run) => ({ key: `run ${run.due_at}`, cells: runCells(run) })))
+        : empty(h("p", null, "No runs yet.")),
+    );
   }
 
   // `county`: platform/state/county that the form is filled in with.
@@ -111,7 +134,10 @@ export class SchedulesPage {
 }
 
 const cells = (schedule) => [
-  [h("span", { class: "name" }, schedule.name), h("small", null, SCOPES[schedule.scope])],
+  [
+    h("a", { class: "name", href: `#/schedules?name=${encodeURIComponent(schedule.name)}` }, schedule.name),
+    h("small", null, SCOPES[schedule.scope]),
+  ],
   [countyLink(schedule), h("small", null, schedule.platform)],
   fresh(schedule),
   [schedule.timing, schedule.next_run_at && h("small", null, "next ", moment(schedule.next_run_at))],
@@ -138,12 +164,23 @@ const webhookCells = (webhook) => [
   number(webhook.gave_up),
 ];
 
-function fresh({ fresh_share: share, fresh: count, parcels, max_age_seconds: seconds, is_stale: isStale }) {
-  if (share === null) return [NOTHING, h("small", null, "no parcels yet")];
+const runCells = (run) => [
+  moment(run.due_at),
+  run.outcome,
+  number(run.total),
+  number(run.queued),
+  run.ended_at ? number(run.done) : NOTHING,
+  run.failed ? h("span", { class: "bad" }, number(run.failed)) : run.ended_at ? number(0) : NOTHING,
+  run.outcome === "ended" ? duration((Date.parse(run.ended_at) - Date.parse(run.started_at)) / 1000) : NOTHING,
+];
+
+function fresh({ fresh_share: share, fresh: count, not_found: gone, parcels, max_age_seconds: seconds, is_stale: isStale }) {
+  if (share === null) return [NOTHING, h("small", null, gone ? `${number(gone)} not found` : "no parcels yet")];
   const tone = isStale ? "warn" : "good";
   return [
     meter(share, tone),
     h("small", null, `${compact(count)} of ${compact(parcels)} within ${duration(seconds)}`),
+    gone ? h("small", null, `${number(gone)} not found`) : null,
   ];
 }
 

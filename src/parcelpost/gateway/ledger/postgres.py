@@ -298,7 +298,7 @@ FROM estimates
 """
 
 
-_ENTRY_ARRAYS = 24
+_ENTRY_ARRAYS = 25
 _LIEN_ARRAYS = 11
 
 _STORE_RESULTS = (
@@ -328,6 +328,7 @@ def _entry_values(entry: BatchEntry, batch: DedupedBatch) -> tuple[Any, ...]:
         result.parcel_id,
         search_fields.is_partial,
         search_fields.is_listed,
+        search_fields.has_all_liens,
         result.target,
         result.task_id,
         batch.leading[key.parcel] is entry,

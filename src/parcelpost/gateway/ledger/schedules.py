@@ -97,14 +97,34 @@ ORDER BY p.parcel_norm LIMIT ?
 _NEXT_TARGETS = """
 SELECT position, target FROM schedule_targets WHERE schedule_no = ? AND position > ? ORDER BY position LIMIT ?
 """
-_FRESH = "count(*), count(CASE WHEN s.scraped_at >= ? THEN 1 END), min(s.scraped_at)"
-_FRESH_KNOWN = f"SELECT {_FRESH} FROM parcels p JOIN sources s ON s.parcel_no = p.parcel_no WHERE {{}}"
-_FRESH_TARGETS = f"""
-SELECT {_FRESH}, count(s.source_no) FROM schedule_targets t
-LEFT JOIN parcels p ON p.parcel_norm = t.parcel_norm AND p.state = ? AND p.county = ?
-LEFT JOIN sources s ON s.parcel_no = p.parcel_no AND s.platform = ?
-WHERE t.schedule_no = ?
+_NOT_FOUND = """
+SELECT {} AS {}, max(t.ended_at) AS ended_at FROM tasks t
+WHERE t.state = 'not_found' AND t.run_no IN (SELECT max(run_no) FROM schedule_runs
+    WHERE schedule_no = ? AND outcome <> 'skipped' GROUP BY outcome)
+GROUP BY 1
 """
+"""Of the run in progress and the last one that ended."""
+_COUNT_FRESH = """
+SELECT count(*) - count(gone_at), count(CASE WHEN gone_at IS NULL AND scraped_at >= ? THEN 1 END),
+       min(CASE WHEN gone_at IS NULL THEN scraped_at END), count(gone_at),
+       count(CASE WHEN gone_at IS NULL THEN scraped_at END)
+FROM ({}) counted
+"""
+_SCRAPED = (
+    "s.scraped_at, CASE WHEN s.scraped_at IS NULL OR s.scraped_at < gone.ended_at THEN gone.ended_at END AS gone_at"
+)
+_FRESH_KNOWN = _COUNT_FRESH.format(f"""
+SELECT {_SCRAPED} FROM parcels p JOIN sources s ON s.parcel_no = p.parcel_no
+LEFT JOIN ({_NOT_FOUND.format("t.refresh_of", "source_no")}) gone ON gone.source_no = s.source_no WHERE {{}}
+""")
+_POSITION = f"CAST(substr(t.task_id, length('{REFRESH}-r' || t.run_no || '-') + 1) AS INTEGER)"
+_FRESH_TARGETS = _COUNT_FRESH.format(f"""
+SELECT {_SCRAPED} FROM schedule_targets w
+LEFT JOIN parcels p ON p.parcel_norm = w.parcel_norm AND p.state = ? AND p.county = ?
+LEFT JOIN sources s ON s.parcel_no = p.parcel_no AND s.platform = ?
+LEFT JOIN ({_NOT_FOUND.format(_POSITION, "position")}) gone ON gone.position = w.position
+WHERE w.schedule_no = ?
+""")
 _HAS_PARCELS = """
 SELECT 1 FROM parcels p JOIN sources s ON s.parcel_no = p.parcel_no
 WHERE p.state = ? AND p.county = ? AND s.platform = ? LIMIT 1
@@ -205,13 +225,14 @@ class ScheduleQueries(Queries, Protocol):
             return await self._freshness_of_list(row, since)
         if row.schedule.scope in _WITH_TARGETS:
             place = (schedule.state, schedule.county, schedule.platform)
-            ((parcels, fresh, oldest, scraped),) = await self._find(_FRESH_TARGETS, since, *place, row.schedule_no)
-            oldest = oldest if scraped == parcels else None
+            counted = await self._find(_FRESH_TARGETS, since, *place, row.schedule_no, row.schedule_no)
         else:
             conditions = _conditions(schedule)
             conditions.add("s.target <> ''")
-            ((parcels, fresh, oldest),) = await self._find(_FRESH_KNOWN.format(conditions), since, *conditions.args)
-        return Freshness(parcels=parcels, fresh=fresh, oldest_at=rows.timestamp_or_none(oldest))
+            counted = await self._find(_FRESH_KNOWN.format(conditions), since, row.schedule_no, *conditions.args)
+        ((parcels, fresh, oldest, not_found, scraped),) = counted
+        oldest_at = rows.timestamp_or_none(oldest) if scraped == parcels else None
+        return Freshness(parcels=parcels, fresh=fresh, oldest_at=oldest_at, not_found=not_found)
 
     async def _freshness_of_list(self, row: ScheduleRow, since: datetime) -> Freshness:
         """As a whole: a parcel that is on the list no longer cannot be scraped with it again."""

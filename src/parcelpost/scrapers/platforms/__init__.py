@@ -38,6 +38,12 @@ NAMES = (
 )
 """Platforms that read county sites."""
 
+LISTS = frozenset({"deedauction", "govease", "lien_register", "pioneer_taxdeed", "realauction"})
+"""Platforms whose pages are lists of records."""
+
+TABLES = frozenset({"arcgis", "socrata"})
+"""Platforms that return a list for a target with a `where`."""
+
 RENDERED = frozenset({"beacon", "grizzly_gis", "qpublic"})
 """Platforms that can use a browser, and a county's browser profile."""
 

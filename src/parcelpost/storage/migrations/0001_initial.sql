@@ -32,6 +32,7 @@ CREATE TABLE tasks (
     ended_by         TEXT CHECK (ended_by = 'operator'),  -- NULL: not ended, or by the worker
     parent_id        TEXT,                          -- the task on whose page this record was; NULL: not a child
     skip_cache       INTEGER NOT NULL DEFAULT 0 CHECK (skip_cache = 0 OR skip_cache = 1),  -- 1: skip the page cache
+    was_delinquent   INTEGER NOT NULL DEFAULT 0 CHECK (was_delinquent = 0 OR was_delinquent = 1),  -- by its deleted record
     report_due_at    TEXT,                          -- the upstream leased it again after its end was delivered
     -- Only a processing task is claimed (I4, I9), only an ended one has completed_at.
     CHECK (CASE status
@@ -55,6 +56,7 @@ CREATE INDEX tasks_sites ON tasks (platform, state, county, priority, seq)
 CREATE INDEX tasks_named_leases ON tasks (lease_expires_at) WHERE lease_id IS NOT NULL;
 CREATE INDEX tasks_children ON tasks (parent_id, platform) WHERE parent_id IS NOT NULL;
 CREATE INDEX tasks_to_report_again ON tasks (report_due_at) WHERE report_due_at IS NOT NULL;
+CREATE INDEX tasks_refreshes ON tasks (platform, state, county, parcel_id, seq) WHERE type = 'refresh';
 CREATE INDEX tasks_ended ON tasks (completed_at, status, platform) WHERE completed_at IS NOT NULL;
 
 -- The outbox: records (success 1) and reports of failed and expired tasks (success 0) (I1, I3). A page with many parcels

@@ -414,7 +414,7 @@ $$;
 CREATE FUNCTION store_results(
     worker TEXT, now_at TIMESTAMPTZ,
     e_state TEXT[], e_county TEXT[], e_norm TEXT[], e_platform TEXT[], e_parcel TEXT[],
-    e_partial BOOLEAN[], e_listed BOOLEAN[], e_target TEXT[], e_task TEXT[],
+    e_partial BOOLEAN[], e_listed BOOLEAN[], e_all_liens BOOLEAN[], e_target TEXT[], e_task TEXT[],
     e_leading BOOLEAN[], e_newest BOOLEAN[], e_scraped TIMESTAMPTZ[], e_late BOOLEAN[], e_ms BIGINT[], e_key TEXT[],
     e_sha256 TEXT[], e_file TEXT[], e_data TEXT[], e_owner TEXT[], e_situs TEXT[], e_delinquent BOOLEAN[],
     e_due BIGINT[], e_liens INTEGER[], e_search TEXT[],
@@ -558,8 +558,8 @@ BEGIN
         WHERE ls.lien_no = ANY (ARRAY(SELECT l.lien_no FROM liens l WHERE l.parcel_no = ANY (merged_no)))
           AND ls.source_no = ANY (won_no)
           AND ls.source_no IN (
-              SELECT e.no FROM unnest(e_no, e_newest, e_partial, e_listed) AS e (no, newest, partial, listed)
-              WHERE e.newest AND NOT e.partial AND NOT e.listed
+              SELECT e.no FROM unnest(e_no, e_newest, e_all_liens) AS e (no, newest, all_liens)
+              WHERE e.newest AND e.all_liens
           );
     END IF;
 
