@@ -234,7 +234,11 @@ HOT: list[tuple[str, Run, set[str]]] = [
     ("metrics since", lambda db: history._since(db, iso(NOW), 10), {"agent_metrics_timestamp"}),
     ("metrics window", lambda db: history._window(db, iso(NOW)), {"tasks_ended"}),
     ("unsynced signals", lambda db: learning_signals._unsynced(db, 50), {"signals_unsynced"}),
-    ("mark signals", lambda db: learning_signals._mark_synced(db, ["x"], LATER), {"sqlite_autoindex_learning_signals_1"}),
+    (
+        "mark signals",
+        lambda db: learning_signals._mark_synced(db, ["x"], LATER),
+        {"sqlite_autoindex_learning_signals_1"},
+    ),
     ("last change", backup.last_change, {"tasks_ended", "results_synced"}),
     ("sizes", health._sizes, set()),
     ("how the sites do", queries.sites, {"tasks_ended", "tasks_delayed"}),
