@@ -52,10 +52,9 @@ KINDS = {
 }
 
 _MOST_MEMORY_BYTES = 700 * 1024**2
-_STORE_SLACK = 1.25
-_RESERVE_BYTES = 4 * 1024**2
-_STORE_FIXED_BYTES = _RESERVE_BYTES + 2 * 1024**2
-"""What a store may take beside its cap: its reserve, and what was in progress when the cap was reached."""
+_STORE_SLACK = 1.1
+_STORE_FIXED_BYTES = 1024**2
+"""What a store may take beside its cap: what was in progress when it was reached."""
 _WORKS_BELOW = 0.8
 """The share of its cap from which a store may make its workers wait."""
 _UNHELD_SECONDS = 25.0
@@ -558,10 +557,10 @@ class Judge:
 
     def check_at_work(self, store: Store, worker: str, seconds: float, ready: int) -> None:
         """It has run in peace that long without a save."""
-        self.compared("I1", "stuck")
+        self.compared("I7", "stuck")
         if seconds > _AT_WORK_SECONDS:
             text = f"{worker} saved nothing for {seconds:.0f} s, with {ready} tasks ready and nothing in its way"
-            self._fail("I1", "stuck", text, "", store)
+            self._fail("I7", "stuck", text, "", store)
 
     def _fail(self, invariant: str, kind: str, text: str, task: str = "", store: Store | None = None) -> None:
         name = store.name if store else ""
@@ -612,17 +611,22 @@ def _json(message: Message | None) -> dict[str, Any]:
 
 
 def size_of(store: Store) -> int:
-    """In bytes, without the backups."""
-    total = 0
+    """In bytes, without the backups, the reserve, and free pages in the file, which the next rows take."""
+    with contextlib.closing(read_only(store.path)) as db:
+        total = -math.prod(db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size"))
     for path in store.path.parent.rglob("*"):
         with contextlib.suppress(OSError):
-            if "backups" not in path.parts and path.is_file():
+            if not {"backups", "reserve"} & set(path.parts) and path.is_file():
                 total += path.stat().st_size
     return total
 
 
 def may_grow(store: Store) -> bool:
-    return size_of(store) - _RESERVE_BYTES < store.cap_bytes * _WORKS_BELOW
+    """Whether it is not so near its cap that its workers wait."""
+    try:
+        return size_of(store) < store.cap_bytes * _WORKS_BELOW
+    except sqlite3.Error:
+        return False
 
 
 def _missing_pages(store: Store) -> tuple[int, list[tuple[str, str]]]:
