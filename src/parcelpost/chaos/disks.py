@@ -58,7 +58,7 @@ class LoopDisk:
         would take again, without power as it is.
         """
         device = _run("losetup", "--find", "--show", self._image).strip()
-        _run("mount", device, self.path)
+        _run("mount", *(("-o", "discard") if self._platter else ()), device, self.path)
         _run("losetup", "--detach", device)  # when nobody has it mounted any more
 
     def unmount(self) -> None:

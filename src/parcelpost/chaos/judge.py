@@ -58,6 +58,8 @@ _STORE_FIXED_BYTES = 1024**2
 _WORKS_BELOW = 0.8
 """The share of its cap from which a store may make its workers wait."""
 _UNHELD_SECONDS = 25.0
+_RECOVERED_SECONDS = 8.0
+"""A process that has opened the store has recovered by then what others had left."""
 _AT_WORK_SECONDS = 20.0
 _MOST_LINES = 100
 _MOST_SKEW_SECONDS = 4.0
@@ -433,7 +435,11 @@ class Judge:
         now = self._clock.monotonic()
         running = {worker.pid for worker in store.workers if worker.runs}
         owners = {owner for pid, (owner, _) in self.opened.items() if pid in running}
-        has_opened = [at for pid, (_, at) in self.opened.items() if pid in running]
+        has_opened = [
+            at
+            for pid, (_, at) in self.opened.items()
+            if pid in running and not any(end > at for _, end in self.paused.get(pid, ()))
+        ]
         unheld = {(task, owner) for task, owner in held if owner not in owners}
         self._unheld = {
             key: at for key, at in self._unheld.items() if key[0] != store.name or (key[1], key[2]) in unheld
@@ -441,7 +447,8 @@ class Judge:
         self.compared("I9", "held by nobody", len(held))
         for task, owner in unheld:
             since = self._unheld.setdefault((store.name, task, owner), now)
-            if now - since > _UNHELD_SECONDS and any(now - at > _UNHELD_SECONDS for at in has_opened):
+            at_start = any(at > since and now - at > _RECOVERED_SECONDS for at in has_opened)
+            if at_start or (now - since > _UNHELD_SECONDS and any(now - at > _UNHELD_SECONDS for at in has_opened)):
                 self._fail("I9", "held by nobody", f"the task is held by {owner}, which has ended", task, store)
 
     def _check_size(self, store: Store) -> None:
@@ -613,7 +620,8 @@ def _json(message: Message | None) -> dict[str, Any]:
 def size_of(store: Store) -> int:
     """In bytes, without the backups, the reserve, and free pages in the file, which the next rows take."""
     with contextlib.closing(read_only(store.path)) as db:
-        total = -math.prod(db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size"))
+        free, page = (int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("freelist_count", "page_size"))
+    total = -free * page
     for path in store.path.parent.rglob("*"):
         with contextlib.suppress(OSError):
             if not {"backups", "reserve"} & set(path.parts) and path.is_file():
