@@ -28,7 +28,7 @@ from parcelpost.chaos.topology import Store, Topology
 from parcelpost.clock import Clock
 
 _SITE_RATES = {"challenge": 0.05, "429": 0.2, "redesign": 1.0, "charset": 1.0}
-_PHASE_SECONDS = 6.0
+_PHASE_SECONDS = 10.0
 _COMMAND_SECONDS = 30.0
 _DRAIN_SECONDS = 20.0
 _STOPPED_SECONDS = 4.0
@@ -126,6 +126,8 @@ async def kill_in_phase(target: Target, step: Step) -> None:
     if not worker.runs:
         raise Missed("it does not run")
     began, file = target.clock.monotonic(), worker.folder / "phase"
+    if file.exists():
+        raise Missed("it is about to be hit in another phase")
     file.write_text(f"{phase} {name}")
     target.trouble(worker.name)
     try:
