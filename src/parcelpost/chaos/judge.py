@@ -52,7 +52,7 @@ KINDS = {
 }
 
 _MOST_MEMORY_BYTES = 700 * 1024**2
-_STORE_SLACK = 1.1
+_STORE_SLACK = 1.05
 _STORE_FIXED_BYTES = 1024**2
 """What a store may take beside its cap: what was in progress when it was reached."""
 _WORKS_BELOW = 0.8

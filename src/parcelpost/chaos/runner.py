@@ -27,7 +27,8 @@ _POLL_SECONDS = 0.2
 _CHECK_SECONDS = 3.0
 _PAGES_SECONDS = 15.0
 _GATEWAY_SECONDS = 10.0
-_FEED_BELOW = 500
+_FEED_BELOW = 80
+"""Tasks that the gateways have for each worker."""
 _SETTLE_SECONDS = 180.0
 _DOWN_SECONDS = 0.3
 _HISTORIES = 10
@@ -338,7 +339,7 @@ class Runner:
         while True:
             if not self._is_ending:
                 (row,) = await self._ledger("SELECT count(*) FROM tasks WHERE state IN ('queued', 'leased')")
-                if int(row[0]) < _FEED_BELOW:
+                if int(row[0]) < _FEED_BELOW * len(self._topology.workers):
                     await self._topology.add_wave()
             await self._clock.sleep(2.0)
 
