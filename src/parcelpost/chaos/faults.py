@@ -462,7 +462,7 @@ async def corrupt_copy(target: Target, step: Step) -> None:
     shutil.rmtree(folder)
 
 
-_KEYS = "SELECT task_id, idempotency_key FROM results"
+_KEYS = "SELECT task_id, idempotency_key FROM results WHERE data IS NOT NULL"  # a lost report is made again
 
 
 def _is_damaged(file: Path) -> bool:
