@@ -128,6 +128,7 @@ _FACTS = """jsonb_build_object(
     'delinquent', delinquent, 'tax_due_cents', due, 'fingerprint', chance)::text"""
 _TARGET = "jsonb_build_object('parcel_id', number, 'state', state, 'county', county)::text"
 _SITE = f"lower('{PLATFORM}/' || state || '/' || county)"
+_GROUP_NO = f"((n - 1) / {PARCELS_PER_COUNTY} * 2 + delinquent::int + 1)"
 _SCRAPED = "TIMESTAMPTZ '2026-01-01' + n % 600000 * INTERVAL '1 second'"
 
 _FILL = (
@@ -173,14 +174,14 @@ _FILL = (
         SELECT 'w2-' || n, 'worker-' || n % 50, {_SCRAPED}, {_SCRAPED} + INTERVAL '1 hour', {_SCRAPED}, 'done'
         FROM made""",
     f"""INSERT INTO search_parcels ({", ".join(COLUMNS)})
-        SELECT (((n - 1) / {PARCELS_PER_COUNTY} * 2 + delinquent::int + 1) << {NUMBER_BITS}) + n, n, n, state, county,
+        SELECT ({_GROUP_NO} << {NUMBER_BITS}) + n, {_GROUP_NO}, n, n, state, county,
                number, number, owner, situs, '{PLATFORM}', NULL, NULL, NULL, 'unscheduled', delinquent::int,
                (151000 + n % 1000) * 100, due, has_lien::int, CASE WHEN has_lien THEN due END, NULL, '2011-04-05', NULL,
                NULL, extract(epoch FROM {_SCRAPED})::bigint * 1000, extract(epoch FROM {_SCRAPED})::bigint * 1000,
                NULL, NULL, NULL, n, NULL
         FROM made""",
     f"""INSERT INTO search_parcels_words (rowid, words)
-        SELECT (((n - 1) / {PARCELS_PER_COUNTY} * 2 + delinquent::int + 1) << {NUMBER_BITS}) + n,
+        SELECT ({_GROUP_NO} << {NUMBER_BITS}) + n,
                array_to_tsvector(ARRAY(
                    SELECT DISTINCT unnest(string_to_array(lower(owner || ' ' || situs || ' ' || number), ' '))))
         FROM made""",
@@ -202,7 +203,7 @@ _FILL_SETTINGS = {"synchronous_commit": "off", "jit": "off", "maintenance_work_m
 _SEQUENCES = ("parcels.parcel_no", "sources.source_no", "liens.lien_no")
 
 
-async def _fill(database: str, size: int) -> int:
+async def fill(database: str, size: int) -> int:
     """Returns the bytes per parcel."""
     async with open_ledger(database, 5, SystemClock()):
         pass
@@ -268,7 +269,7 @@ class Operations:
         key = ParcelKey(state, county, norm)
         place = ParcelFilter(state=state, county=county)
         one = f"{dice.randint(1, self._size):010}"
-        name = f"n{dice.randrange(4096):03x}"
+        name, other_name = (f"n{number:03x}" for number in dice.sample(range(4096), 2))
         after = dice.randrange(self._size - 2 * _PAGE)
         changed = ChangeFilter(state=state, county=county)
         before_county = (int(norm) - 1) // PARCELS_PER_COUNTY * PARCELS_PER_COUNTY
@@ -290,6 +291,7 @@ class Operations:
             "one parcel with its versions": one_parcel,
             f"a county's list, {_PAGE} parcels": lambda: ledger.parcels(place, key, _PAGE),
             "a search in a county": lambda: search(name, county),
+            "a search for a name, everywhere": lambda: search(other_name),
             "a search for a number, everywhere": lambda: search(one),
             f"the change feed, {_PAGE} changes": lambda: ledger.changes(ChangeFilter(), after, _PAGE),
             "the change feed of a county": lambda: ledger.changes(changed, before_county, _PAGE),
@@ -326,7 +328,7 @@ async def _measure(plan: Plan, server: str) -> Measured:
         operations: dict[int, Operations] = {}
         for size in plan.sizes:
             database = await client.fresh_database(server, f"nation-{size}")
-            sizes[size] = await _fill(database, size)
+            sizes[size] = await fill(database, size)
             operations[size] = Operations(
                 await stack.enter_async_context(open_ledger(database, 5, SystemClock())), size
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import re
 import sqlite3
@@ -210,6 +211,25 @@ def test_readme_names_every_platform_and_county_that_is_included() -> None:
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md"])
 def test_every_file_that_a_page_for_contributors_names_exists(page: str) -> None:
     assert missing((ROOT / page).read_text(encoding="utf-8")) == []
+
+
+def test_the_path_of_a_task_names_files_and_functions_that_exist() -> None:
+    page = (DOCS / "data-path.md").read_text(encoding="utf-8")
+    source = ROOT / "src" / "parcelpost"
+    assert [path for path in re.findall(r"`([\w/]+(?:\.py|/))`", page) if not (source / path).exists()] == []
+    path = re.findall(r"`([\w/]+\.py)` \(`([\w.]+)`\)", page)
+    assert [f"{name} in {file}" for file, name in path if name not in _definitions(source / file)] == []
+    assert f"these are {len({file for file, _ in path})} files" in page
+
+
+def _definitions(file: Path) -> set[str]:
+    """Functions of the module, and methods such as `Class.method`."""
+    names = set()
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        members = node.body if isinstance(node, ast.ClassDef) else [node]
+        prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+        names |= {f"{prefix}{m.name}" for m in members if isinstance(m, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    return names
 
 
 def test_links_lead_somewhere_and_words_are_plain(subtests: pytest.Subtests) -> None:

@@ -41,6 +41,11 @@ def written(event: Event, *, level: str = "debug", format: str = "json") -> str:
     return stream.getvalue()
 
 
+def spoken(event: Event) -> str:
+    """The sentence of the line for people."""
+    return written(event, format="human").split(maxsplit=2)[2].rstrip("\n")
+
+
 def test_every_event_has_a_level_and_a_sentence() -> None:
     assert set(LINES) == set(EVENTS)
 
@@ -100,6 +105,13 @@ def attempt(outcome: str) -> Event:
 
 def away(denied: bool) -> Event:
     return events.UpstreamOffline(loop="sync", reason="503", denied=denied, retry_in_seconds=45.0)
+
+
+def test_an_upstream_that_responds_with_an_error_is_not_called_offline() -> None:
+    reason = "GET /internal/work returned 503: its database is down"
+    event = msgspec.structs.replace(away(denied=False), reason=reason, responded=True)
+    assert spoken(event) == f"sync: the upstream responds with an error ({reason}); next attempt in 45 s"
+    assert spoken(away(denied=False)) == "sync: the upstream is offline (503); next attempt in 45 s"
 
 
 def test_the_level_says_whether_somebody_must_look(subtests: pytest.Subtests) -> None:

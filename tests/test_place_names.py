@@ -9,6 +9,9 @@ from parcelpost.model import Target
 from parcelpost.places import county_slug, normalized, state_code
 
 COUNTIES = {
+    "Invented Co.": "invented",
+    "County of Los Angeles": "los-angeles",
+    "Palm Beach County, FL": "palm-beach",
     "Invented County": "invented",
     " INVENTED ": "invented",
     "Miami-Dade County": "miami-dade",

@@ -194,7 +194,7 @@ def test_results_are_a_bare_array_that_the_go_one_takes() -> None:
         "raw_html_hash": entries[0].raw_sha256,
         "idempotency_key": "t1:abc",
         "raw_file": payloads.raw_file_name(entries[0]),
-        "listed": False,
+        "multi_record": False,
     }
     assert second["late"] is True
     assert not second.keys() & {"raw_file", "raw_html_hash"}

@@ -37,7 +37,7 @@ BROKEN: dict[str, Any] = {
 
 
 def read(*entries: Any) -> list[ReadResult | BadEntry]:
-    return list(server.read_batch(json.dumps(entries).encode(), NOW))
+    return list(server.read_batch(json.dumps(entries).encode()))
 
 
 def problem_of(entry: dict[str, Any]) -> str:
@@ -50,7 +50,7 @@ def problem_of(entry: dict[str, Any]) -> str:
 
 def test_what_a_worker_writes_is_read_as_it_was_meant() -> None:
     entry = an_entry(page=True, data=b'{"x": [1, 2.50]}')
-    (found,) = server.read_batch(client.results_body([entry], NOW), NOW)
+    (found,) = server.read_batch(client.results_body([entry], NOW))
     assert isinstance(found, ReadResult)
     assert bytes(found.sent.data) == b'{"x": [1, 2.50]}'
     assert found.record == {"x": [1, 2.50]}
@@ -76,8 +76,6 @@ def test_a_bad_entry_is_refused_alone_and_says_why(subtests: pytest.Subtests) ->
         ({"scraped_at": "2026-01-01T12:00:00"}, "scraped_at"),
         ({"scraped_at": "yesterday"}, "scraped_at"),
         ({"scraped_at": 17}, "scraped_at"),
-        ({"scraped_at": "2026-01-02T12:00:01Z"}, "future"),
-        ({"scraped_at": "9999-12-31T23:59:59-14:00"}, "future"),
         ({"scraped_at": "0001-01-01T00:00:00+14:00"}, "1970"),
         ({"parse_duration_ms": "3"}, "parse_duration_ms"),
         ({"parse_duration_ms": -1}, "parse_duration_ms"),
@@ -105,7 +103,7 @@ def test_what_may_be_left_out_or_is_unknown_is_no_fault(change: dict[str, Any]) 
 def test_data_that_is_no_json_spoils_no_neighbour(data: bytes) -> None:
     good = json.dumps(GOOD).encode()
     bad = good.replace(b'{"a": 1}', data).replace(b'"t1"', b'"t2"')
-    before, found, after = server.read_batch(b"[" + good + b"," + bad + b"," + good + b"]", NOW)
+    before, found, after = server.read_batch(b"[" + good + b"," + bad + b"," + good + b"]")
     assert isinstance(before, ReadResult) and isinstance(after, ReadResult)
     assert isinstance(found, BadEntry)
     assert found.task_id == "t2"
@@ -113,14 +111,14 @@ def test_data_that_is_no_json_spoils_no_neighbour(data: bytes) -> None:
 
 def test_deep_data_is_refused_alone() -> None:
     deep = json.dumps(GOOD).encode().replace(b'{"a": 1}', b'{"a":' + b"[" * 50_000 + b"]" * 50_000 + b"}")
-    found = server.read_batch(b"[" + deep + b"," + json.dumps(GOOD).encode() + b"]", NOW)
+    found = server.read_batch(b"[" + deep + b"," + json.dumps(GOOD).encode() + b"]")
     assert [type(one) for one in found] == [BadEntry, ReadResult]
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[1,", b"null", b"[" * 100_000, b"[{}]]", b"\x00"])
 def test_what_is_no_array_is_refused_whole(body: bytes) -> None:
     with pytest.raises(InvalidInput):
-        server.read_batch(body, NOW)
+        server.read_batch(body)
 
 
 def test_a_batch_has_its_bounds() -> None:
@@ -137,13 +135,13 @@ json_values = st.recursive(
 
 @given(st.lists(st.dictionaries(st.sampled_from(sorted(GOOD)) | st.text(), json_values, max_size=9), max_size=4))
 def test_whatever_comes_is_read_or_told_apart(entries: list[dict[str, Any]]) -> None:
-    found = list(server.read_batch(json.dumps([{**GOOD, **entry} for entry in entries]).encode(), NOW))
+    found = list(server.read_batch(json.dumps([{**GOOD, **entry} for entry in entries]).encode()))
     assert len(found) == len(entries)
 
 
 @given(st.binary(max_size=200))
 def test_bytes_of_any_kind_are_read_or_refused(body: bytes) -> None:
-    for reader in (server.read_heartbeat, server.read_signals, lambda given: list(server.read_batch(given, NOW))):
+    for reader in (server.read_heartbeat, server.read_signals, lambda given: list(server.read_batch(given))):
         try:
             reader(body)
         except InvalidInput:

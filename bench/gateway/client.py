@@ -80,16 +80,16 @@ import sys
 from parcelpost.__main__ import main
 from parcelpost.gateway.maintenance import Maintenance
 
-async def find_none(_): ...
+async def do_nothing(_): ...
 
-Maintenance._find_changes = find_none
+Maintenance._find_changes = Maintenance._update_search = do_nothing
 sys.exit(main())
 """
 
 
 @contextmanager
 def gateway_without_changes(database: str, folder: Path) -> Iterator[str]:
-    """The same, but it does not look for changes."""
+    """The same, but it neither looks for changes nor shows results in the search."""
     port = free_port()
     command = [sys.executable, "-c", _WITHOUT_CHANGES, "gateway", "serve", "--port", str(port)]
     options = ["--database", database, "--raw", str(folder / "raw"), "--set", "log.level=warning"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench.gateway import client, ledgers
-from bench.gateway.ledgers import Trio
+from bench.gateway.ledgers import Metered, Trio
 from bench.measure import fresh_folder, machine, scratch
 from bench.report import Goal, Report, Table, at_least, at_most, progress
 
@@ -38,8 +39,8 @@ class Plan:
     deep: int
 
 
-_FULL = Plan(batches=400, peer_batches=40, repetitions=3, shallow=1_000, deep=1_000_000)
-_QUICK = Plan(batches=100, peer_batches=16, repetitions=3, shallow=1_000, deep=100_000)
+_FULL = Plan(batches=600, peer_batches=40, repetitions=3, shallow=1_000, deep=1_000_000)
+_QUICK = Plan(batches=300, peer_batches=16, repetitions=3, shallow=1_000, deep=100_000)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> Report:
         progress(f"measuring in {folder} ({where['file_system']}), load {where['load']}")
         trios = _store(plan, folder, server)
         grants = asyncio.run(_grant(plan, folder, server))
-    tables = [_stored_table(trios), _compared_table(trios), _grants_table(grants)]
+    tables = [_stored_table(trios), processor_table(trios), _compared_table(trios), _grants_table(grants)]
     data = {"machine": where, "plan": asdict(plan), "stored": _stored(trios), "grants": _granted(grants)}
     return Report(NAME, _targets(trios, grants, plan), tables, data)
 
@@ -114,10 +115,10 @@ def _stored_table(trios: Trios) -> Table:
     rows = [
         [
             name,
-            f"{median(trio.ours.rate for trio in runs):,.0f}",
+            f"{median(trio.ours.run.rate for trio in runs):,.0f}",
             f"{median(trio.bare.rate for trio in runs):,.0f}",
             f"{median(trio.peer.rate for trio in runs):,.0f}",
-            f"{median(trio.without_changes.rate for trio in runs):,.0f}",
+            f"{median(trio.without_changes.run.rate for trio in runs):,.0f}",
             f"{median(trio.several.rate for trio in runs if trio.several):,.0f}" if runs[0].several else "",
             f"{median(trio.to_bare for trio in runs):.2f}",
             f"{median(trio.to_peer for trio in runs):.1f}",
@@ -131,11 +132,33 @@ def _stored_table(trios: Trios) -> Table:
     return Table("Results of 2 KB stored per second, 100 per batch", header, rows)
 
 
+_PARTS: Mapping[str, Callable[[Trio], Metered]] = {
+    "stored": lambda trio: trio.ours,
+    "stored only": lambda trio: trio.without_changes,
+    "looking for changes": lambda trio: trio.compared,
+    "showing it in the search": lambda trio: trio.indexed,
+}
+
+
+def processor_table(trios: Trios) -> Table:
+    rows = [
+        [
+            f"{name}: {part}",
+            f"{median(metered(trio).gateway_ms for trio in runs):.3f}",
+            f"{median(metered(trio).postgres_ms for trio in runs):.3f}" if runs[0].several else "",
+        ]
+        for name, runs in trios.items()
+        for part, metered in _PARTS.items()
+    ]
+    notes = ["What is stored is looked at for changes and shown in the search a little at a time; the rest afterwards."]
+    return Table("Processor time per result, ms", ["", "gateway", "PostgreSQL"], rows, notes)
+
+
 def _compared_table(trios: Trios) -> Table:
     rows = [
         [
             name,
-            f"{median(trio.ours.done for trio in runs):,.0f}",
+            f"{median(trio.ours.run.done for trio in runs):,.0f}",
             f"{median(trio.left.done for trio in runs):,.0f}",
             f"{median(trio.left.rate for trio in runs):,.0f}",
         ]
@@ -158,13 +181,17 @@ def _stored(trios: Trios) -> list[dict[str, Any]]:
     return [
         {
             "database": name,
-            "gateway_per_second": [trio.ours.rate for trio in runs],
+            "gateway_per_second": [trio.ours.run.rate for trio in runs],
             "bare_per_second": [trio.bare.rate for trio in runs],
             "handler_per_second": [trio.peer.rate for trio in runs],
             "several_gateways_per_second": [trio.several.rate for trio in runs if trio.several],
-            "without_changes_per_second": [trio.without_changes.rate for trio in runs],
+            "without_changes_per_second": [trio.without_changes.run.rate for trio in runs],
             "left_to_compare": [trio.left.done for trio in runs],
             "compared_per_second": [trio.left.rate for trio in runs],
+            "processor_ms": {
+                part: [[metered(trio).gateway_ms, metered(trio).postgres_ms] for trio in runs]
+                for part, metered in _PARTS.items()
+            },
         }
         for name, runs in trios.items()
     ]

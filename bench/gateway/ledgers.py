@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import psutil
 
 from bench.gateway import client
 from bench.gateway.client import BATCH, batches_of_tasks, post_bodies, posting_client, worker_of
@@ -152,55 +153,111 @@ _STORE_LEASE = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
+class Metered:
+    """With the processor seconds that the gateways and PostgreSQL used meanwhile."""
+
+    run: Run
+    gateway: float
+    postgres: float
+    """0 on SQLite."""
+
+    @property
+    def gateway_ms(self) -> float:
+        """Per result."""
+        return self.gateway / self.run.done * 1000
+
+    @property
+    def postgres_ms(self) -> float:
+        return self.postgres / self.run.done * 1000
+
+
+class Meter:
+    """Of these processes, and of PostgreSQL's."""
+
+    def __init__(self, gateways: Sequence[psutil.Process], postgres: psutil.Process | None) -> None:
+        self._gateways = gateways
+        self._postgres = postgres
+        self._began = self._used()
+
+    def metered(self, run: Run) -> Metered:
+        gateway, postgres = self._used()
+        return Metered(run, gateway - self._began[0], postgres - self._began[1])
+
+    def _used(self) -> tuple[float, float]:
+        return sum(map(_own_seconds, self._gateways)), _family_seconds(self._postgres) if self._postgres else 0.0
+
+
+def _own_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _family_seconds(parent: psutil.Process) -> float:
+    """With its children, also those that have ended."""
+    times = parent.cpu_times()
+    used = float(times.user + times.system + times.children_user + times.children_system)
+    for child in parent.children():
+        with suppress(psutil.NoSuchProcess):
+            used += _own_seconds(child)
+    return used
+
+
+@dataclass(frozen=True, slots=True)
 class Trio:
     """Measured one after the other on the same disk."""
 
-    ours: Run
+    ours: Metered
     bare: Run
     peer: Run
-    without_changes: Run
+    without_changes: Metered
     several: Run | None
     """Through three gateways; None on SQLite."""
     left: Run
     """Results that were not compared yet when all were stored, and how long that took afterwards."""
+    compared: Metered
+    """Looking for changes in all results."""
+    indexed: Metered
+    """Showing all of them in the search."""
 
     @property
     def to_bare(self) -> float:
-        return self.ours.rate / self.bare.rate
+        return self.ours.run.rate / self.bare.rate
 
     @property
     def to_without_changes(self) -> float:
-        return self.ours.rate / self.without_changes.rate
+        return self.ours.run.rate / self.without_changes.run.rate
 
     @property
     def several_to_one(self) -> float:
-        return self.several.rate / self.ours.rate if self.several else 0.0
+        return self.several.rate / self.ours.run.rate if self.several else 0.0
 
     @property
     def to_peer(self) -> float:
-        return self.ours.rate / self.peer.rate
+        return self.ours.run.rate / self.peer.rate
 
 
 def store_on_sqlite(folder: Path, batches: int, peer_batches: int) -> Trio:
-    filled, empty = folder / "gateway.db", folder / "bare.db"
+    filled, plain, empty = folder / "gateway.db", folder / "plain.db", folder / "bare.db"
     asyncio.run(_lease_tasks(str(filled), batches))
     ours = _through(client.gateway, str(filled), folder, batches)
-    plain = folder / "plain.db"
     asyncio.run(_lease_tasks(str(plain), batches))
     without_changes = _through(client.gateway_without_changes, str(plain), folder, batches)
     asyncio.run(_lease_tasks(str(empty), 0))
     inserted = insert_sqlite(sqlite_rows(filled), empty, batches)
     peer = _through(client.peer, f"sqlite+aiosqlite:///{folder / 'peer.db'}", folder, peer_batches)
-    return Trio(ours, inserted, peer, without_changes, None, asyncio.run(_find_changes(str(filled))))
+    left = asyncio.run(_find_changes(str(filled)))
+    compared, indexed = asyncio.run(_catch_up(str(plain)))
+    return Trio(ours, inserted, peer.run, without_changes, None, left, compared, indexed)
 
 
 def store_on_postgres(server: str, folder: Path, batches: int, peer_batches: int) -> Trio:
+    postgres = asyncio.run(_server_process(server))
     filled = asyncio.run(client.fresh_database(server, "gateway"))
     asyncio.run(_lease_tasks(filled, batches))
-    ours = _through(client.gateway, filled, folder, batches)
+    ours = _through(client.gateway, filled, folder, batches, postgres)
     plain = asyncio.run(client.fresh_database(server, "plain"))
     asyncio.run(_lease_tasks(plain, batches))
-    without_changes = _through(client.gateway_without_changes, plain, folder, batches)
+    without_changes = _through(client.gateway_without_changes, plain, folder, batches, postgres)
     shared = asyncio.run(client.fresh_database(server, "shared"))
     asyncio.run(_lease_tasks(shared, batches))
     several = _through(partial(client.gateways, GATEWAYS), shared, folder, batches)
@@ -210,7 +267,20 @@ def store_on_postgres(server: str, folder: Path, batches: int, peer_batches: int
     inserted = asyncio.run(insert_postgres(rows, empty, batches))
     other = asyncio.run(client.fresh_database(server, "peer"))
     peer = _through(client.peer, other.replace("postgresql://", "postgresql+asyncpg://"), folder, peer_batches)
-    return Trio(ours, inserted, peer, without_changes, several, asyncio.run(_find_changes(filled)))
+    left = asyncio.run(_find_changes(filled))
+    compared, indexed = asyncio.run(_catch_up(plain, postgres))
+    return Trio(ours, inserted, peer.run, without_changes, several.run, left, compared, indexed)
+
+
+async def _server_process(server: str) -> psutil.Process:
+    """The parent of all processes of PostgreSQL."""
+    connection = await asyncpg.connect(server)
+    try:
+        parent = psutil.Process(await connection.fetchval("SELECT pg_backend_pid()")).parent()
+    finally:
+        await connection.close()
+    assert parent is not None
+    return parent
 
 
 async def _lease_tasks(database: str, batches: int) -> None:
@@ -229,12 +299,32 @@ async def _find_changes(database: str) -> Run:
     """Compares what the gateway left, as it does when it is idle."""
     clock = SystemClock()
     async with open_ledger(database, _ATTEMPTS, clock) as ledger:
-        compared, start = 0, time.perf_counter()
-        while number := await ledger.find_changes(clock.now(), BATCH):
-            compared += number
-        return Run(compared, time.perf_counter() - start)
+        return await _repeated(lambda: ledger.find_changes(clock.now(), BATCH))
 
 
-def _through(serve: client.Serve, database: str, folder: Path, batches: int) -> Run:
-    with serve(database, folder) as url, posting_client(url, batches) as process:
-        return post_bodies(process, batches)
+async def _catch_up(database: str, postgres: psutil.Process | None = None) -> tuple[Metered, Metered]:
+    """Does in this process what a gateway does when it is idle: looks for changes, then updates the search."""
+    clock = SystemClock()
+    async with open_ledger(database, _ATTEMPTS, clock) as ledger:
+        meter = Meter([psutil.Process()], postgres)
+        compared = meter.metered(await _repeated(lambda: ledger.find_changes(clock.now(), BATCH)))
+        meter = Meter([psutil.Process()], postgres)
+        return compared, meter.metered(await _repeated(lambda: ledger.update_search(clock.now(), 2 * BATCH)))
+
+
+async def _repeated(work: Callable[[], Awaitable[int]]) -> Run:
+    """Until nothing is left. `work` returns how much it did."""
+    done, start = 0, time.perf_counter()
+    while number := await work():
+        done += number
+    return Run(done, time.perf_counter() - start)
+
+
+def _through(
+    serve: client.Serve, database: str, folder: Path, batches: int, postgres: psutil.Process | None = None
+) -> Metered:
+    with serve(database, folder) as url:
+        gateways = psutil.Process().children()
+        with posting_client(url, batches) as process:
+            meter = Meter(gateways, postgres)
+            return meter.metered(post_bodies(process, batches))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,7 +15,7 @@ from bench.report import Goal, Report, Table, at_least, at_most, progress
 from bench.scrape import runs
 from bench.scrape.contenders import CONTENDERS, CRAWLEE, SCRAPY, STANDALONE, TWO_PROCESSES, Contender
 from bench.scrape.peers.fields import CONCURRENCY
-from bench.scrape.runs import Cost, Killed
+from bench.scrape.runs import Cost, Killed, Part
 
 NAME = "scrape"
 HELP = "whole runs against one county site, compared with Scrapy, Crawlee and a plain loop; killed runs"
@@ -40,7 +40,7 @@ class Plan:
 
 
 _FULL = Plan(2_000, 3, (1_000, 100_000, 1_000_000), (1, 4, 16), 200, 950)
-_QUICK = Plan(1_000, 1, (1_000, 100_000), (1, 16), 200, 950)
+_QUICK = Plan(1_000, 1, (1_000, 100_000), (1, 4, 16), 200, 950)
 
 Costs = dict[tuple[int, float], dict[str, list[Cost]]]
 """By workload, and by contender."""
@@ -48,11 +48,13 @@ Costs = dict[tuple[int, float], dict[str, list[Cost]]]
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    depths: dict[int, float]
-    """Tasks in the store -> milliseconds of processor time per page."""
-    sites: dict[int, float]
-    peaks: dict[str, int]
-    """Bytes at `MANY_TASKS`, by contender."""
+    """The parts that were measured, as many as there are repetitions."""
+
+    depths: dict[int, list[Part]]
+    """By tasks in the store."""
+    sites: dict[int, list[Part]]
+    scrapy: list[Part]
+    """With `MANY_TASKS`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,8 +71,13 @@ def run(arguments: argparse.Namespace) -> Report:
         costs = _costs(plan, folder.resolve())
         killed = _kills(plan, folder.resolve())
         growth = _growth(plan, folder.resolve())
-    tables = [*_cost_tables(costs), _killed_table(killed), *_growth_tables(growth)]
-    data = {"machine": where, "plan": asdict(plan), "costs": _figures(costs), "growth": asdict(growth)}
+    report = report_on(costs, killed, growth)
+    return replace(report, data={"machine": where, "plan": asdict(plan), **report.data})
+
+
+def report_on(costs: Costs, killed: dict[str, list[Killed]], growth: Growth) -> Report:
+    tables = [*_cost_tables(costs), _killed_table(killed), _growth_table(growth)]
+    data = {"costs": _figures(costs), "growth": asdict(growth)}
     data["killed"] = {name: [asdict(run) for run in repetitions] for name, repetitions in killed.items()}
     return Report(NAME, _targets(costs, killed, growth), tables, data)
 
@@ -80,13 +87,17 @@ def _costs(plan: Plan, folder: Path) -> Costs:
     costs: Costs = {workload: defaultdict(list) for workload in WORKLOADS}
     for repetition in range(plan.repetitions):
         for (size, delay), measured in costs.items():
-            for contender in CONTENDERS:
+            for contender in contenders((size, delay)):
                 progress(
                     f"repetition {repetition + 1} of {plan.repetitions}: {_workload(size, delay)}, {contender.name}"
                 )
                 with runs.site(plan.pages, size, delay) as ports:
                     measured[contender.name].append(runs.run(contender, folder, ports, plan.pages))
     return costs
+
+
+def contenders(workload: tuple[int, float]) -> Sequence[Contender]:
+    return [*CONTENDERS, TWO_PROCESSES] if workload == (LARGE, 0.0) else CONTENDERS
 
 
 def _kills(plan: Plan, folder: Path) -> dict[str, list[Killed]]:
@@ -100,28 +111,22 @@ def _kills(plan: Plan, folder: Path) -> dict[str, list[Killed]]:
 
 
 def _growth(plan: Plan, folder: Path) -> Growth:
-    depths, sites, peaks = dict[int, list[float]](), dict[int, list[float]](), dict[str, int]()
+    growth = Growth({depth: [] for depth in plan.depths}, {count: [] for count in plan.sites}, [])
     for repetition in range(plan.repetitions):
-        for depth in plan.depths:
-            progress(f"repetition {repetition + 1} of {plan.repetitions}: {depth:,} tasks in the store")
-            cost, _ = _part(STANDALONE, plan, folder, tasks=depth)
-            depths.setdefault(depth, []).append(cost)
-        for count in plan.sites:
-            progress(f"repetition {repetition + 1} of {plan.repetitions}: {count} sites")
-            cost, _ = _part(STANDALONE, plan, folder, sites=count)
-            sites.setdefault(count, []).append(cost)
-    for contender in (STANDALONE, SCRAPY):
-        progress(f"memory at {MANY_TASKS:,} tasks: {contender.name}")
-        _, peaks[contender.name] = _part(contender, plan, folder, tasks=MANY_TASKS)
-    return Growth(
-        {depth: median(costs) * 1000 for depth, costs in depths.items()},
-        {count: median(costs) * 1000 for count, costs in sites.items()},
-        peaks,
-    )
+        turn = f"repetition {repetition + 1} of {plan.repetitions}"
+        for depth, parts in growth.depths.items():
+            progress(f"{turn}: {depth:,} tasks in the store")
+            parts.append(_part(STANDALONE, plan, folder, tasks=depth))
+        for count, parts in growth.sites.items():
+            progress(f"{turn}: {count} sites")
+            parts.append(_part(STANDALONE, plan, folder, sites=count))
+        progress(f"{turn}: {MANY_TASKS:,} tasks, {SCRAPY.name}")
+        growth.scrapy.append(_part(SCRAPY, plan, folder, tasks=MANY_TASKS))
+    return growth
 
 
-def _part(contender: Contender, plan: Plan, folder: Path, tasks: int = 0, sites: int = 1) -> tuple[float, int]:
-    """Returns the processor seconds per page and the peak memory. Without `tasks` there is one for each page."""
+def _part(contender: Contender, plan: Plan, folder: Path, tasks: int = 0, sites: int = 1) -> Part:
+    """Without `tasks` there is one for each page."""
     pages = plan.last + 50
     with (
         runs.site(pages // sites + 1, SMALL, sites=sites) as ports,
@@ -152,14 +157,27 @@ def _targets(costs: Costs, killed: dict[str, list[Killed]], growth: Growth) -> l
             at_most(f"{name}, kill -9: pages fetched twice", CONCURRENCY, max(run.twice for run in killed[name])),
         ]
     for what, measured in (("tasks in the store", growth.depths), ("sites", growth.sites)):
-        least, most = min(measured), max(measured)
-        name = f"processor time per page at {most:,} {what} / at {least:,}"
-        goals.append(at_most(name, GROWTH, measured[most] / measured[least]))
+        (least, base), *others = measured.items()
+        for count, parts in others:
+            name = f"at {count:,} {what} / at {least:,}"
+            goals += [
+                at_most(f"processor time per page {name}", GROWTH, _cpu(parts) / _cpu(base)),
+                at_most(f"peak memory {name}", GROWTH, _peak(parts) / _peak(base)),
+            ]
+    peak = _peak(growth.depths[MANY_TASKS])
     goals += [
-        at_most(f"peak memory at {MANY_TASKS:,} tasks, MB", 120, growth.peaks[ours] / MB),
-        at_most(f"peak memory at {MANY_TASKS:,} tasks / Scrapy", 1, growth.peaks[ours] / growth.peaks[SCRAPY.name]),
+        at_most(f"peak memory at {MANY_TASKS:,} tasks, MB", 120, peak / MB),
+        at_most(f"peak memory at {MANY_TASKS:,} tasks / Scrapy", 1, peak / _peak(growth.scrapy)),
     ]
     return goals
+
+
+def _cpu(parts: Sequence[Part]) -> float:
+    return median(part.cpu_per_page for part in parts)
+
+
+def _peak(parts: Sequence[Part]) -> int:
+    return max(part.peak_bytes for part in parts)
 
 
 def _ratio(costs: dict[str, list[Cost]], peer: Contender) -> float:
@@ -212,22 +230,17 @@ def _killed_table(killed: dict[str, list[Killed]]) -> Table:
     )
 
 
-def _growth_tables(growth: Growth) -> list[Table]:
-    return [
-        Table(
-            "Processor time per page of Parcelpost, without start-up",
-            ["", "ms"],
-            [
-                *([f"{depth:,} tasks in the store", f"{cost:.2f}"] for depth, cost in growth.depths.items()),
-                *([f"{count} sites", f"{cost:.2f}"] for count, cost in growth.sites.items()),
-            ],
-        ),
-        Table(
-            f"Peak memory with {MANY_TASKS:,} tasks",
-            ["contender", "MB"],
-            [[name, f"{peak / MB:.0f}"] for name, peak in growth.peaks.items()],
-        ),
+def _growth_table(growth: Growth) -> Table:
+    measured = [
+        *((f"{STANDALONE.name}, {depth:,} tasks in the store", parts) for depth, parts in growth.depths.items()),
+        *((f"{STANDALONE.name}, {count} sites", parts) for count, parts in growth.sites.items()),
+        (f"{SCRAPY.name}, {MANY_TASKS:,} tasks", growth.scrapy),
     ]
+    return Table(
+        "Growth: pages of 6 KB at once, without the start",
+        ["", "processor ms per page", "peak MB"],
+        [[name, f"{_cpu(parts):.2f}", f"{_peak(parts) / MB:.0f}"] for name, parts in measured],
+    )
 
 
 def _figures(costs: Costs) -> list[dict[str, Any]]:

@@ -54,6 +54,15 @@ class Killed:
     twice: int
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Of a run, without its start and its end."""
+
+    cpu_per_page: float
+    """Milliseconds."""
+    peak_bytes: int
+
+
 @contextmanager
 def site(pages: int, size: int, delay: float = 0.0, sites: int = 1) -> Iterator[Sequence[int]]:
     """Yields the ports of sites with that many pages of that many bytes each."""
@@ -69,7 +78,10 @@ def site(pages: int, size: int, delay: float = 0.0, sites: int = 1) -> Iterator[
 
 def counts(ports: Sequence[int]) -> Counts:
     with urlopen(f"http://{HOST}:{ports[0]}{COUNTS}", timeout=10) as answer:
-        return Counts(**json.load(answer))
+        counted = Counts(**json.load(answer))
+    if counted.before_robots:
+        raise RuntimeError(f"{counted.before_robots} pages were asked for before robots.txt")
+    return counted
 
 
 @contextmanager
@@ -111,11 +123,8 @@ def kill_in_the_middle(contender: Contender, parent: Path, ports: Sequence[int],
         return Killed(made.total, made.total - contender.stored(made), served.pages - served.distinct)
 
 
-def cost_of_part(command: Sequence[str], made: Job, first: int, last: int) -> tuple[float, int]:
-    """Starts a command that scrapes, and kills it later.
-
-    Returns the processor seconds between two numbers of served pages, and the peak memory.
-    """
+def cost_of_part(command: Sequence[str], made: Job, first: int, last: int) -> Part:
+    """Starts a command that scrapes, measures it between two numbers of served pages, and kills it."""
     with _started(command, made) as process:
         measured = psutil.Process(process.pid)
         wait_until(lambda: counts(made.ports).pages >= first, process, made)
@@ -124,7 +133,7 @@ def cost_of_part(command: Sequence[str], made: Job, first: int, last: int) -> tu
         ended, ended_pages = _cpu(measured), counts(made.ports).pages
         peak = _peak(process.pid)
         process.kill()
-    return (ended - began) / (ended_pages - began_pages), peak
+    return Part((ended - began) / (ended_pages - began_pages) * 1000, peak)
 
 
 def _cpu(process: psutil.Process) -> float:

@@ -36,7 +36,8 @@ class Counts:
     began: float = 0.0
     """Seconds since the epoch."""
     ended: float = 0.0
-    robots: int = 0
+    before_robots: int = 0
+    """Answers with a page of a site whose `robots.txt` had not been asked for."""
 
 
 @dataclass(slots=True)
@@ -50,12 +51,14 @@ class Site:
     counts: Counts = field(default_factory=Counts)
     served: set[tuple[int, int]] = field(default_factory=set)
     """(port, parcel)"""
+    polite: set[int] = field(default_factory=set)
+    """Ports whose `robots.txt` was asked for."""
 
     def answer(self, target: str, port: int) -> bytes:
         if target == COUNTS:
             return _response(json.dumps(asdict(self.counts)).encode(), "application/json")
         if target == "/robots.txt":
-            self.counts.robots += 1
+            self.polite.add(port)
             return _response(_ROBOTS, "text/plain")
         number = target.removeprefix(PATH)
         if not (number.isdecimal() and 1 <= int(number) <= len(self.pages)):
@@ -73,6 +76,7 @@ class Site:
         self.counts.began = self.counts.began or now
         self.counts.ended = now
         self.counts.pages += 1
+        self.counts.before_robots += port not in self.polite
         self.served.add((port, number))
         self.counts.distinct = len(self.served)
 

@@ -72,10 +72,10 @@ class Comparison:
 
 
 def store_targets(compared: Comparison, depths: list[Depth], memory: Memory) -> list[Goal]:
-    return [*_rate_targets(compared), *_depth_targets(depths), _memory_target(memory)]
+    return [*rate_goals(compared), *_depth_targets(depths), _memory_target(memory)]
 
 
-def _rate_targets(compared: Comparison) -> list[Goal]:
+def rate_goals(compared: Comparison) -> list[Goal]:
     def over(goal: float, operation: Operation, *names: str) -> list[Goal]:
         return [at_least(f"{operation}: rate / {n}", goal, compared.ratio(operation, n)) for n in names]
 
@@ -89,7 +89,7 @@ def _rate_targets(compared: Comparison) -> list[Goal]:
         *over(10, Operation(ENQUEUE, 16), *PLAIN),
         *over(5, Operation(ENQUEUE, 16), *peers),
         *over(2.3, Operation(CLAIM_SAVE, 1), *PLAIN),
-        *over(1.0, Operation(CLAIM_SAVE, 1), *peers),
+        *over(1.2, Operation(CLAIM_SAVE, 1), *peers),
         *over(1.2, Operation(ENQUEUE, 1), *PLAIN),
         *over(0.6, Operation(CLAIM_SAVE, 256), CEILING_NAME),
         *over(1 / 3, Operation(ENQUEUE, 256), CEILING_NAME),

@@ -94,7 +94,7 @@ class UpstreamError(ParcelpostError):
 
 
 class Unavailable(UpstreamError):
-    """The gateway is offline."""
+    """The gateway is offline, or responds with an error that may pass."""
 
     hint = "no action needed: everything is stored locally and sent when the gateway is back"
     retry_helps = True
@@ -106,13 +106,16 @@ class Unavailable(UpstreamError):
         retry_after: float = 0.0,
         hint: str = "",
         timed_out: bool = False,
+        responded: bool = False,
         takes_nothing: bool = False,
     ) -> None:
         super().__init__(message, hint=hint)
         self.retry_after = retry_after
-        """Seconds that the gateway asked to wait; 0 if it did not."""
+        """Seconds that the gateway wants us to wait; 0 if it did not."""
         self.timed_out = timed_out
         """No answer in time: a smaller batch may help."""
+        self.responded = responded or takes_nothing
+        """Whether the upstream can be reached, and responds with an error."""
         self.takes_nothing = takes_nothing
         """Whether the upstream responds but stores nothing."""
 
@@ -152,7 +155,7 @@ class NotOffered(UpstreamError):
 
 
 class UpstreamLost(ParcelpostError):
-    """The upstream was offline for too long."""
+    """The upstream was unavailable for too long."""
 
     hint = "'parcelpost doctor' shows the cause; nothing is lost, and the same command continues from here"
     exit_code = 3

@@ -148,7 +148,7 @@ class WorkProgress(Event, frozen=True):
     """Progress of the work in the store: at the start, every minute while it changes, and at the end."""
 
     pending: int
-    running: int
+    processing: int
     completed: int
     not_found: int
     failed: int
@@ -187,7 +187,7 @@ class AttemptEnded(Event, frozen=True):
     reason: str
 
 
-class TaskPutOff(Event, frozen=True):
+class TaskDeferred(Event, frozen=True):
     """The rate limit of a task's site was reached: the task was released, and its retries are not affected."""
 
     task_id: str
@@ -316,6 +316,8 @@ class UpstreamOffline(Event, frozen=True):
     retry_in_seconds: float
     remedy: str = ""
     """What the operator can do."""
+    responded: bool = False
+    """Whether it can be reached, but responds with an error."""
 
 
 class UpstreamOnline(Event, frozen=True):
@@ -566,7 +568,7 @@ class LedgerFound(Event, frozen=True):
     offline_seconds: float
 
 
-class RequestPutOff(Event, frozen=True):
+class RequestDeferred(Event, frozen=True):
     """A request got a 503 because the ledger or the raw store is unavailable. Reported at most every ten seconds."""
 
     path: str

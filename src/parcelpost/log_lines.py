@@ -133,7 +133,13 @@ def _progress(e: events.WorkProgress) -> str:
     not_found = f"{e.not_found:,} not found, " if e.not_found else ""
     ended = f"{e.completed:,} completed, {not_found}{e.failed:,} failed, {e.expired:,} expired"
     rejected = f", {e.rejected:,} rejected" if e.rejected else ""
-    return f"{count(e.pending, 'task')} to do, {e.running:,} running, {ended}; {e.unsynced:,} to deliver{rejected}"
+    return f"{count(e.pending, 'task')} to do, {e.processing:,} running, {ended}; {e.unsynced:,} to deliver{rejected}"
+
+
+def _trouble(event: events.UpstreamOffline) -> str:
+    if event.denied:
+        return "rejected our credentials"
+    return "responds with an error" if event.responded else "is offline"
 
 
 def _delivered(e: events.ResultsSynced) -> str:
@@ -234,7 +240,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
             + (f": {e.reason}" if e.reason else "")
         ),
     ),
-    events.TaskPutOff: (
+    events.TaskDeferred: (
         "debug",
         lambda e: f"task {e.task_id} on {e.platform} was deferred for {_time(e.seconds)}: {e.reason}",
     ),
@@ -290,7 +296,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     events.UpstreamOffline: (
         lambda e: "error" if e.denied else "warning",
         lambda e: (
-            f"{e.loop}: the upstream {'rejected our credentials' if e.denied else 'is offline'} ({e.reason}); "
+            f"{e.loop}: the upstream {_trouble(e)} ({e.reason}); "
             f"next attempt in {_time(e.retry_in_seconds)}" + (f"; {e.remedy}" if e.remedy else "")
         ),
     ),
@@ -383,7 +389,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     events.LedgerPruned: ("info", lambda e: f"{count(e.removed, 'old row')} removed from the ledger"),
     events.LedgerLost: ("error", lambda e: f"the ledger is unreachable: {e.reason}"),
     events.LedgerFound: ("info", lambda e: f"the ledger is back after {_time(e.offline_seconds)}"),
-    events.RequestPutOff: (
+    events.RequestDeferred: (
         "warning",
         lambda e: f"{e.path} returned 503: {e.reason}" + (f" (and {e.more:,} more)" if e.more else ""),
     ),

@@ -41,7 +41,7 @@ class TaskStatus(StrEnum):
     PENDING = "pending"
     PROCESSING = "processing"
     COMPLETED = "completed"
-    """With a record."""
+    """It has a record."""
     NOT_FOUND = "not_found"
     """The site has no such parcel."""
     FAILED = "failed"
@@ -234,7 +234,7 @@ class Retry(Struct, frozen=True, gc=False):
 
     reason: str
     after_seconds: float | None = None
-    """None: the store's default delay, which doubles."""
+    """None: the store's default delay, which doubles with each retry."""
     signals: tuple[Signal, ...] = ()
     """Which selectors worked."""
     partial: Done | None = None
@@ -281,7 +281,7 @@ _CHILD_ID = re.compile(r"~[0-9a-f]{20}\Z")
 
 
 def is_child_id(task_id: str) -> bool:
-    """Whether it is the id of a child task: one of a further record of a page, derived from its parent's id."""
+    """Whether this is the id of a child task, which is derived from its parent's id."""
     return _CHILD_ID.search(task_id) is not None
 
 
@@ -326,11 +326,11 @@ class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     page_shared: bool = False
     """Whether other results have the same page."""
     lease_id: str | None = None
-    """The task's, like `status`, `retries` and `recoveries`; None if the upstream's leases have no ids."""
-    listed: bool = False
+    """From the task, like `status`, `retries` and `recoveries`; None if the upstream's leases have no ids."""
+    multi_record: bool = False
     """Whether `parcel_id` belongs to one record of a multi-record page, not to the task's target."""
     ended_by: str | None = None
-    """The task's: "operator" if an operator failed it."""
+    """From the task: "operator" if an operator failed it."""
     rejected_by: str | None = None
     """"operator" if an operator rejected it; None if the upstream rejected it, or nobody."""
 

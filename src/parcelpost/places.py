@@ -34,7 +34,7 @@ _CODES = {name.lower(): code for code, name in STATES.items()}
 _WORDS = re.compile(r"[^a-z0-9]+")
 _PARTS = re.compile(r"[^\W_]+")
 _LONG_NUMBER = 10
-_KINDS = ("-county", "-parish", "-borough", "-census-area")
+_KIND = re.compile("^county-of-|-(?:county|co|parish|borough|census-area)(?:-[a-z]{2})?$")
 _CITY_OF = "city-of-"
 _SAINTS = {"saint": "st", "sainte": "ste"}
 
@@ -70,13 +70,13 @@ def state_or_text(text: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def county_slug(text: str) -> str:
-    """`Miami-Dade County` -> `miami-dade`, `St. Johns` -> `st-johns`, `City of Baltimore` -> `baltimore-city`; '' for a
-    name without letters or digits.
+    """`Miami-Dade County, FL` -> `miami-dade`, `St. Johns` -> `st-johns`, `City of Baltimore` -> `baltimore-city`.
+
+    Returns '' for a name without letters or digits.
     """
     letters = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower().replace("'", "")
     slug = _WORDS.sub("-", letters).strip("-")
-    for kind in _KINDS:
-        slug = slug.removesuffix(kind)
+    slug = _KIND.sub("", slug)
     if slug.startswith(_CITY_OF):  # independent cities are not the county of the same name
         slug = f"{slug.removeprefix(_CITY_OF)}-city"
     first, hyphen, rest = slug.partition("-")

@@ -143,6 +143,26 @@ def subsequent_taxes_of(liens: Iterable[Json]) -> Iterator[tuple[str, int | None
                 yield f"{made.key} {made.sale_date or made.tax_year or ''}", made.amount_cents
 
 
+def lien_keys(record: Mapping[str, Json], data: bytes) -> list[str]:
+    """Returns the key of each of a record's liens, '' if unknown. A later tax has that of its certificate, which it may
+    name without the certificate's year.
+    """
+    liens = liens_of(record)
+    keys = [lien.key for lien in (_liens(liens, data) if liens else ())]
+    in_order = iter(keys)
+    return [next(in_order, "") if _is_lien(lien) else _certificate_key(lien_key(lien), keys) for lien in liens]
+
+
+def _certificate_key(key: str, keys: Sequence[str]) -> str:
+    same_number = [other for other in keys if other and other.partition("/")[2] == key.partition("/")[2]]
+    return key if key in keys or len(same_number) != 1 else same_number[0]
+
+
+def lien_key(lien: Json) -> str:
+    """Returns the key of one lien as if it were the only one of its parcel, '' if unknown."""
+    return _lien(lien, b"{}").key if isinstance(lien, dict) else ""
+
+
 def _lien(fields: dict[str, Any], whole: bytes) -> Lien:
     amount = cents(fields.get("face_amount"))
     certificate = text_or_number(fields.get("certificate_number"))

@@ -99,7 +99,7 @@ class Telemetry:
             events.WorkerDraining: lambda _: self._draining.set(1),
             events.TasksReceived: self._received,
             events.AttemptEnded: self._attempt_ended,
-            events.TaskPutOff: lambda e: self._put_off.labels(self._platforms.of(e.platform)).inc(),
+            events.TaskDeferred: lambda e: self._deferred.labels(self._platforms.of(e.platform)).inc(),
             events.AttemptAbandoned: lambda e: self._left_behind.set(e.left_behind),
             events.PlatformPaused: lambda e: self._pauses.labels(self._platforms.of(e.platform)).inc(),
             events.FieldBroken: lambda e: self._broken.labels(self._platforms.of(e.platform)).inc(),
@@ -177,8 +177,8 @@ class Telemetry:
         self._attempt_seconds = self._histogram(
             "attempt_seconds", "Duration of an attempt. `platform`.", _ATTEMPT_BUCKETS, "platform"
         )
-        self._put_off = self._counter(
-            "tasks_put_off", "Tasks released because the rate limit of their site was reached. `platform`.", "platform"
+        self._deferred = self._counter(
+            "tasks_deferred", "Tasks released because the rate limit of their site was reached. `platform`.", "platform"
         )
         self._pauses = self._counter("platform_pauses", "Pauses because a site blocked us. `platform`.", "platform")
         self._paused = self._gauge(

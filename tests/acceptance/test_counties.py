@@ -33,7 +33,7 @@ def wanted() -> Iterator[tuple[Key, Facts]]:
         for case in (case for page in pages for case in auction_cases(WORLD, page)):
             fact = facts.of_case(platform, case)
             yield (platform, fact["parcel_id"] or fact["case_number"]), fact
-    for parcel in WORLD.all():
+    for parcel in WORLD.register.all():
         if parcel.certificates:
             yield ("lien_register", parcel.parcel_id), facts.of_register(parcel)
 

@@ -53,7 +53,7 @@ def misses(entries: list[OutboxEntry]) -> dict[tuple[str, str], Any]:
             fact = facts.of_case(platform, case)
             wanted[platform, fact["parcel_id"] or fact["case_number"]] = fact
     if any(one.platform == "lien_register" for one in entries):
-        with_liens = [parcel for parcel in WORLD.all() if parcel.certificates]
+        with_liens = [parcel for parcel in WORLD.register.all() if parcel.certificates]
         wanted |= {("lien_register", parcel.parcel_id): facts.of_register(parcel) for parcel in with_liens}
     bad = {key: wrong(found[key], fact) if key in found else "missing" for key, fact in wanted.items()}
     return {key: what for key, what in bad.items() if what} | dict.fromkeys(found.keys() - wanted.keys(), "too much")

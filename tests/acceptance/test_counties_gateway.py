@@ -92,7 +92,7 @@ def test_every_record_of_a_list_is_at_the_gateway_once_though_it_ordered_only_th
     assert number_as is not None
     assert found["arcgis"].keys() == {number_as(number) for number in range(1, WORLD.size + 1)}
     assert found["deedauction"].keys() == {case.number for page in (1, 2, 3) for case in auction_cases(WORLD, page)}
-    assert found["lien_register"].keys() == {parcel.parcel_id for parcel in WORLD.all() if parcel.certificates}
+    assert found["lien_register"].keys() == {parcel.parcel_id for parcel in WORLD.register.all() if parcel.certificates}
     assert {(row["platform"], row["state"], row["tasks"]) for row in ask(f"{upstream}/v1/queue")["queue"]} == {
         ("arcgis", "done", 1),
         ("deedauction", "done", 3),

@@ -33,7 +33,7 @@ async def fill(folder: Path, delay_ms: int) -> None:
 
 
 def arguments(*more: str) -> list[str]:
-    return ["--mode", "standalone", "--store", "store.db", "--processes", "2", "--slots", "4", *more]
+    return ["--mode", "standalone", "--store", "store.db", "--processes", "2", "--slots", "3", *more]
 
 
 def children(process: WorkerProcess) -> list[psutil.Process]:

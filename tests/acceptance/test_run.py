@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import pty
 import select
 import signal
 import socket
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -67,21 +69,22 @@ async def test_until_empty_ends_with_the_reason_when_the_gateway_is_dead_or_does
             lines = (tmp_path / "worker.log").read_text().splitlines()
             assert "0 completed, 0 failed, 0 expired in this run; 0 to deliver, 0 rejected in the store" in lines
             error = [line for line in lines if line.startswith("error: ")][-1]
-            what = "error: gave up: the upstream has been offline for 0.5"
+            what = "error: gave up: the upstream has been unavailable for 0.5"
             assert error.startswith(what)
             assert reason in error
             assert any(line.startswith("hint: ") for line in lines)
 
 
 async def test_a_summary_counts_the_run_and_not_the_store(tmp_path: Path) -> None:
+    await add(tmp_path, "gone", fail="not_found")
     for task_ids in (("t1", "t2"), ("t3",)):
         await add(tmp_path, *task_ids)
         async with worker("--mode", "standalone", "--store", "store.db", "--until-empty", folder=tmp_path) as process:
             assert await process.ended() == 0
     told = [line for line in (tmp_path / "worker.log").read_text().splitlines() if "in this run" in line]
     assert told == [
-        "2 completed, 0 failed, 0 expired in this run; 2 to deliver, 0 rejected in the store",
-        "1 completed, 0 failed, 0 expired in this run; 3 to deliver, 0 rejected in the store",
+        "2 completed, 1 not found, 0 failed, 0 expired in this run; 3 to deliver, 0 rejected in the store",
+        "1 completed, 0 failed, 0 expired in this run; 4 to deliver, 0 rejected in the store",
     ]
 
 
@@ -92,8 +95,8 @@ async def test_standalone_keeps_its_results_and_a_later_gateway_gets_them(tmp_pa
     assert await counts(tmp_path) == {"pending": 0, "completed": 3, "unsynced": 3}
     said = [line for line in log(tmp_path) if line["event"] == "WorkProgress"]
     assert {line["level"] for line in said} == {"info"}
-    assert sum(said[0][state] for state in ("pending", "running", "completed")) == 3
-    assert (said[-1]["pending"], said[-1]["running"], said[-1]["completed"]) == (0, 0, 3)
+    assert sum(said[0][state] for state in ("pending", "processing", "completed")) == 3
+    assert (said[-1]["pending"], said[-1]["processing"], said[-1]["completed"]) == (0, 0, 3)
     async with HostileGateway() as gateway:
         arguments = ("--mode", "standalone", "--gateway", gateway.url, "--store", "store.db", "--until-empty")
         async with worker(*arguments, folder=tmp_path, token=gateway.token) as process:
@@ -168,6 +171,23 @@ async def test_what_does_not_end_in_its_grace_time_goes_back_to_the_queue(tmp_pa
             process.send_signal(signal.SIGTERM)
             assert await process.ended() == 0
     assert (await counts(tmp_path))["pending"] == 1
+
+
+async def test_idle_slots_wait_for_a_store_that_another_program_holds_and_a_drain_does_not(tmp_path: Path) -> None:
+    settings = {**FAST, "storage.busy_timeout_seconds": "0.1", "worker.drain_seconds": "3000"}
+    arguments = ("--mode", "standalone", "--store", "store.db", "--slots", "3")
+    async with worker(*arguments, folder=tmp_path, settings=settings) as process:
+        await process.said("WorkerStarted")
+        with contextlib.closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            await process.said("StoreNotWritable")
+            other.execute("ROLLBACK")
+            await process.said("StoreWritable")
+            other.execute("BEGIN IMMEDIATE")
+            await process.said("StoreNotWritable", times=2)
+            process.send_signal(signal.SIGTERM)
+            assert await process.ended() == 0
+    assert [line for line in log(tmp_path) if line["event"] == "LoopFailed" and line["loop"].startswith("slot")] == []
 
 
 async def test_a_second_signal_stops_at_once_and_loses_nothing(tmp_path: Path) -> None:

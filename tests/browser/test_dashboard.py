@@ -75,7 +75,7 @@ async def test_a_full_one_shows_fleet_queue_activity_and_health(browser: Browser
             workers = page.get_by_role("table", name="Workers").get_by_role("rowheader")
             await expect(workers).to_have_text([re.compile("^attic"), re.compile("^boat-17"), re.compile("^harlow-02")])
             await expect(page.locator(".figures")).to_contain_text("1 stopped, 1 offline")
-            await expect(page.get_by_role("heading", name="Needs attention (2)")).to_be_visible()
+            await expect(page.get_by_role("heading", name="Needs attention (5)")).to_be_visible()
             await expect(page.locator(".findings")).to_contain_text("Workers gave up on 3 tasks.")
             await expect(page.get_by_role("img", name="urgent 0, high 9, normal 140, batch 0")).to_be_visible()
             await expect(page.locator("[data-key='queue mygov_due'] [data-label='Not found']")).to_have_text("3")
@@ -325,7 +325,7 @@ async def test_everything_is_reached_by_keyboard(browser: Browser, tmp_path: Pat
             await page.keyboard.press("Enter")
             await expect(page.locator("main")).to_be_focused()
             await page.keyboard.press("Tab")
-            await expect(page.get_by_role("link", name="See failures")).to_be_focused()
+            await expect(page.get_by_role("link", name="See failures").first).to_be_focused()
             await page.get_by_role("radio", name="Auto").focus()
             await page.keyboard.press("ArrowRight")
             await expect(page.get_by_role("radio", name="1 h")).to_be_checked()
@@ -423,7 +423,7 @@ async def test_a_schedule_is_added_paused_and_deleted(browser: Browser, tmp_path
             texts |= {
                 "Spread over": "6h",
                 "Seconds between tasks": "5",
-                "Cron expression, in place of both": "0 2 * * *",
+                "Cron expression (instead of Every and At)": "0 2 * * *",
             }
             for label, text in texts.items():
                 await page.get_by_label(label, exact=True).fill(text)

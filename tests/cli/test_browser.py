@@ -97,7 +97,7 @@ def test_what_keeps_tasks_from_a_browser_is_told(store: Path, run: Run) -> None:
         async with LocalPersistenceManager.open(store) as lpm:
             await lpm.add_task(task("g1", "grizzly_gis"))
             waits = BrowserWaits(SystemClock())
-            waits.put_off(task("g1", "grizzly_gis"), "it cannot start")
+            waits.deferred(task("g1", "grizzly_gis"), "it cannot start")
             await publish(lpm.state, a_status(browser_waits=tuple(waits.current)))
 
     asyncio.run(wait())

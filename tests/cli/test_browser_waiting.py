@@ -28,7 +28,7 @@ def put_off(*reasons: tuple[str, str]) -> tuple[BrowserWait, ...]:
     """What a worker publishes that had to put its task off for these reasons."""
     waits = BrowserWaits(SystemClock())
     for reason, remedy in reasons:
-        waits.put_off(WAITS, reason, remedy)
+        waits.deferred(WAITS, reason, remedy)
     return tuple(waits.current)
 
 

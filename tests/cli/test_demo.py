@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.request import urlopen
 
 import psutil
@@ -68,8 +68,8 @@ class Told(NamedTuple):
     code: int
     statuses: list[int]
     """Of the dashboard's pages, while it was up."""
-    counts: dict[str, int]
-    """Of the overview."""
+    overview: dict[str, Any]
+    """Of the fleet and its records, while it was up."""
     children: list[psutil.Process]
     """While it was up."""
 
@@ -86,12 +86,12 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
             with urlopen(f"{address}{path}") as answer:
                 statuses.append(answer.status)
         with urlopen(f"{address}v1/overview") as answer:
-            counts = json.load(answer)["counts"]
+            overview = json.load(answer)
         children = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGINT)
         rest, err = process.communicate()
     (folder,) = (one for one in temporary.iterdir() if one.is_dir())
-    return Told(folder, read + rest, err, process.returncode, statuses, counts, children)
+    return Told(folder, read + rest, err, process.returncode, statuses, overview, children)
 
 
 @pytest.mark.xdist_group("demo")
@@ -127,11 +127,21 @@ def test_the_dashboard_stays_up_until_ctrl_c(told: Told) -> None:
 
 
 @pytest.mark.xdist_group("demo")
+def test_the_dashboard_shows_nothing_red(told: Told) -> None:
+    """The worker that was killed came back, and what a site does not show of a parcel is no failure."""
+    fleet, platforms = told.overview["fleet"], told.overview["platforms"]
+    assert fleet["offline"] == 0
+    assert {row["platform"] for row in platforms} >= PLATFORMS
+    assert [row["failing_selectors"] for row in platforms] == [[]] * len(platforms)
+
+
+@pytest.mark.xdist_group("demo")
 def test_what_two_platforms_show_of_a_parcel_is_counted_once(told: Told) -> None:
     parcels, liens = (_rows(told.folder / name) for name in ("parcels.csv", "liens.csv"))
     keys = {_parcel(row) for row in parcels}
     certificates = {(*_parcel(row), row["certificate_number"], row["certificate_year"]) for row in liens}
-    assert (told.counts["parcels"], told.counts["liens"]) == (len(keys), len(certificates))
+    counts = told.overview["counts"]
+    assert (counts["parcels"], counts["liens"]) == (len(keys), len(certificates))
     assert len(keys) == len(parcels) - int(PARCELS), "grizzly_gis and mygov_due have the same parcels"
 
 

@@ -13,6 +13,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.scrapers.fetch.throttle import HostThrottle
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import BrowserSettings, ExecutorSettings, FetchSettings, HttpSettings, WorkerSettings
+from parcelpost.settings.validation import check_runnable
 from tests.cli.support import Run
 
 
@@ -50,7 +51,10 @@ async def test_each_process_takes_its_share_of_the_pace() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--slots", "2"], "each process needs a slot"),
+        (["--slots", "2"], "worker.processes is 4, but executor.slots is 2"),
+        (["--slots", "8"], "worker.processes is 4, but fetch.concurrency_per_host is 2"),
+        (["--set", "fetch.concurrency_per_host=3"], "worker.processes is 4, but fetch.concurrency_per_host is 3"),
+        (["--set", "fetch.concurrency_per_host=4", "--set", "browser.most=1"], "but browser.most is 1"),
         (["--mode", "legacy", "--gateway", "http://127.0.0.1:1"], "mode legacy runs one task at a time"),
     ],
 )
@@ -58,3 +62,15 @@ def test_what_does_not_go_together_is_refused(run: Run, options: list[str], says
     ran = run("run", "--mode", "standalone", "--processes", "4", *options)
     assert ran.code == 2
     assert says in ran.err
+    assert "\nhint: run with " in ran.err
+
+
+@pytest.mark.parametrize("browsers", [0, 4])
+def test_limits_that_give_every_process_a_share_are_accepted(browsers: int) -> None:
+    check_runnable(
+        Settings(
+            worker=WorkerSettings(mode="standalone", processes=4),
+            fetch=FetchSettings(concurrency_per_host=4),
+            browser=BrowserSettings(most=browsers),
+        )
+    )

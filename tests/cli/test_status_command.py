@@ -213,6 +213,21 @@ def test_a_gateway_that_stores_nothing_of_what_it_is_sent_is_a_problem_at_once(t
     )
 
 
+@pytest.mark.parametrize(("hours", "level"), [(5, "Note"), (72, "Warning")])
+def test_a_gateway_that_responds_with_errors_is_not_called_offline(
+    tmp_path: Path, run: Run, hours: int, level: str
+) -> None:
+    store = make_store(tmp_path / "parcelpost.db")
+    reason = "POST /internal/results returned 503: its database is down"
+    outage = structs.replace(an_away(), since=NOW - timedelta(hours=hours), responded=True, reason=reason)
+    with held_here(store, claims=0) as worker:
+        put(store, away=outage, owner=worker)
+        out = " ".join(status(run, store).split())
+    span = "5 h" if hours == 5 else "3 days"
+    assert f"{level}: the gateway has responded with errors for {span}: {reason}. Fix: " in out
+    assert "offline" not in out
+
+
 def test_a_slow_gateway_is_told(tmp_path: Path, run: Run) -> None:
     store = make_store(tmp_path / "parcelpost.db")
     slow = SlowUpstream(since=NOW - timedelta(hours=7), batch_size=6)

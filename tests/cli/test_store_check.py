@@ -95,8 +95,8 @@ def test_an_index_that_lost_a_row_needs_the_deep_check(store: Path, run: Run) ->
     change(
         store,
         """PRAGMA writable_schema = ON;
-           UPDATE sqlite_schema SET sql = 'CREATE INDEX tasks_held ON tasks (claimed_by, platform)'
-           WHERE name = 'tasks_held';""",
+           UPDATE sqlite_schema SET sql = 'CREATE INDEX tasks_processing ON tasks (claimed_by, platform)'
+           WHERE name = 'tasks_processing';""",
     )
     assert run("store", "check", "--store", store).code == 0
     assert run("store", "check", "--deep", "--store", store).code == 1

@@ -16,7 +16,7 @@ from parcelpost.cli.systemd import Service, ServiceSocket, status_line
 from parcelpost.events import GatewayStopped, WorkerDraining, WorkProgress
 from tests.acceptance.processes import FAST, PATIENCE_SECONDS, command
 
-STANDS = WorkProgress(pending=3, running=1, completed=7, not_found=0, failed=0, expired=0, unsynced=2, rejected=0)
+STANDS = WorkProgress(pending=3, processing=1, completed=7, not_found=0, failed=0, expired=0, unsynced=2, rejected=0)
 
 
 class Listener:

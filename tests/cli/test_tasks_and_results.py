@@ -49,6 +49,25 @@ def test_results_are_filtered(full_store: Path, run: Run, arguments: tuple[str, 
     assert result_ids(run, full_store, *arguments) == expected
 
 
+def test_a_parcel_that_its_site_does_not_have_is_listed_as_not_found(tmp_path: Path, run: Run) -> None:
+    async def make() -> None:
+        async with LocalPersistenceManager.open(tmp_path / "parcelpost.db") as lpm:
+            for name in ("gone", "there"):
+                await lpm.add_task(task(name))
+            (claim, _) = await lpm.claim(2)
+            await lpm.finish(claim, "no such parcel")
+
+    asyncio.run(make())
+    store = ("--store", tmp_path / "parcelpost.db")
+    for what, listed in (("tasks", ["gone", "there"]), ("results", ["gone"])):
+        lines = run(what, "list", *store).out.splitlines()[1:]
+        assert [line.split()[1] for line in lines] == listed
+        assert "  not found  " in lines[0]
+        assert lines[0].endswith("no such parcel")
+        (line,) = run(what, "list", "--status", "not_found", *store).out.splitlines()[1:]
+        assert line.split() == lines[0].split()
+
+
 def test_pages_cover_all_tasks_once(tmp_path: Path, run: Run) -> None:
     store = make_store(tmp_path / "parcelpost.db", tasks=6)
     found: list[str] = []

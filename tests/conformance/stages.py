@@ -153,7 +153,7 @@ class FirestoreStage:
 
     async def order(self, worker_id: str, command: str) -> None:
         commands = self.document("workers", worker_id).collection("commands")
-        await commands.add({"command": command, "ordered_at": _now()})
+        await commands.add({"command": command, "sent_at": _now()})
 
     async def end_leases(self) -> None:
         for task_id, task in (await self.all("tasks")).items():

@@ -49,6 +49,13 @@ def test_liens_carry_the_key_of_their_parcel() -> None:
     assert second["interest_rate_pct"] == Decimal("18.25")
 
 
+def test_each_row_of_a_list_says_what_its_record_lacks() -> None:
+    gaps = {"completeness": "missing: sales", "unreadable": ["liens.face_amount"]}
+    entry = an_entry({**ANN, **gaps})
+    for row in rows("liens", entry):
+        assert (row["completeness"], row["unreadable"]) == ("missing: sales", "liens.face_amount")
+
+
 def test_what_does_not_fit_its_column_is_kept_beside() -> None:
     bad = {
         "market_value": "a lot",

@@ -230,7 +230,7 @@ async def test_a_result_whose_receipt_was_lost_is_there_once(server: FirestoreSe
 
 async def test_a_command_is_heard_though_the_answer_was_lost(server: FirestoreServer, client: FirestoreClient) -> None:
     await client.heartbeat(a_beat())
-    command = {"command": "pause", "ordered_at": server.documents.now()}
+    command = {"command": "pause", "sent_at": server.documents.now()}
     server.put({f"{ROOT}/workers/w-1/commands/c1": command})
     server.play("Commit", lost())
     with pytest.raises(Unavailable):

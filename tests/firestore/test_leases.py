@@ -175,7 +175,7 @@ async def test_a_conflict_over_leases_does_not_keep_a_worker_from_its_commands(
     add_tasks(server, "t1")
     leases = await _take(client)
     server.documents.ahead = 8 * MINUTE
-    server.put({f"{ROOT}/workers/w-1/commands/c1": {"command": "pause", "ordered_at": server.documents.now()}})
+    server.put({f"{ROOT}/workers/w-1/commands/c1": {"command": "pause", "sent_at": server.documents.now()}})
     server.play("Commit", fails(Code.ABORTED, "Too much contention on these documents."), times=4)
     assert await client.extend_leases(leases) == []
     assert (await client.heartbeat(a_beat())).commands == ["pause"]

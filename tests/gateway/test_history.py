@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from parcelpost.gateway.history import Change, History, _by_certificate, changes, record
+from parcelpost.gateway.history import Change, History, _by_key, changes, record
 from parcelpost.gateway.models import RecordVersion
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -40,9 +40,9 @@ def test_liens_go_by_their_certificates_whatever_their_order() -> None:
     old = [{"certificate_number": "7", "status": "open"}, {"certificate_number": "8", "status": "open"}]
     new = [{"certificate_number": "9"}, {"certificate_number": "8", "status": "redeemed"}]
     assert changes({"liens": old}, {"liens": new}) == [
-        Change("liens[9]", None, {"certificate_number": "9"}),
-        Change("liens[8].status", "open", "redeemed"),
-        Change("liens[7]", {"certificate_number": "7", "status": "open"}, None),
+        Change("liens[9]", None, {"certificate_number": "9"}, "/9"),
+        Change("liens[8].status", "open", "redeemed", "/8"),
+        Change("liens[7]", {"certificate_number": "7", "status": "open"}, None, "/7"),
     ]
     assert changes({"liens": old}, {"liens": old[::-1]}) == []
 
@@ -53,14 +53,35 @@ def test_liens_without_a_certificate_go_by_case_or_place_and_the_same_number_twi
     assert [change.field for change in changes(old, new)] == ["liens[C1].status", "liens[no. 3].status"]
     same = {"certificate_number": "7", "tax_year": 2020}
     assert changes({"liens": [same, same]}, {"liens": [same, {**same, "tax_year": 2021}]}) == [
-        Change("liens[7 (2)].tax_year", 2020, 2021)
+        Change("liens[7 of 2021]", None, {"certificate_number": "7", "tax_year": 2021}, "2021/7"),
+        Change("liens[7 of 2020 (2)]", same, None, "2020/7 (2)"),
     ]
+
+
+def test_the_same_number_of_two_years_is_two_liens_in_whatever_order_they_are() -> None:
+    old = [{"certificate_number": "55", "certificate_year": year, "status": "open"} for year in (2022, 2023)]
+    new = [{"certificate_number": "2023-000055", "status": "redeemed"}, old[0]]
+    assert changes({"liens": old}, {"liens": new})[:2] == [
+        Change("liens[2023-000055].certificate_number", "55", "2023-000055", "2023/55"),
+        Change("liens[2023-000055].status", "open", "redeemed", "2023/55"),
+    ]
+
+
+def test_a_later_tax_is_not_its_certificate() -> None:
+    certificate = {"certificate_number": "7", "certificate_year": 2023, "status": "open"}
+    later = {"certificate_number": "7", "tax_year": 2023, "subsequent_tax": True, "sale_date": "2024-03-02"}
+    redeemed = {**certificate, "status": "redeemed"}
+    assert changes({"liens": [later, certificate]}, {"liens": [redeemed, later]}) == [
+        Change("liens[7].status", "open", "redeemed", "2023/7")
+    ]
+    (change,) = changes({"liens": [certificate]}, {"liens": [certificate, later]})
+    assert change.field == "liens[7, later tax of 2024-03-02]"
 
 
 def test_names_that_look_like_numbered_ones_stay_apart() -> None:
     liens = [{"case_number": name, "place": place} for place, name in enumerate(["C (2)", "C", "C", "C", "C (2)"])]
-    told = [change.field for change in changes({"liens": []}, {"liens": liens})]
-    assert told == ["liens[C (2)]", "liens[C]", "liens[C (3)]", "liens[C (4)]", "liens[C (2) (2)]"]
+    told = [change.lien for change in changes({"liens": []}, {"liens": liens})]
+    assert told == ["case C2", "case C", "case C (2)", "case C (3)", "case C2 (2)"]
 
 
 def test_thousands_of_liens_of_one_case_cost_no_more_than_so_many_cases() -> None:
@@ -69,7 +90,7 @@ def test_thousands_of_liens_of_one_case_cost_no_more_than_so_many_cases() -> Non
     before = {"liens": [{"case_number": "C1", "status": "open"}] * 20_000}
     after = {"liens": [{"case_number": "C1", "status": "sold"}] * 20_001}
     told = changes(before, after)
-    assert len(_by_certificate(after["liens"])) == 20_001
+    assert len(_by_key(after["liens"])) == 20_001
     assert process_time() - started < 20
     assert [told[0].field, told[999].field] == ["liens[C1].status", "liens[C1 (1000)].status"]
     assert told[1_000:] == [Change("liens beyond 1,000", 19_000, 19_001)]

@@ -10,6 +10,7 @@ import sqlite3
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ import msgspec
 import pytest
 import zstandard
 
-from parcelpost.clock import ManualClock
-from parcelpost.events import Event, RequestPutOff
+from parcelpost.clock import ManualClock, iso
+from parcelpost.events import Event, RequestDeferred
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.models import ParcelFilter
 from parcelpost.model import PausedSite
@@ -204,7 +205,7 @@ async def test_a_raw_store_without_room_is_503_and_told_now_and_then(tmp_path: P
             assert (await client.post("/internal/raw-files", **a_form())).status_code == 503
         clock.advance(10)
         await client.post("/internal/raw-files", **a_form())
-    told = [event for event in events if isinstance(event, RequestPutOff)]
+    told = [event for event in events if isinstance(event, RequestDeferred)]
     assert [event.more for event in told] == [0, 2]
     assert told[0].path == "POST /internal/raw-files"
     assert "staging" in told[0].reason
@@ -331,7 +332,9 @@ async def test_a_result_of_something_else_does_not_end_a_task(context: Context, 
         ({"county": "tolland"}, "county"),
         ({"county": "tolland", "parcel_id": "another"}, "county and parcel"),
     ]:
-        answer = (await client.post("/internal/results", json=[a_result(listed=False, **wrong), a_result("t2")])).json()
+        answer = (
+            await client.post("/internal/results", json=[a_result(multi_record=False, **wrong), a_result("t2")])
+        ).json()
         said = f"the result's {named} does not match its task"
         assert answer["receipts"][0] == {"task_id": "t1", "status": "rejected", "error": said}
         assert answer["receipts"][1]["status"] in {"stored", "duplicate"}, "a task that is not known may be anything"
@@ -352,14 +355,14 @@ async def test_a_record_of_a_list_has_its_own_number(database: str, tmp_path: Pa
         context.clock.advance(2_000)
         await context.ledger.expire_leases(context.clock.now(), 10)  # they are late, too
         cases: list[tuple[str, dict[str, Any], dict[str, str], int]] = [
-            (given[0], {"listed": True}, {}, 1),
+            (given[0], {"multi_record": True}, {}, 1),
             (given[1], {}, {}, 1),
-            (given[2], {"listed": None}, {}, 1),
+            (given[2], {"multi_record": None}, {}, 1),
             (given[3], {}, {"X-Worker-ID": "another-of-ann"}, 1),
-            (given[4], {"listed": False}, {}, 0),
-            (given[4], {"listed": True}, bob, 0),
+            (given[4], {"multi_record": False}, {}, 0),
+            (given[4], {"multi_record": True}, bob, 0),
             (given[4], {}, bob, 0),
-            (other, {"listed": True}, {}, 0),
+            (other, {"multi_record": True}, {}, 0),
         ]
         for task_id, said, headers, stored in cases:
             record = a_result(task_id, parcel_id="another", **said)
@@ -412,11 +415,15 @@ async def test_a_clock_that_is_ahead_does_not_beat_honest_scrapes(context: Conte
         return str(answer.json()["receipts"][0]["status"])
 
     assert isinstance(context.clock, ManualClock)
-    assert await send("ahead", "2026-01-01T23:00:00Z", "Old") == "stored"
+    ahead = ["2026-01-01T23:00:00Z", "2026-01-03T12:00:00Z", "2036-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00"]
+    for number, scraped_at in enumerate(ahead):
+        assert await send(f"ahead-{number}", scraped_at, "Old") == "stored", scraped_at
+        context.clock.advance(60)
+    honest = iso(context.clock.now() - timedelta(seconds=30))
+    assert await send("honest", honest, "New") == "stored"
     context.clock.advance(60)
-    assert await send("honest", "2026-01-01T00:00:30Z", "New") == "stored"
-    context.clock.advance(60)
-    assert await send("ahead", "2026-01-01T23:00:00Z", "Old") == "duplicate"
+    for number, scraped_at in enumerate(ahead):
+        assert await send(f"ahead-{number}", scraped_at, "Old") == "duplicate", scraped_at
     (row,) = await context.ledger.parcels(ParcelFilter(), None, 10)
     assert (row.owner, row.sources[0].task_id) == ("New", "honest")
 

@@ -12,7 +12,7 @@ from msgspec.json import encode
 from parcelpost.errors import InvalidInput
 from parcelpost.protocol.server import BadEntry, read_batch
 from parcelpost.search_fields import SearchFields
-from tests.gateway.factories import NOON, facts_in
+from tests.gateway.factories import facts_in
 from tests.gateway.stage import a_result
 
 
@@ -110,7 +110,7 @@ def test_a_zero_is_a_face_amount() -> None:
 def test_what_is_no_record_never_comes_so_far(junk: bytes) -> None:
     entry = encode(a_result(data={})).replace(b'"data":{}', b'"data":' + junk)
     try:
-        (found,) = read_batch(b"[" + entry + b"]", NOON)
+        (found,) = read_batch(b"[" + entry + b"]")
     except InvalidInput:
         return
     assert isinstance(found, BadEntry)

@@ -68,6 +68,22 @@ async def test_every_payload_has_a_named_schema_and_an_example_that_fits_it(tmp_
         Draft202012Validator(schema).validate(example)
 
 
+async def test_every_reference_leads_somewhere(tmp_path: Path) -> None:
+    async with some_context(tmp_path) as context, a_client(context) as client:
+        document = (await client.get("/openapi.json")).json()
+    references = set(re.findall(r'"\$ref": "([^"]*)"', json.dumps(document)))
+    assert len(references) >= 30
+    for reference in references:
+        node = document
+        for part in reference.removeprefix("#/").split("/"):
+            assert part in node, reference
+            node = node[part]
+    listed = [one["schema"] for one in document["paths"]["/v1/search/parcels"]["get"]["parameters"]]
+    assert [schema["items"]["enum"] for schema in listed if "enum" in schema.get("items", {})]
+    operation = document["paths"]["/v1/parcels"]["get"]
+    assert operation["summary"] not in operation["description"]
+
+
 @pytest.mark.slow
 @short_and_long("examples", (1,), (100,))
 def test_no_answer_is_a_surprise(subtests: pytest.Subtests, addresses: tuple[str, ...], examples: int) -> None:

@@ -519,8 +519,8 @@ async def test_an_overview_tells_how_everything_is(context: Context, client: htt
     assert {one["field"] for one in health["qpublic"]["outdated_selectors"]} == {"year_built"}
     optional = health["vgsi"]
     assert (optional["failing_selectors"], optional["outdated_selectors"]) == ([], []), "most pages do not have it"
-    assert health["mygov_due"]["success_rate"] == 1
-    assert health["qpublic"]["success_rate"] < 0.5
+    assert (health["grizzly_gis"]["failed"], health["grizzly_gis"]["state"]) == (3, "failing")
+    assert (health["mygov_due"]["success_rate"], health["mygov_due"]["state"]) == (None, "idle")
     assert sum(row["tasks"] for row in told["queue"] if row["state"] == "leased") == 21
 
 
@@ -723,6 +723,31 @@ async def test_the_parcels_of_tasks_are_refreshed(context: Context, client: http
     assert (await client.post("/v1/refresh", json={"task_ids": ["t1"], "dry_run": True})).json() == {"queued": 1}
     assert (await client.post("/v1/refresh", json={"task_ids": ["t1"], "state": "ZZ"})).json() == {"queued": 0}
     assert (await client.post("/v1/refresh", json={"task_ids": ["t1", "t9"]})).json() == {"queued": 1}
+
+
+async def test_the_parcels_of_failed_tasks_are_refreshed_by_state_reason_and_county(
+    context: Context, client: httpx2.AsyncClient
+) -> None:
+    now = context.clock.now()
+    tasks = [a_task(f"t{number}", parcel_id=f"01-{number}") for number in range(3)]
+    await add_tasks(context, *tasks)
+    await client.post(
+        "/internal/results", json=[a_result(f"s{number}", parcel_id=f"01-{number}") for number in range(4)]
+    )
+    await context.ledger.grant("w-1", ["echo"], 3, now, now + timedelta(minutes=1))
+    for number, reason in enumerate(("down", "down", "blocked")):
+        await context.ledger.end_task(f"t{number}", "w-1", error=reason, again=False, now=now)
+
+    async def refresh(**wanted: Any) -> Any:
+        reply = await client.post("/v1/refresh", json={"task_states": ["failed"], **wanted})
+        return reply.json().get("queued")
+
+    assert await refresh(dry_run=True) == 3
+    assert await refresh(reason="down", platform="echo", state="CT", county="hartford", dry_run=True) == 2
+    assert await refresh(county="salem", state="CT") == await refresh(task_states=["dead"]) == 0
+    assert await refresh(reason="down") == 2
+    assert await refresh() == 1, "the others are being refreshed"
+    assert (await client.post("/v1/refresh", json={"reason": "down"})).status_code == 422
 
 
 READS = ["/v1/parcels", "/v1/parcels/a/b/c", "/v1/parcels/a/b/c/raw", "/v1/liens", "/v1/overview", "/v1/workers"]

@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 from parcelpost.gateway.context import Context
+from parcelpost.gateway.ledger.search_groups import MAX_FACET_VALUES
 from tests.gateway.filling import an_arrival
 from tests.gateway.stage import a_client, some_context
 
@@ -213,6 +214,30 @@ async def test_a_facet_ignores_its_own_selection(client: httpx2.AsyncClient) -> 
     assert counted["facets"]["platform"] == [{"value": "vgsi", "count": 2}]
     liens = await get(client, "liens/facets", status="open")
     assert liens["facets"]["status"] == [{"value": "redeemed", "count": 2}, {"value": "open", "count": 1}]
+
+
+async def test_values_beyond_the_most_frequent_are_found_by_a_part_of_them(
+    client: httpx2.AsyncClient, context: Context
+) -> None:
+    now = context.clock.now()
+    counties = [f"san-telmo-{number}" for number in range(MAX_FACET_VALUES)]
+    arrivals = [
+        an_arrival(
+            {"platform": "vgsi", "state": "NY", "county": county, "parcel_id": str(number)}, now, f"f{number}{county}"
+        )
+        for county in counties
+        for number in range(2)
+    ]
+    await context.ledger.store(arrivals, "w1", now)
+    while await context.ledger.update_search(now, 1_000):
+        pass
+    counted = await get(client, "parcels/facets")
+    assert len(counted["facets"]["county"]) == counted["most"] == MAX_FACET_VALUES
+    assert "harlow" not in {value["value"] for value in counted["facets"]["county"]}
+    found = await get(client, "parcels/facets", facet="county", find="HARL")
+    assert found["facets"] == {"county": [{"value": "harlow", "count": 1}]}
+    (found,) = (await get(client, "parcels/facets", facet="county", find="San Telmo 49"))["facets"]["county"]
+    assert found == {"value": "san-telmo-49", "count": 2}
 
 
 async def test_the_map_clusters_what_is_close_and_names_what_is_alone(client: httpx2.AsyncClient) -> None:

@@ -10,12 +10,15 @@ from parcelpost.scrapers.county_scraper import parse_ranked
 from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.scrapers.platforms import county_platform
 from parcelpost.worker.findings import field_finding
+from tests.scrapers import test_grizzly_gis as grizzly
+from tests.scrapers import test_lists as lists
 from tests.scrapers.reading import grid, qpublic, two_columns
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SALES = grid(("Sale Date", "Sale Price"), ("1/2/2020", "$5"))
-FOOTER = '<div id="x_pnlNoDataForModules">No data: Valuation, Buildings.</div><footer>Last Data Upload</footer></body>'
-NO_END = FOOTER.replace("<footer>Last Data Upload</footer>", "")
+END = "<footer>Last Data Upload: 1/1/2026, 1:02:03 AM</footer>"
+FOOTER = f'<div id="x_pnlNoDataForModules">No data: Valuation, Buildings.</div>{END}</body>'
+NO_END = FOOTER.replace(END, "")
 
 
 def scraped(ranking: Ranking, number: int, owner: str = "", end: str = FOOTER, **modules: str) -> Outcome:
@@ -73,6 +76,9 @@ def test_an_owner_that_twenty_parcels_share_is_suspect() -> None:
     for _ in range(5):
         scraped(ranking, 18, owner="RESULT ONE OF ONE", sales=SALES)
     assert [one.field for one in ranking.broken()] == [], "the same parcel again says nothing"
+    for number in (17, 18, 17, 18):
+        scraped(ranking, number, owner="RESULT ONE OF ONE", sales=SALES)
+    assert [one.field for one in ranking.broken()] == [], "nor do two parcels in turns"
     scraped(ranking, 19, owner="RESULT ONE OF ONE", sales=SALES)
     (suspect,) = ranking.broken()
     assert (suspect.field, suspect.same_value) == ("owner_names", "RESULT ONE OF ONE")
@@ -133,3 +139,55 @@ def test_a_partial_record_names_the_fields_that_are_broken_on_the_site() -> None
     broken = data(whole)["unreadable"]
     assert "sales.instrument" in broken
     assert data(found.partial)["unreadable"] == broken
+
+
+def test_what_is_taken_from_a_column_that_broke_is_unreadable_too() -> None:
+    ranking = Ranking()
+    for number in range(40):
+        scraped(ranking, number, sales=SALES)
+    for number in range(100, 140):
+        scraped(ranking, number, sales=grid(("Sale Date", "Deed Type"), ("1/2/2020", "WD")))
+    last = data(scraped(ranking, 150, sales=grid(("Sale Date", "Deed Type"), ("1/2/2020", "WD"))))
+    assert {"sales.price", "last_sale_price"} <= set(last["unreadable"])
+    assert "last_sale_date" not in last["unreadable"]
+    assert (last["last_sale_date"], last["last_sale_price"]) == ("2020-01-02", None)
+
+
+def scraped_from(ranking: Ranking, platform_name: str, number: int, body: str) -> Done:
+    platform = county_platform(platform_name)
+    assert platform is not None
+    target = Target(parcel_id="", state="FL", county="invented")
+    task = Task(task_id=f"t{number}", platform=platform_name, target=target)
+    outcome = parse_ranked(platform, Page(body=body.encode()), task, ranking, NOW)
+    done = outcome.partial if isinstance(outcome, Retry) else outcome
+    assert isinstance(done, Done), outcome
+    return done
+
+
+def test_a_field_that_each_of_several_selectors_misses_is_unreadable_as_soon_as_it_is_broken() -> None:
+    def record(number: int, label: str) -> dict[str, Any]:
+        body = grizzly.page().replace("Site", label).replace("(67)", f"({number})")
+        return data(scraped_from(ranking, "grizzly_gis", number, body))
+
+    ranking = Ranking()
+    for number in range(40):
+        assert record(number, "Site")["situs_address"] == "12 ELM ST"
+    records = [record(number, "Whereabouts") for number in range(40, 80)]
+    assert {record["situs_address"] for record in records} == {None}
+    assert "situs_address" not in records[0]["unreadable"]
+    assert "situs_address" in records[-1]["unreadable"]
+
+
+def test_each_row_of_a_list_says_that_a_column_is_no_longer_shown() -> None:
+    def rows(number: int, column: str) -> list[Any]:
+        cells = {"CaseNumber": f"2023-{number}", column: "$1,131.91"}
+        done = scraped_from(ranking, "pioneer_taxdeed", number, lists.pioneer(**cells))
+        return [done.data, *done.additional_records]
+
+    ranking = Ranking()
+    for number in range(40):
+        rows(number, "OpeningBid")
+    found = [row for number in range(40, 80) for row in rows(number, "Amount")]
+    assert found[0]["unreadable"] == []
+    assert "liens.opening_bid" in found[-1]["unreadable"]
+    assert "liens.opening_bid" not in rows(90, "OpeningBid")[0]["unreadable"]

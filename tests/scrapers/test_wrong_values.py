@@ -16,6 +16,7 @@ from parcelpost.scrapers.html.tables import SALE_KINDS, Columns
 from parcelpost.scrapers.records.problems import Problems, drop_repeated
 from parcelpost.scrapers.records.record import Lien, Record, Sale, TaxBill, Valuation
 from parcelpost.scrapers.records.validation import check_shapes
+from tests.scrapers import test_grizzly_gis as grizzly
 from tests.scrapers.reading import grid, outcome, qpublic, record, two_columns
 
 COLUMNS = Columns({"date": ("Sale Date",), "price": ("Price",), "book_page": ("Book/Page",), "deed": ("Deed",)})
@@ -308,3 +309,10 @@ def test_a_value_of_another_kind_is_null_and_named(field: str, text: str) -> Non
     setattr(found, field, text)
     check_shapes(found)
     assert (getattr(found, field), found.unreadable) == (None, [field])
+
+
+def test_a_text_that_is_no_such_value_is_named() -> None:
+    found = record("grizzly_gis", grizzly.page(area="1.012 HA"))
+    assert (found["land_area_acres"], found["unreadable"]) == (None, ["land_area_acres"])
+    found = record("grizzly_gis", grizzly.page(area="N/A"))
+    assert (found["land_area_acres"], found["unreadable"]) == (None, [])

@@ -23,7 +23,7 @@ from parcelpost.model import (
     TaskInfo,
     TaskStatus,
 )
-from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage import LocalPersistenceManager, queries
 from parcelpost.storage.admin import Flags, Selection
 
 NOW = ManualClock().now()
@@ -132,3 +132,7 @@ async def requeue(
     ids, statuses = None if task_ids is None else tuple(task_ids), () if status is None else (status,)
     which = Selection(task_ids=ids, statuses=statuses, platform=platform)
     return (await lpm.admin.retry_tasks(which, Flags(include_completed=completed))).total()
+
+
+async def task_counts(lpm: LocalPersistenceManager) -> dict[str, dict[str, int]]:
+    return await lpm._db.read(queries.counts, lpm._now())

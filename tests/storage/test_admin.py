@@ -11,7 +11,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import PageRecord, Result, Source, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, admin
-from parcelpost.storage.admin import Delivery, Flags, PlannedAction, Selection
+from parcelpost.storage.admin import DeliveryState, Flags, PlannedAction, Selection
 from tests.storage.factories import (
     NOW,
     a_result,
@@ -191,7 +191,7 @@ async def test_results_are_rejected_by_operator_and_sent_again(
     assert await lpm.get_unsynced_results() == []
     aside = await the_result(lpm, "a")
     assert (aside.last_error, aside.rejected_by, aside.rejected_at) == ("wrong", "operator", clock.now())
-    rejected = Selection(delivery=Delivery.REJECTED)
+    rejected = Selection(delivery=DeliveryState.REJECTED)
     assert await lpm.admin.retry_results(rejected) == {}, "a person's operation is not undone by the way"
     assert await lpm.admin.retry_results(rejected, Flags(include_rejected_by_operator=True)) == {PlannedAction.APPLY: 1}
     assert [entry.task_id for entry in await lpm.get_unsynced_results()] == ["a"]

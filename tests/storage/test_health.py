@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from parcelpost.clock import ManualClock
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, migrations
 from parcelpost.storage.health import Level, Usage
@@ -63,6 +65,23 @@ async def test_on_a_full_disk_the_collector_stops_first_and_then_the_executor(st
     assert await level_with(store, clock, min_free_bytes=free * 2) is Level.EXECUTOR_STOPS
 
 
+async def test_on_a_disk_short_of_inodes_the_collector_stops_first_and_then_the_executor(
+    store: Path, clock: ManualClock
+) -> None:
+    """I8"""
+    free = os.statvfs(store.parent.parent).f_favail
+    if not free:
+        pytest.skip("this file system does not count inodes")
+    for least, level, lacks in (
+        (free // 4, Level.FINE, False),
+        (free * 3 // 4, Level.COLLECTOR_STOPS, True),
+        (free * 2, Level.EXECUTOR_STOPS, True),
+    ):
+        async with opened(store, clock, min_free_inodes=least, min_free_bytes=0) as lpm:
+            usage = await lpm.maintenance.usage()
+        assert (usage.level, usage.lacks_inodes) == (level, lacks)
+
+
 async def test_relief_brings_a_store_at_its_cap_back_and_loses_nothing_undelivered(
     store: Path, clock: ManualClock
 ) -> None:
@@ -73,6 +92,7 @@ async def test_relief_brings_a_store_at_its_cap_back_and_loses_nothing_undeliver
             entry = await save_one(lpm, f"t{n}", a_result(body=os.urandom(40_000)))
             await deliver(lpm, entry.result_id)
             await lpm.cache.put(f"k{n}", os.urandom(20_000))
+        await lpm.cache.delete("another")  # pages are written with the next change
         assert (await lpm.maintenance.usage()).level is Level.EXECUTOR_STOPS
         await lpm.maintenance.relieve()
     async with opened(store, clock, max_bytes=1_500_000) as lpm:

@@ -21,6 +21,7 @@ from parcelpost.errors import (
     StoreBusy,
     StoreClosed,
     StoreCorrupt,
+    StoreError,
     StoreNotFound,
     StoreTooNew,
 )
@@ -215,3 +216,11 @@ async def test_a_store_is_found_by_text_too_and_at_odd_places(tmp_path: Path, cl
         assert (await lpm.maintenance.backup()).removed == 0
         assert (await lpm.maintenance.health()).newest_backup is not None
     assert path.exists()
+
+
+async def test_an_sqlite_without_the_json_operators_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 37, 2))
+    with pytest.raises(StoreError) as refused:
+        async with LocalPersistenceManager.open(tmp_path / "store.db"):
+            pass
+    assert "3.38" in (refused.value.hint or "")

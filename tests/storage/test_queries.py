@@ -11,7 +11,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import Priority, QueueDepth, Source, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.admin import Selection
-from tests.storage.factories import NOW, a_result, a_task, claim_one, save_one, the_result
+from tests.storage.factories import NOW, a_result, a_task, claim_one, save_one, task_counts, the_result
 
 HOUR = timedelta(hours=1)
 
@@ -33,10 +33,10 @@ async def _one_of_each(lpm: LocalPersistenceManager, clock: ManualClock) -> None
 
 
 async def test_counts_are_per_platform_and_status(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
-    assert await lpm.task_counts() == {}
+    assert await task_counts(lpm) == {}
     await _one_of_each(lpm, clock)
     one = dict.fromkeys(("pending", "delayed", "processing", "completed", "failed", "expired"), 1)
-    assert await lpm.task_counts() == {"a": one, "b": {"pending": 2}}
+    assert await task_counts(lpm) == {"a": one, "b": {"pending": 2}}
 
 
 async def test_the_depth_counts_every_state(lpm: LocalPersistenceManager, clock: ManualClock) -> None:

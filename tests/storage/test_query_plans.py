@@ -32,7 +32,7 @@ from parcelpost.storage import (
     signals,
     tasks,
 )
-from parcelpost.storage.admin import Delivery, Selection
+from parcelpost.storage.admin import DeliveryState, Selection
 from parcelpost.storage.history import Sample, SyncRound
 from tests.storage.factories import NOW, a_result, a_task, deliver, save_one
 
@@ -137,7 +137,7 @@ def save(db: sqlite3.Connection) -> None:
 
 def requeue(db: sqlite3.Connection) -> None:
     which = Selection(statuses=(TaskStatus.FAILED,), platform="vgsi")
-    found = admin.find(db, admin.RETRY_TASKS, which, admin.Flags(include_completed=True), admin.CHANGES, 3, 50)
+    found = admin.find(db, admin.RETRY_TASKS, which, admin.Flags(include_completed=True), 3, 50)
     change = partial(admin._retry, now=from_iso(LATER))
     admin._apply(db, admin.RETRY_TASKS, which, found, admin.Flags(), change)
 
@@ -145,7 +145,7 @@ def requeue(db: sqlite3.Connection) -> None:
 def delete(operation: admin.Operation, change: Any, which: Selection) -> Run:
     def run(db: sqlite3.Connection) -> None:
         flags = admin.Flags(force=True)
-        found = admin.find(db, operation, which, flags, admin.CHANGES, 3, 50)
+        found = admin.find(db, operation, which, flags, 3, 50)
         admin.counts(db, operation, which, flags)
         admin.records_lost(db, operation, which)
         admin._apply(db, operation, which, found, flags, lambda db, rows: change(db, rows, LATER))
@@ -157,8 +157,8 @@ def cache_put(db: sqlite3.Connection) -> None:
     cache._put(db, ("new", "html", 9, None, None, LATER, LATER, LATER, b"x"), 2_000)
 
 
-REJECTED = Selection(delivery=Delivery.REJECTED)
-UNSYNCED = Selection(delivery=Delivery.UNSYNCED)
+REJECTED = Selection(delivery=DeliveryState.REJECTED)
+UNSYNCED = Selection(delivery=DeliveryState.UNSYNCED)
 
 
 # (what it is, how the code does it, the indexes it must use)
@@ -173,17 +173,17 @@ HOT: list[tuple[str, Run, set[str]]] = [
     ("end a task", lambda db: tasks.end_with_report(db, 1, "x", "failed", LATER, "no"), {"INTEGER PRIMARY KEY"}),
     ("retry a task", lambda db: tasks.retry(db, 1, "x", LATER, LATER, "no"), {"INTEGER PRIMARY KEY"}),
     ("release tasks", lambda db: tasks.release(db, [(1, "x")], LATER, None), {"INTEGER PRIMARY KEY"}),
-    ("release all of an owner", lambda db: tasks.release_owned(db, "x", LATER), {"tasks_held"}),
-    ("who holds claims", tasks.owners, {"tasks_held"}),
-    ("recover the dead", lambda db: tasks.recover(db, ["x"], NOW, 5), {"tasks_held"}),
-    ("extend leases", lambda db: leases.extend_all(db, LATER, "", iso(NOW)), {"tasks_leased", "tasks_held"}),
+    ("release all of an owner", lambda db: tasks.release_owned(db, "x", LATER), {"tasks_processing"}),
+    ("who holds claims", tasks.owners, {"tasks_processing"}),
+    ("recover the dead", lambda db: tasks.recover(db, ["x"], NOW, 5), {"tasks_processing"}),
+    ("extend leases", lambda db: leases.extend_all(db, LATER, "", iso(NOW)), {"tasks_leased", "tasks_processing"}),
     ("leases with names", lambda db: leases.list_leases(db, LATER),
      {"tasks_named_leases", "sqlite_autoindex_results_2"}),
     ("extend leases with names", lambda db: leases.extend(db, [LEASE], LATER), {"sqlite_autoindex_tasks_1"}),
     ("expire by lease", lambda db: tasks.expire_leases(db, LATER), {"tasks_leased"}),
     ("expire by age", lambda db: tasks.stored_before(db, LATER), {"tasks_ready", "tasks_delayed"}),
     ("count per status", lambda db: queries.counts(db, LATER),
-     {"tasks_ready", "tasks_held", "tasks_ended", "tasks_children"}),
+     {"tasks_ready", "tasks_processing", "tasks_ended", "tasks_children"}),
     ("depth and ages", lambda db: queries.depth(db, NOW), {"tasks_ready", "results_outbox", "results_rejected"}),
     ("failures lately", lambda db: queries.failures_since(db, NOW), {"tasks_ended"}),
     ("sources of what waits", queries.sources, {"tasks_ready", "results_outbox", "sqlite_autoindex_tasks_1"}),
@@ -198,7 +198,7 @@ HOT: list[tuple[str, Run, set[str]]] = [
      {"sqlite_autoindex_tasks_1"}),
     ("list unsynced results", lambda db: admin.results_page(db, UNSYNCED, 9, 3), {"results_outbox"}),
     ("list rejected results", lambda db: admin.results_page(db, REJECTED, 9, 3), {"results_rejected"}),
-    ("what runs now", lambda db: queries.running(db, 60), {"tasks_held"}),
+    ("what runs now", lambda db: queries.running(db, 60), {"tasks_processing"}),
     ("what was done lately", lambda db: queries.throughput_since(db, NOW), {"tasks_ended", "sync_log_created"}),
     ("what went wrong lately", lambda db: queries.recent_errors(db, 60),
      {"tasks_ended", "tasks_delayed", "results_rejected"}),

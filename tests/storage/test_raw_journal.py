@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.storage.raw_journal import PageRecord, RawJournal, read_segment, segment_paths
+from parcelpost.storage.raw_journal import JournalRecord, RawJournal, read_segment, segment_paths
 
-RECORDS = [PageRecord(f"a/b/c/{n}.html.gz", b"body %d" % n * n) for n in range(6)]
+RECORDS = [JournalRecord(f"a/b/c/{n}.html.gz", b"body %d" % n * n) for n in range(6)]
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_the_records_come_back_as_they_were(segment: Path) -> None:
 
 
 def test_names_and_bodies_may_be_anything(live: Path, root: Path) -> None:
-    records = [PageRecord("é/🏠.html.gz", bytes(range(256)) * 300), PageRecord("empty.html.gz", b"")]
+    records = [JournalRecord("é/🏠.html.gz", bytes(range(256)) * 300), JournalRecord("empty.html.gz", b"")]
     journal = RawJournal(live, "o", root)
     journal.append(records)
     assert list(read_segment(segment_paths(live, "o")[0])) == records
@@ -102,7 +102,7 @@ def test_a_segment_takes_pages_until_it_is_full(live: Path, root: Path) -> None:
 
 def test_a_page_larger_than_a_segment_fits(live: Path, root: Path) -> None:
     journal = RawJournal(live, "o", root, segment_bytes=200)
-    large = PageRecord(RECORDS[0].name, b"x" * 10_000)
+    large = JournalRecord(RECORDS[0].name, b"x" * 10_000)
     journal.append([large])
     assert list(read_segment(segment_paths(live, "o")[0])) == [large]
     journal.close()

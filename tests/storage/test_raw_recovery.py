@@ -13,7 +13,7 @@ from parcelpost.events import Event, OwnerCrashed
 from parcelpost.model import OutboxEntry
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.locks import live_folder
-from parcelpost.storage.raw_journal import PageRecord, RawJournal, segment_paths
+from parcelpost.storage.raw_journal import JournalRecord, RawJournal, segment_paths
 from tests.storage.factories import a_result, save_one
 
 BODY = b"<html>" + b"a row of the table " * 500
@@ -92,7 +92,7 @@ async def test_only_what_is_damaged_is_restored(store: Path, clock: ManualClock)
     assert (await reopen(store, clock)).raw_files_restored == 5
 
 
-def leave_page(store: Path, record: PageRecord) -> None:
+def leave_page(store: Path, record: JournalRecord) -> None:
     """A journal of one page that a dead process left, in place of all others."""
     live = live_folder(store)
     journal = RawJournal(live, "other-1-0", store.parent / "data")
@@ -108,7 +108,7 @@ def leave_page(store: Path, record: PageRecord) -> None:
 async def test_a_page_whose_result_was_lost_is_counted_and_not_restored(store: Path, clock: ManualClock) -> None:
     """What NORMAL may lose to a power cut, and says so."""
     await leave_journal(store, clock)
-    leave_page(store, PageRecord("vgsi/CT/hartford/gone.html.gz", b"gz"))
+    leave_page(store, JournalRecord("vgsi/CT/hartford/gone.html.gz", b"gz"))
     died = await reopen(store, clock)
     assert (died.owner, died.pages_without_result, died.raw_files_restored) == ("other-1-0", 1, 0)
     assert not (store.parent / "data" / "vgsi" / "CT" / "hartford" / "gone.html.gz").exists()
@@ -119,7 +119,7 @@ async def test_a_journal_page_that_is_not_the_results_page_does_not_replace_it(s
     (entry,) = await leave_journal(store, clock)
     path = store.parent / "data" / str(entry.html_path)
     before = path.read_bytes()
-    leave_page(store, PageRecord(str(entry.html_path), b"another page's bytes"))
+    leave_page(store, JournalRecord(str(entry.html_path), b"another page's bytes"))
     assert (await reopen(store, clock)).raw_files_restored == 0
     assert path.read_bytes() == before
 

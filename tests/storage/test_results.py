@@ -14,7 +14,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import OutboxEntry, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.admin import Delivery, Selection
+from parcelpost.storage.admin import DeliveryState, Selection
 from tests.storage.factories import NOW, a_result, a_task, claim_one, deliver, everything, look, save_one, the_result
 
 
@@ -160,17 +160,17 @@ async def test_a_thousand_are_marked_in_one_call(lpm: LocalPersistenceManager) -
 
 FILTERS: list[tuple[dict[str, Any], list[str]]] = [
     ({}, ["waits", "synced", "rejected", "failed"]),
-    ({"delivery": Delivery.UNSYNCED}, ["waits", "failed"]),
-    ({"delivery": Delivery.SYNCED}, ["synced"]),
-    ({"delivery": Delivery.REJECTED}, ["rejected"]),
+    ({"delivery": DeliveryState.UNSYNCED}, ["waits", "failed"]),
+    ({"delivery": DeliveryState.SYNCED}, ["synced"]),
+    ({"delivery": DeliveryState.REJECTED}, ["rejected"]),
     ({"platform": "b"}, ["synced"]),
     ({"parcel_id": "77"}, ["rejected"]),
     ({"statuses": (TaskStatus.COMPLETED,)}, ["waits", "synced", "rejected"]),
     ({"statuses": (TaskStatus.FAILED,)}, ["failed"]),
-    ({"statuses": (TaskStatus.FAILED,), "delivery": Delivery.SYNCED}, []),
+    ({"statuses": (TaskStatus.FAILED,), "delivery": DeliveryState.SYNCED}, []),
     ({"limit": 2}, ["waits", "synced"]),
     ({"after": 2}, ["rejected", "failed"]),
-    ({"after": 1, "limit": 1, "delivery": Delivery.UNSYNCED}, ["failed"]),
+    ({"after": 1, "limit": 1, "delivery": DeliveryState.UNSYNCED}, ["failed"]),
 ]
 
 

@@ -229,6 +229,21 @@ async def test_rows_that_cannot_be_read_come_from_the_newest_backup_that_is_whol
     assert look(target, TASK_IDS) == tasks
 
 
+async def test_a_task_that_was_claimed_at_the_time_of_its_backup_is_not_claimed_afterwards(store: Path) -> None:
+    """The salvaged store has its result if that was saved since; else it runs again."""
+    async with LocalPersistenceManager.open(store) as lpm:
+        claims = await lpm.claim(PENDING)
+        copy = Path(backup.make(store, NOW, keep=9).path)
+        await asyncio.gather(*(lpm.save_result(claim, result_of(claim)) for claim in claims[: PENDING // 2]))
+        await lpm.maintenance.give_back()
+    before = dict(look(store, "SELECT task_id, status FROM tasks"))
+    for leaf in pages_with(store, TASKS):
+        overwrite(store, leaf, seed=leaf)
+    found, target = salvaged(store, copy)
+    assert found.from_backup["tasks"] == SAVED + PENDING
+    assert dict(look(target, "SELECT task_id, status FROM tasks")) == before
+
+
 async def test_a_backup_takes_nothing_back_that_was_done_since(store: Path) -> None:
     """Delivered since: it is sent again under its key. Done again since: it is not the record of before."""
     copy = Path(backup.make(store, NOW, keep=9).path)

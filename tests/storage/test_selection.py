@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from parcelpost.clock import ManualClock
 from parcelpost.model import OutboxEntry, Priority, Source, TaskInfo, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.admin import Delivery, Selection
+from parcelpost.storage.admin import DeliveryState, Selection
 from tests.storage.factories import NOW, a_result, a_task
 
 PLATFORMS = ("vgsi", "qpublic")
@@ -72,7 +72,7 @@ SELECTIONS = st.builds(
     parcel_id=_or_none(st.sampled_from([*PARCELS, "%"])),
     source=_or_none(st.sampled_from(SOURCES)),
     priority=_or_none(st.sampled_from(Priority)),
-    delivery=_or_none(st.sampled_from(Delivery)),
+    delivery=_or_none(st.sampled_from(DeliveryState)),
     error=_or_none(st.sampled_from(["such", "SUCH t", "%", "_", "\\", "no reason"])),
     since=_or_none(st.integers(0, 130).map(lambda minutes: NOW + timedelta(minutes=minutes))),
 )
@@ -97,10 +97,10 @@ def _fits(which: Selection, task: TaskInfo, result: OutboxEntry | None, where: A
     return all(is_fitting() for said, is_fitting in checks if said is not None)
 
 
-def _delivery(entry: OutboxEntry) -> Delivery:
+def _delivery(entry: OutboxEntry) -> DeliveryState:
     if entry.synced_at:
-        return Delivery.SYNCED
-    return Delivery.REJECTED if entry.rejected_at else Delivery.UNSYNCED
+        return DeliveryState.SYNCED
+    return DeliveryState.REJECTED if entry.rejected_at else DeliveryState.UNSYNCED
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_a_filter_finds_what_a_plain_filter_finds(filled: tuple[Path, list[TaskI
     store, tasks, results = filled
     by_task = {entry.task_id: entry for entry in results}
     info = {one.task.task_id: one for one in tasks}
-    assert {_delivery(entry) for entry in results} == set(Delivery)
+    assert {_delivery(entry) for entry in results} == set(DeliveryState)
     with asyncio.Runner() as runner:
         opened = LocalPersistenceManager.open(store)
         lpm = runner.run(opened.__aenter__())

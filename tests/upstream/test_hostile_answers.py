@@ -88,6 +88,7 @@ async def test_not_now(subtests: pytest.Subtests, gateway: HostileGateway, clien
                 error = await fails(gateway, client, page, name, trap)
                 assert type(error) is Unavailable
                 assert error.retry_after == 0.0
+                assert error.responded == ("returned" in str(error))
 
 
 async def test_a_status_that_an_operator_must_act_on(

@@ -20,7 +20,7 @@ from parcelpost.scrapers.fetch.throttle import SiteAvailability
 from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.scrapers.platform import Scrape
 from parcelpost.settings import Settings
-from parcelpost.settings.schema import ExecutorSettings
+from parcelpost.settings.schema import ExecutorSettings, StorageSettings
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.options import StoreOptions
@@ -45,6 +45,7 @@ class Works:
         factory: ScraperFactory,
         settings: ExecutorSettings,
         *,
+        busy_seconds: float,
         grace: float,
         max_abandoned: int,
         availability: SiteAvailability,
@@ -63,7 +64,7 @@ class Works:
             NullUpstream(),
             clock,
             self._emit,
-            Settings(executor=settings),
+            Settings(executor=settings, storage=StorageSettings(busy_timeout_seconds=busy_seconds)),
             factory=factory,
             control=self.control,
         )
@@ -156,7 +157,16 @@ async def at_work(
         factory = ScraperFactory(clock, sites=sites, installed=installed)
         of_ours = ExecutorSettings(**settings)
         known = availability or SiteAvailability()
-        works = Works(lpm, clock, factory, of_ours, grace=grace, max_abandoned=max_abandoned, availability=known)
+        works = Works(
+            lpm,
+            clock,
+            factory,
+            of_ours,
+            busy_seconds=options.busy_timeout_seconds,
+            grace=grace,
+            max_abandoned=max_abandoned,
+            availability=known,
+        )
         listeners.append(works._emit_trouble)
         try:
             yield works

@@ -20,11 +20,11 @@ from parcelpost.upstream.base import Upstream
 from parcelpost.upstream.gateway import GatewayClient
 from parcelpost.upstream.null import NullUpstream
 from parcelpost.worker.backoff import SYNC, Offline
-from parcelpost.worker.browser_limit import Resources
 from parcelpost.worker.context import Context
 from parcelpost.worker.control import Control
 from parcelpost.worker.janitor import Janitor
 from parcelpost.worker.learning import Learning
+from parcelpost.worker.resources import Resources
 from parcelpost.worker.status import Publisher, WorkerStatus, publish
 from parcelpost.worker.sync import SyncManager
 from tests.hostile import HostileGateway

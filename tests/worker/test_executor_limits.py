@@ -81,9 +81,8 @@ async def test_a_task_claimed_with_the_last_result_goes_back_when_the_worker_pau
         assert works.executor.active == 1
         works.control.paused = True
         assert await works.step() > 0
-        async with asyncio.timeout(60):
-            while (await works.lpm.queue_depth()).pending < 2:
-                await asyncio.sleep(0.01)
+        depth = await works.lpm.queue_depth()
+        assert (depth.completed, depth.processing, depth.pending) == (1, 0, 2)
         works.control.paused = False
         assert [await works.step(), await works.step()] == [0, 0]
         assert (await works.lpm.queue_depth()).completed == 3
@@ -96,6 +95,5 @@ async def test_a_task_claimed_with_the_last_result_goes_back_when_the_worker_dra
         assert await works.step() == 0
         assert await works.executor.drain(0) == 0
         assert works.executor.active == 0
-        async with asyncio.timeout(60):
-            while (await works.lpm.queue_depth()).pending < 2:
-                await asyncio.sleep(0.01)
+        depth = await works.lpm.queue_depth()
+        assert (depth.completed, depth.processing, depth.pending) == (1, 0, 2)

@@ -16,7 +16,7 @@ from parcelpost.events import Event, PagesServed
 from parcelpost.health import Finding
 from parcelpost.settings.schema import HttpSettings
 from parcelpost.worker import health_pages as pages_module
-from parcelpost.worker.health_pages import Answer, Page, served, state
+from parcelpost.worker.health_pages import Page, Response, served, state
 
 HOST = "127.0.0.1"
 METRICS = b"parcelpost_tasks 7\n"
@@ -25,7 +25,7 @@ SLOWED = Finding.of("worker.tight_memory", "76% of the memory is used", "add mem
 PAGES: dict[str, Page] = {
     "/healthz": lambda: state([]),
     "/readyz": lambda: state([PAUSED, SLOWED]),
-    "/metrics": lambda: Answer(200, METRICS, "text/plain; version=0.0.4; charset=utf-8"),
+    "/metrics": lambda: Response(200, METRICS, "text/plain; version=0.0.4; charset=utf-8"),
 }
 
 
@@ -226,7 +226,7 @@ async def test_a_header_of_100_kb_is_not_listened_to(site: Site) -> None:
 
 
 async def test_a_page_that_fails_is_told_of_and_harms_no_other() -> None:
-    def broken() -> Answer:
+    def broken() -> Response:
         raise ValueError("a mistake")
 
     told: list[str] = []
@@ -282,9 +282,9 @@ async def test_a_client_that_is_connected_does_not_hold_up_the_end() -> None:
 async def test_a_client_that_does_not_read_its_answer_does_not_hold_up_the_end() -> None:
     began = asyncio.Event()
 
-    def huge() -> Answer:
+    def huge() -> Response:
         began.set()
-        return Answer(200, b"x" * 50_000_000, "text/plain")
+        return Response(200, b"x" * 50_000_000, "text/plain")
 
     with socket.socket() as client:
         async with asyncio.timeout(60):
@@ -298,11 +298,11 @@ async def test_a_client_that_does_not_read_its_answer_does_not_hold_up_the_end()
 async def test_a_client_that_does_not_read_its_answer_is_sent_away() -> None:
     serving: list[asyncio.Task[object]] = []
 
-    def huge() -> Answer:
+    def huge() -> Response:
         task = asyncio.current_task()
         assert task is not None
         serving.append(task)
-        return Answer(200, b"x" * 50_000_000, "text/plain")
+        return Response(200, b"x" * 50_000_000, "text/plain")
 
     async with opened({"/metrics": huge}) as site:
         with socket.create_connection((HOST, site.port)) as client:

@@ -19,13 +19,13 @@ from parcelpost.settings import Settings
 from parcelpost.settings.schema import HeartbeatSettings, WorkerSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.backoff import HEARTBEAT, Offline
-from parcelpost.worker.browser_limit import Resources
 from parcelpost.worker.collector import Collector
 from parcelpost.worker.control import Control
 from parcelpost.worker.executor import Executor
 from parcelpost.worker.heartbeat import HeartbeatLoop
 from parcelpost.worker.identity import process_name
 from parcelpost.worker.learning import Learning
+from parcelpost.worker.resources import Resources
 from parcelpost.worker.sync import SyncManager
 from tests import traps
 from tests.worker.rig import Rig, a_context

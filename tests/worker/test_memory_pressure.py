@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from parcelpost.settings.schema import ResourcesSettings
-from parcelpost.worker.browser_limit import UNMEASURED_BROWSER_BYTES, allowed_browsers, safe_browsers
-from parcelpost.worker.control import Pressure, next_pressure
+from parcelpost.worker.control import Pressure
 from parcelpost.worker.machine import Memory
+from parcelpost.worker.resources import UNMEASURED_BROWSER_BYTES, allowed_browsers, next_pressure, safe_browsers
 from tests.worker.machine import GIB, MIB
 
 DEFAULTS = ResourcesSettings()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.model import Done, Outcome, Page, Result, Task, TaskStatus
-from parcelpost.storage.admin import Delivery, Selection
+from parcelpost.storage.admin import DeliveryState, Selection
 from parcelpost.storage.results import page_records
 from tests import traps
 from tests.storage.factories import a_task
@@ -55,7 +55,7 @@ async def test_while_the_page_is_not_taken_none_of_them_is_sent(rig: Rig) -> Non
     assert rig.gateway.submissions == {}
     await rig.settle()
     assert len(rig.gateway.submissions) == len(RECORDS)
-    assert await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED)) == []
+    assert await rig.lpm.list_results(Selection(delivery=DeliveryState.REJECTED)) == []
 
 
 async def test_a_page_that_is_refused_sets_them_all_aside_and_holds_up_nobody(rig: Rig) -> None:

@@ -14,8 +14,8 @@ async def test_it_is_said_at_first_and_then_only_when_it_has_changed(rig: Rig) -
     await rig.lpm.give_up(await rig.claim("t2"), "no")
     await rig.claim("t3")
     await janitor.report_progress()
-    one = WorkProgress(pending=0, running=0, completed=1, not_found=0, failed=0, expired=0, unsynced=1, rejected=0)
-    two = WorkProgress(pending=0, running=1, completed=1, not_found=0, failed=1, expired=0, unsynced=2, rejected=0)
+    one = WorkProgress(pending=0, processing=0, completed=1, not_found=0, failed=0, expired=0, unsynced=1, rejected=0)
+    two = WorkProgress(pending=0, processing=1, completed=1, not_found=0, failed=1, expired=0, unsynced=2, rejected=0)
     assert rig.events == [one, two]
     await janitor.report_progress(even_if_unchanged=True)
     assert rig.events == [one, two, two]

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from parcelpost.clock import ManualClock
-from parcelpost.events import AttemptEnded, TaskPutOff
+from parcelpost.events import AttemptEnded, TaskDeferred
 from parcelpost.model import Busy, Priority, TaskStatus
 from tests.storage.factories import a_task, the_task
 from tests.website import Asked, Reply, Website, website
@@ -39,7 +39,7 @@ async def test_a_site_whose_turn_is_far_off_keeps_nobody_waiting(tmp_path: Path)
 
 async def _nothing_was_counted(works: Works, waiting: set[int]) -> None:
     """Of what was put off: each slot may have learned of the site by one task."""
-    put_off = Counter(event.task_id for event in works.seen(TaskPutOff))
+    put_off = Counter(event.task_id for event in works.seen(TaskDeferred))
     assert sum(task_id.startswith("adams") for task_id in put_off.elements()) < SLOTS
     assert max(put_off.values(), default=0) <= 1
     for number in waiting:
@@ -71,7 +71,7 @@ async def test_one_slot_waits_where_nothing_else_is_to_be_done(tmp_path: Path) -
         async with works.looping():
             await _until_done(works, 5)
         assert asked_of(site, "adams") == ["9", "0", "1", "2", "3"]
-        assert works.seen(TaskPutOff) == []
+        assert works.seen(TaskDeferred) == []
         assert clock.monotonic() >= 40.0
 
 
@@ -107,6 +107,6 @@ async def test_any_platform_may_say_that_its_site_is_busy(tmp_path: Path) -> Non
         assert (info.status, info.retries, info.started_at) == (TaskStatus.PENDING, 0, None)
         assert info.available_at is not None
         assert (info.available_at - clock.now()).total_seconds() == 30.0
-        (event,) = works.seen(TaskPutOff)
+        (event,) = works.seen(TaskDeferred)
         assert (event.task_id, event.seconds, event.reason) == ("t1", 30.0, "all lines are taken")
         assert works.seen(AttemptEnded) == []

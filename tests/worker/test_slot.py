@@ -134,3 +134,57 @@ async def test_no_page_is_fetched_while_as_many_as_there_are_slots_are_parsed(tm
                     await asyncio.sleep(0.01)
     finally:
         release.set()
+
+
+async def test_a_task_that_is_interrupted_when_its_page_arrives_is_released_without_waiting_for_the_parser(
+    tmp_path: Path,
+) -> None:
+    release = threading.Event()
+
+    def fetch(target: Target) -> Page:
+        works.executor.slots[0].interrupt()
+        return Page(body=target.parcel_id.encode())
+
+    def read(_: PageReader) -> ReadResult:
+        release.wait(60)
+        return GiveUp("read")
+
+    async with at_one_site(tmp_path, read, fetch, task_timeout_seconds=1) as works:
+        await works.lpm.add_task(a_task())
+        try:
+            assert await works.step() == 0
+        finally:
+            release.set()
+        assert works.executor.slots[0].released == 1
+        assert await works.status() is TaskStatus.PENDING
+        assert works.seen(AttemptEnded) == []
+
+
+async def test_a_task_in_progress_is_one_that_a_slot_works_on(tmp_path: Path) -> None:
+    """What is saved while all slots fetch claims no further task, which would wait for one of them."""
+    started, finish = 0, asyncio.Semaphore(0)
+
+    async def fetch_started() -> None:
+        nonlocal started
+        started += 1
+        await finish.acquire()
+
+    loop = asyncio.get_running_loop()
+
+    def scrape(_: Task) -> Outcome:
+        asyncio.run_coroutine_threadsafe(fetch_started(), loop).result(60)
+        return Done(data={})
+
+    async with at_work(tmp_path, slots=4) as works:
+        works.factory.register("vgsi", scrape)
+        await works.lpm.add_tasks(a_task(f"t{number}", parcel_id=str(number)) for number in range(40))
+        async with works.looping(), asyncio.timeout(60):
+            for begun in range(4, 37):
+                while started < begun or (await works.lpm.queue_depth()).completed < begun - 4:
+                    await asyncio.sleep(0.001)
+                assert (await works.lpm.queue_depth()).processing == 4
+                finish.release()
+            for _ in range(40):
+                finish.release()
+            while (await works.lpm.queue_depth()).completed < 40:
+                await asyncio.sleep(0.01)

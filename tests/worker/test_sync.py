@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from parcelpost.clock import iso
 from parcelpost.events import EntryRefused, UpstreamOffline, UpstreamOnline
 from parcelpost.model import Page, Result, TaskStatus
-from parcelpost.storage.admin import Delivery, Selection
+from parcelpost.storage.admin import DeliveryState, Selection
 from tests import traps
-from tests.hostile import HostileGateway, Trap
+from tests.hostile import Entry, HostileGateway, Trap
 from tests.lengths import short_and_long
 from tests.worker.rig import Rig, rigged
 
@@ -40,7 +40,7 @@ async def go_on_until_decided(rig: Rig, passes: int = 20) -> None:
 
 
 async def rejected(rig: Rig) -> set[str]:
-    return {entry.task_id for entry in await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))}
+    return {entry.task_id for entry in await rig.lpm.list_results(Selection(delivery=DeliveryState.REJECTED))}
 
 
 PASSING_TRAPS: dict[str, tuple[Trap, int]] = {
@@ -85,7 +85,7 @@ async def test_when_it_is_over_every_result_is_upstream_once(
             assert rig.gateway.count("results") - calls > times
             assert sorted(rig.gateway.submissions) == sorted(saved)
             assert {entry["data"]["task"] for entry in rig.gateway.results.values()} == set(saved)
-            assert await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED)) == []
+            assert await rig.lpm.list_results(Selection(delivery=DeliveryState.REJECTED)) == []
             assert rig.seen(EntryRefused) == []
 
 
@@ -124,7 +124,7 @@ async def test_entries_that_fail_beside_good_ones_hold_up_nobody_and_are_set_asi
         rig.clock.advance(await rig.sync.step())
         assert set(gateway.submissions) == set(MANY) - BAD
         await go_on_until_decided(rig)
-        aside = await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))
+        aside = await rig.lpm.list_results(Selection(delivery=DeliveryState.REJECTED))
         assert {entry.task_id for entry in aside} == BAD
         assert all("could not be stored" in (entry.last_error or "") for entry in aside)
         assert {entry.sync_attempts for entry in aside} == {5}
@@ -232,7 +232,7 @@ async def test_a_page_that_is_gone_sets_its_result_aside_with_the_reason(rig: Ri
     assert entry.html_path is not None
     rig.lpm.raw_path(entry.html_path).unlink()
     await rig.settle()
-    (rejected,) = await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))
+    (rejected,) = await rig.lpm.list_results(Selection(delivery=DeliveryState.REJECTED))
     assert rejected.task_id == "t1"
     assert "is missing on disk" in (rejected.last_error or "")
     assert sorted(rig.gateway.submissions) == ["t2"]
@@ -252,7 +252,7 @@ async def test_a_damaged_page_is_never_sent_and_its_result_is_rejected_with_the_
         path = rig.lpm.raw_path(entries[task_id].html_path or "")
         path.write_bytes(damaged(path.read_bytes()))
     await rig.sync.step()  # at once: to try again changes nothing
-    aside = await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))
+    aside = await rig.lpm.list_results(Selection(delivery=DeliveryState.REJECTED))
     assert {entry.task_id for entry in aside} == damages.keys()
     assert all("is damaged" in (entry.last_error or "") for entry in aside)
     assert "good" in rig.gateway.submissions
@@ -324,21 +324,22 @@ async def test_a_folder_of_pages_that_is_away_for_a_while_costs_nobody_anything(
     assert rig.seen(EntryRefused) == []
 
 
-REFUSALS_OF_ALL: dict[str, tuple[str, Trap]] = {
-    "400": ("results", traps.status(400)),
-    "422": ("results", traps.status(422)),
-    "413": ("results", traps.status(413)),
-    "none stored": ("results", traps.failing()),
-    "no page": ("raw-files", traps.status(400)),
-    "no page, no result, no report": ("*", traps.status(422)),
+REFUSALS_OF_ALL: dict[str, tuple[str, Trap, bool]] = {
+    "400": ("results", traps.status(400), False),
+    "422": ("results", traps.status(422), False),
+    "413": ("results", traps.status(413), False),
+    "none stored": ("results", traps.failing(), False),
+    "none stored, with a receipt for each": ("results", traps.failing(), True),
+    "no page": ("raw-files", traps.status(400), False),
+    "no page, no result, no report": ("*", traps.status(422), False),
 }
 
 
 @short_and_long("number, steps", (20, 10), (20, 20))
 async def test_a_gateway_that_refuses_everything_is_at_fault_itself(tmp_path: Path, number: int, steps: int) -> None:
     """Whether or not it has ever stored anything before, and nothing of that is sent again."""
-    for name, (path, trap) in REFUSALS_OF_ALL.items():
-        async with HostileGateway() as gateway, rigged(tmp_path / name, gateway) as rig:
+    for name, (path, trap, receipts) in REFUSALS_OF_ALL.items():
+        async with HostileGateway(receipts=receipts) as gateway, rigged(tmp_path / name, gateway) as rig:
             rig.sync = rig.new_sync(batch_size=5)
             await rig.save("before")
             await rig.settle()
@@ -388,16 +389,20 @@ async def test_a_bad_entry_alone_is_tried_ever_more_rarely_until_another_is_stor
     assert await rejected(rig) == {"bad"}
 
 
-async def test_many_bad_entries_hide_no_good_one_and_are_decided_by_it(rig: Rig) -> None:
+@pytest.mark.parametrize(("trap", "receipts"), [(traps.refusing, False), (traps.failing, True)])
+async def test_many_bad_entries_hide_no_good_one_and_are_decided_by_it(
+    tmp_path: Path, trap: Callable[[Callable[[Entry], bool]], Trap], receipts: bool
+) -> None:
     bad = [f"bad-{number:02}" for number in range(70)]
-    await rig.save(*bad[:40], "hidden", *bad[40:], "last")
-    rig.gateway.play("results", traps.refusing(lambda entry: entry["task_id"] in bad), times=None)
-    rig.sync = rig.new_sync(batch_size=5, max_rejections=2)
-    for _ in range(10):
-        rig.clock.advance(await rig.sync.step())
-    assert set(rig.gateway.submissions) == {"hidden", "last"}
-    await go_on_until_decided(rig, passes=40)
-    assert await rejected(rig) == set(bad)
+    async with HostileGateway(receipts=receipts) as gateway, rigged(tmp_path, gateway) as rig:
+        await rig.save(*bad[:40], "hidden", *bad[40:], "last")
+        gateway.play("results", trap(lambda entry: entry["task_id"] in bad), times=None)
+        rig.sync = rig.new_sync(batch_size=5, max_rejections=2)
+        for _ in range(10):
+            rig.clock.advance(await rig.sync.step())
+        assert set(gateway.submissions) == {"hidden", "last"}
+        await go_on_until_decided(rig, passes=40)
+        assert await rejected(rig) == set(bad)
 
 
 async def test_an_outage_between_two_batches_is_no_fault_of_any_entry(rig: Rig) -> None:

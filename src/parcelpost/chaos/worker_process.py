@@ -122,9 +122,9 @@ def watch(told: Told) -> None:
         setattr(lpm, name, _watched_end(told, name, getattr(lpm, name)))
     release_later, release_all = lpm.release_later, lpm._release_all
 
-    def watched_release_later(self: Any, one: Claim) -> None:
+    def watched_release_later(self: Any, one: Claim) -> Any:
         told("ending", task=one.task.task_id, token=one.token)
-        release_later(self, one)
+        return release_later(self, one)
 
     async def watched_release_all(self: Any) -> None:
         told("closing")

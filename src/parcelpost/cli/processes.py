@@ -22,7 +22,7 @@ from parcelpost.events import Emit, ProcessEnded
 from parcelpost.health import Finding, sort_findings
 from parcelpost.settings import Settings
 from parcelpost.worker import health_pages
-from parcelpost.worker.health_pages import Answer
+from parcelpost.worker.health_pages import Response
 
 _LOOPBACK = "127.0.0.1"
 _ANSWER_SECONDS = 3.0
@@ -35,12 +35,13 @@ _NOTIFICATION_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 def share_of(settings: Settings, number: int) -> Settings:
     """Returns the settings of one process, the first being 1. Together, they stay within the operator's limits.
 
-    Each waits longer between two requests to a host: see `FetchOptions.processes`.
+    Each gets something, or `check_runnable` has refused them, and waits longer between two requests to a host: see
+    `FetchOptions.processes`.
     """
     count = settings.worker.processes
 
     def share(total: int) -> int:
-        return max(1, total // count + (number <= total % count)) if total else 0
+        return total // count + (number <= total % count)
 
     return replace(
         settings,
@@ -160,10 +161,10 @@ class WorkerProcesses:
                 service.leave("draining", self._settings.worker.drain_seconds)
             await self._clock.sleep(_STARTING_CHECK_SECONDS if self._problems else _CHECK_SECONDS)
 
-    async def _health(self) -> Answer:
+    async def _health(self) -> Response:
         return health_pages.state(await self._findings("/healthz"))
 
-    async def _readiness(self) -> Answer:
+    async def _readiness(self) -> Response:
         return health_pages.state(await self._findings("/readyz"))
 
     async def _findings(self, path: str) -> list[Finding]:
@@ -179,12 +180,12 @@ class WorkerProcesses:
             findings |= {(finding.id, finding.message): finding for finding in reported}
         return sort_findings(findings.values())
 
-    async def _metrics(self) -> Answer:
+    async def _metrics(self) -> Response:
         from parcelpost.telemetry import CONTENT_TYPE, merged_pages
 
         answers = await asyncio.gather(*(worker.get("/metrics") for worker in self._processes))
         pages = {str(worker.number): page for worker, page in zip(self._processes, answers, strict=True) if page}
-        return Answer(200, merged_pages(pages), CONTENT_TYPE)
+        return Response(200, merged_pages(pages), CONTENT_TYPE)
 
 
 def _send(worker: _Process, number: signal.Signals) -> None:

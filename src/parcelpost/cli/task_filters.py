@@ -80,7 +80,7 @@ class Filters(NamedTuple):
         """Raises InvalidInput."""
         from parcelpost.cli.context import CLOCK
         from parcelpost.cli.settings_options import parse_moment
-        from parcelpost.storage.admin import Delivery, Selection
+        from parcelpost.storage.admin import DeliveryState, Selection
 
         return Selection(
             statuses=tuple(self.status or ()),
@@ -90,7 +90,7 @@ class Filters(NamedTuple):
             parcel_id=self.parcel,
             source=self.source,
             priority=Priority[self.priority.name] if self.priority else None,
-            delivery=Delivery(self.delivery) if self.delivery else None,
+            delivery=DeliveryState(self.delivery) if self.delivery else None,
             error=self.error or None,
             since=parse_moment(self.since, CLOCK.now()) if self.since else None,
         )

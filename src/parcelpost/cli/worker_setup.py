@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,13 +59,13 @@ async def open_worker(
         settings = replace(settings, executor=replace(settings.executor, slots=1))
     clock = SystemClock()
     listener = health_socket() if process else None
+    check_ready(settings, environment)
     if process:
         settings = share_of(settings, process)
     telemetry = _telemetry(settings, is_watched=listener is not None)
     service = Service(environment)
     log = make_log(settings.log.level, settings.log.format, sys.stderr)
     emit = _broadcast(log, service.emit, *([telemetry.emit] if telemetry else []))
-    check_ready(settings, environment)
     for warning in secret_warnings(settings, environment):
         print(f"note: {warning}", file=sys.stderr)
     known = replace(known_sites(settings), clock=clock)
@@ -124,7 +123,7 @@ async def open_worker(
             pages = _pages(worker, telemetry)
             await stack.enter_async_context(health_pages.served(settings.http, pages, emit, listener))
         if process:
-            worker.supervisor.add("parent", partial(_look_for_parent, os.getppid(), control))
+            worker.janitor.parent_pid = os.getppid()
         yield worker
 
 
@@ -134,16 +133,6 @@ def read_targets(schedule: ScheduleSettings) -> Sequence[Target]:
 
     site = schedule_site(schedule)
     return importer.read_targets(schedule.file, [], (site.platform, site.state, site.county), None, _MAX_TARGETS)
-
-
-_PARENT_SECONDS = 1.0
-
-
-async def _look_for_parent(parent: int, control: Control) -> float:
-    """Drains the worker when the process that started it is gone."""
-    if os.getppid() != parent:
-        control.leave("the process that started it has ended")
-    return _PARENT_SECONDS
 
 
 def _telemetry(settings: Settings, *, is_watched: bool) -> Telemetry | None:
@@ -158,8 +147,8 @@ def _telemetry(settings: Settings, *, is_watched: bool) -> Telemetry | None:
 def _pages(worker: Worker, telemetry: Telemetry) -> dict[str, health_pages.Page]:
     from parcelpost.telemetry import CONTENT_TYPE
 
-    def metrics() -> health_pages.Answer:
-        return health_pages.Answer(200, telemetry.page(), CONTENT_TYPE)
+    def metrics() -> health_pages.Response:
+        return health_pages.Response(200, telemetry.page(), CONTENT_TYPE)
 
     return {
         "/healthz": lambda: health_pages.state(

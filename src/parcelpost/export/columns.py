@@ -43,6 +43,8 @@ _VALUE_COLUMNS = (
 KEY_COLUMNS = _columns(Kind.TEXT, "platform state county parcel_id")
 """Columns that every table starts with: the parcel."""
 
+GAP_COLUMNS = (*_columns(Kind.TEXT, "completeness"), *_columns(Kind.TEXTS, "unreadable"))
+"""What the record lacks, by name. A row of one of its lists says so too."""
 PARCEL_COLUMNS = (
     *_columns(Kind.TEXTS, "owner_names owner_lines"),
     *_columns(Kind.TEXT, "ownership_type"),
@@ -69,8 +71,7 @@ PARCEL_COLUMNS = (
     *_columns(Kind.FLAG, "delinquent"),
     *_columns(Kind.TEXTS, "delinquent_years"),
     *_columns(Kind.DATE, "data_date"),
-    *_columns(Kind.TEXT, "completeness"),
-    *_columns(Kind.TEXTS, "unreadable"),
+    *GAP_COLUMNS,
     *_columns(Kind.TEXT, "tax_account alternate_id parcel_id_norm county_fips record_kind source_url raw_html_hash"),
     *_columns(Kind.TEXT, "parser_version field_map"),
 )

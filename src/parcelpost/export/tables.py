@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -100,14 +100,15 @@ def _list_table(name: str, noun: str, own: tuple[Column, ...]) -> Table:
     fits, known = _converters(own), frozenset(column.name for column in own)
 
     def rows_of(parcel: Parcel) -> list[Row]:
+        gaps, _ = _cells(_GAP_CONVERTERS, parcel.fields, parcel.fields.keys())
         return [
-            (*map(clean_text, parcel.key), position, *cells, parcel.scraped_at, _json(rest))
+            (*map(clean_text, parcel.key), position, *cells, *gaps, parcel.scraped_at, _json(rest))
             for position, item in enumerate(list_items(parcel, name), start=parcel.first_position)
             for cells, rest in (_cells(fits, item, known),)
         ]
 
-    every = (*columns.KEY_COLUMNS, columns.POSITION_COLUMN, *own, columns.SCRAPED_AT_COLUMN, columns.OTHER_COLUMN)
-    return Table(name, noun, every, rows_of)
+    first, last = (*columns.KEY_COLUMNS, columns.POSITION_COLUMN), (columns.SCRAPED_AT_COLUMN, columns.OTHER_COLUMN)
+    return Table(name, noun, (*first, *own, *columns.GAP_COLUMNS, *last), rows_of)
 
 
 _LISTS = {
@@ -117,6 +118,7 @@ _LISTS = {
     "valuations": ("valuation", columns.VALUATION_COLUMNS),
     "buildings": ("building", columns.BUILDING_COLUMNS),
 }
+_GAP_CONVERTERS = _converters(columns.GAP_COLUMNS)
 _PARCEL_CONVERTERS = _converters(columns.PARCEL_COLUMNS)
 _LIEN_FIELDS = frozenset(column.name for column in columns.LIEN_COLUMNS)
 _OF_THE_KEY = frozenset({"platform", "state", "county", "parcel_id", "scraped_at"})
@@ -146,7 +148,7 @@ def _parcel_rows(parcel: Parcel) -> list[Row]:
     ]
 
 
-def _cells(fits: _Converters, fields: Mapping[str, Any], known: frozenset[str]) -> tuple[list[Value], dict[str, Any]]:
+def _cells(fits: _Converters, fields: Mapping[str, Any], known: Set[str]) -> tuple[list[Value], dict[str, Any]]:
     """One for each column, and what they do not hold."""
     rest = {name: fields[name] for name in fields.keys() - known}
     cells: list[Value] = []

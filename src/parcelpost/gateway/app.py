@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from parcelpost.errors import InvalidInput, LedgerError, RawStoreUnavailable
-from parcelpost.events import AccessDenied, Event, RequestFailed, RequestPutOff
+from parcelpost.events import AccessDenied, Event, RequestDeferred, RequestFailed
 from parcelpost.gateway import dashboard
 from parcelpost.gateway.api.fleet import FleetApi
 from parcelpost.gateway.api.health import HealthApi
@@ -151,7 +151,7 @@ class ErrorHandlers:
 
     async def unavailable(self, request: Request, error: Exception) -> Response:
         outages = self._raw_store_outages if isinstance(error, RawStoreUnavailable) else self._ledger_outages
-        outages.emit(lambda more: RequestPutOff(path=_path(request), reason=reason_of(error), more=more))
+        outages.emit(lambda more: RequestDeferred(path=_path(request), reason=reason_of(error), more=more))
         return error_response(request, 503, str(error), {"Retry-After": "5"})
 
     async def failed(self, request: Request, error: Exception) -> Response:

@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -37,6 +39,8 @@ MEDIA_TYPES = {
     Format.PARQUET: "application/vnd.apache.parquet",
     Format.GEOJSON: "application/geo+json",
 }
+
+_PACKAGES = {Format.EXCEL: "xlsxwriter", Format.PARQUET: "pyarrow"}
 
 Rows = Callable[[], Sequence[Parcel]]
 """A page of rows that have been read from the ledger; decoding them may take a while."""
@@ -165,6 +169,12 @@ async def table_download(
     await _check_packages(form)
     headers = {"Content-Disposition": f'attachment; filename="{file}"'}
     return Download(body, context, f"GET /v1/search/{file}", headers=headers, media_type=MEDIA_TYPES[form])
+
+
+@cache
+def table_formats() -> Sequence[Format]:
+    """Returns the formats that this installation can write."""
+    return [form for form in MEDIA_TYPES if form not in _PACKAGES or find_spec(_PACKAGES[form]) is not None]
 
 
 async def _check_packages(form: Format) -> None:

@@ -14,6 +14,7 @@ from parcelpost.changes import VOLATILE
 from parcelpost.gateway.models import ChangeRow, RecordVersion
 from parcelpost.gateway.parcel_paths import parcel_path
 from parcelpost.model import Json
+from parcelpost.search_fields import lien_key
 
 _LONG_BYTES = 256 * 1024
 _MAX_BYTES = 4 * 1024 * 1024
@@ -60,12 +61,14 @@ def change_response(row: ChangeRow) -> ParcelChange:
     )
 
 
-class Change(Struct, frozen=True):
+class Change(Struct, frozen=True, omit_defaults=True):
     """null: not on the page. `field` is a field of the record, or `liens[certificate]` and a field of the lien."""
 
     field: str
     before: Json
     after: Json
+    lien: str = ""
+    """Key of the lien, one of the source's `lien_keys`."""
 
 
 class Scrape(Struct, frozen=True, kw_only=True):
@@ -182,29 +185,41 @@ def changes(older: Mapping[str, Json], newer: Mapping[str, Json]) -> list[Change
 
 
 def _lien_changes(older: Sequence[Mapping[str, Json]], newer: Sequence[Mapping[str, Json]]) -> Iterator[Change]:
-    before, after = _by_certificate(older[:_MAX_LIENS]), _by_certificate(newer[:_MAX_LIENS])
-    for name in [*after, *(name for name in before if name not in after)]:
-        if name not in before or name not in after:
-            yield Change(f"liens[{name}]", before.get(name), after.get(name))
+    before, after = _by_key(older[:_MAX_LIENS]), _by_key(newer[:_MAX_LIENS])
+    for key in [*after, *(key for key in before if key not in after)]:
+        name, lien = after.get(key) or before[key]
+        if key not in before or key not in after:
+            gone, new = (lien, None) if key in before else (None, lien)
+            yield Change(f"liens[{name}]", gone, new, key)
             continue
-        for change in changes(before[name], after[name]):
-            yield Change(f"liens[{name}].{change.field}", change.before, change.after)
+        for change in changes(before[key][1], lien):
+            yield Change(f"liens[{name}].{change.field}", change.before, change.after, key)
     if older[_MAX_LIENS:] != newer[_MAX_LIENS:]:
         yield Change(f"liens beyond {_MAX_LIENS:,}", len(older[_MAX_LIENS:]), len(newer[_MAX_LIENS:]))
 
 
-def _by_certificate(liens: Sequence[Mapping[str, Json]]) -> dict[str, Mapping[str, Json]]:
-    """A lien without a certificate goes by its case, else by its position; repeated names are numbered."""
-    named: dict[str, Mapping[str, Json]] = {}
-    times: Counter[str] = Counter()
-    for place, lien in enumerate(liens, 1):
-        name = str(lien.get("certificate_number") or lien.get("case_number") or f"no. {place}")
-        unique = name
-        while unique in named:
-            times[name] += 1
-            unique = f"{name} ({times[name] + 1})"
-        named[unique] = lien
-    return named
+def _by_key(liens: Sequence[Mapping[str, Json]]) -> dict[str, tuple[str, Mapping[str, Json]]]:
+    """The name and the lien, by the key that the ledger has for it; a lien without one goes by its position.
+
+    The name is the certificate, else the case; with the year if others have the same. Repeated keys are numbered.
+    """
+    numbers = [lien.get("certificate_number") or lien.get("case_number") for lien in liens]
+    is_later = [lien.get("subsequent_tax") is True for lien in liens]
+    times_named = Counter(str(number) for number, later in zip(numbers, is_later, strict=True) if not later)
+    times = Counter[str]()
+    found: dict[str, tuple[str, Mapping[str, Json]]] = {}
+    for place, (lien, number, later) in enumerate(zip(liens, numbers, is_later, strict=True), 1):
+        key, name = lien_key(lien), str(number or "")
+        year = lien.get("certificate_year") or lien.get("tax_year")
+        if year and times_named[name] > 1:
+            name = f"{name} of {year}"
+        if key and later:
+            key, name = (f"{text}, later tax of {lien.get('sale_date') or year}" for text in (key, name))
+        key, name = key or f"no. {place}", name or f"no. {place}"
+        times[key] += 1
+        nth = f" ({times[key]})" if times[key] > 1 else ""
+        found[key + nth] = name + nth, lien
+    return found
 
 
 def _are_objects(given: Json) -> bool:

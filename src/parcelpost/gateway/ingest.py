@@ -29,7 +29,7 @@ _Entries = Sequence[IngestedResult | server.BadEntry]
 async def ingest_results(context: Context, body: bytes, worker_id: str) -> payloads.ResultsReply:
     """Stores a batch. Raises InvalidInput if the body is not a batch, LedgerUnavailable if nothing was stored."""
     now = context.clock.now()
-    read = await parse_body(_read_entries, body, now)
+    read = await parse_body(_read_entries, body)
     task_ids = sorted({entry.task_id for entry in read if isinstance(entry, IngestedResult)})
     known = await context.ledger.known_tasks(task_ids, worker_id)
     matched = [_matched_to_task(entry, known.get(entry.task_id)) for entry in read]
@@ -40,13 +40,13 @@ async def ingest_results(context: Context, body: bytes, worker_id: str) -> paylo
     return _reply(read, stored)
 
 
-def _read_entries(body: bytes, now: datetime) -> _Entries:
-    return [entry if isinstance(entry, server.BadEntry) else _ingested(entry) for entry in server.read_batch(body, now)]
+def _read_entries(body: bytes) -> _Entries:
+    return [entry if isinstance(entry, server.BadEntry) else _ingested(entry) for entry in server.read_batch(body)]
 
 
 def _ingested(result: server.ReadResult) -> IngestedResult | server.BadEntry:
     sent = result.sent
-    data, scraped_at = bytes(sent.data), sent.scraped_at
+    data = bytes(sent.data)
     try:
         state, county = state_code(sent.state), county_name(sent.county)
     except InvalidInput as error:
@@ -57,14 +57,21 @@ def _ingested(result: server.ReadResult) -> IngestedResult | server.BadEntry:
         parcel_id=sent.parcel_id,
         data=data,
         search_fields=search_fields(result.record, data),
-        scraped_at=scraped_at if scraped_at.tzinfo is UTC else scraped_at.astimezone(UTC),
+        scraped_at=_in_utc(sent.scraped_at),
         parse_duration_ms=sent.parse_duration_ms,
         idempotency_key=sent.idempotency_key or f"{sent.task_id}:{hashlib.sha256(data).hexdigest()}",
         raw_sha256=sent.raw_html_hash.lower() if sent.raw_html_hash else None,
         raw_file=sent.raw_file or None,
         late=sent.late is True,
-        listed=sent.listed,
+        multi_record=sent.multi_record,
     )
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    except OverflowError:  # it would be in the year 10000
+        return datetime.max.replace(tzinfo=UTC)
 
 
 def _norm(sent: payloads.ParcelResult, record: Mapping[str, Json]) -> str:
@@ -85,15 +92,15 @@ def _matched_to_task(
     task that was not done. Results of unknown tasks are accepted.
 
     The records of a multi-record page have parcel numbers of their own. They are accepted from a worker that was
-    granted the task, unless it says that the record is not one of a list: `listed` is optional, and workers that do not
-    know the field must be able to deliver lists, too.
+    granted the task, unless it says that the record is not one of these: `multi_record` is optional, and workers that
+    do not know the field must be able to deliver such pages, too.
     """
     if isinstance(entry, server.BadEntry):
         return entry
     key = entry.source
     if task is None:
         return _with_target(entry, encode_target(Target(parcel_id=entry.parcel_id, state=key.state, county=key.county)))
-    names_its_parcel = entry.listed is False or not task.was_granted
+    names_its_parcel = entry.multi_record is False or not task.was_granted
     if names_its_parcel or task.site != site_text(key.platform, key.state, key.county):
         wrong = _differences(entry, task, names_its_parcel=names_its_parcel)
         if wrong:
@@ -116,7 +123,7 @@ def _differences(entry: IngestedResult, task: KnownTask, *, names_its_parcel: bo
 
 
 def _with_target(entry: IngestedResult, target: str) -> IngestedResult:
-    is_of_list = entry.listed or entry.search_fields.is_listed
+    is_of_list = entry.multi_record or entry.search_fields.is_listed
     return entry if is_of_list else structs.replace(entry, target=target)
 
 

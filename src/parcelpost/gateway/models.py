@@ -100,7 +100,7 @@ class IngestedResult(Struct, frozen=True, kw_only=True, gc=False):
     raw_sha256: str | None = None
     raw_file: str | None = None
     late: bool = False
-    listed: bool | None = None
+    multi_record: bool | None = None
     """Whether it comes from a multi-record page, so that its parcel need not be the task's. None: unknown."""
     target: str = ""
     """Target for scraping it again, as JSON; '' if it appears only on a list."""
@@ -394,6 +394,8 @@ class RefreshFilter(Struct, frozen=True, kw_only=True):
     parcels: ParcelFilter = ParcelFilter()
     norm: str = ""
     """Normalized number of a single parcel."""
+    norms: Sequence[str] = ()
+    """Normalized numbers of several parcels."""
     scraped_before: datetime | None = None
 
 

@@ -159,7 +159,7 @@ def _body_type(route: Route) -> Any:
 
 def _operation(route: Route, schemas: Schema) -> Schema:
     name = getattr(route.handler, "__name__", "")
-    description = inspect.getdoc(route.handler) or ""
+    summary, _, description = (inspect.getdoc(route.handler) or "").partition("\n")
     body, query = _body_type(route), route.types.get("query")
     problem = {JSON: {"schema": schemas[str(ErrorReply)]}}
     statuses = {*_ROLE_ERRORS[route.role], *route.errors}
@@ -179,8 +179,8 @@ def _operation(route: Route, schemas: Schema) -> Schema:
     operation: Schema = {
         "operationId": name,
         "tags": [_group(route)],
-        "summary": description.partition("\n")[0],
-        "description": description,
+        "summary": summary,
+        "description": description.strip(),
         "parameters": [
             *(_WORKER_HEADERS if route.role is Role.WORKER else ()),
             *map(_path_parameter, route.path_parameters),
@@ -225,11 +225,28 @@ def _path_parameter(name: str) -> Schema:
 
 
 def _query_parameters(kind: type[Struct]) -> Iterator[Schema]:
-    schema = msgspec.json.schema(kind)["$defs"][kind.__name__]
+    definitions = msgspec.json.schema(kind)["$defs"]
+    schema = definitions.pop(kind.__name__)
     for name, value in schema["properties"].items():
         description = value.pop("description", "") or value.get("anyOf", [{}])[0].pop("description", "")
-        required = name in schema["required"]
-        yield {"in": "query", "name": name, "schema": value, "description": description, "required": required}
+        yield {
+            "in": "query",
+            "name": name,
+            "schema": _resolved(value, definitions),
+            "description": description,
+            "required": name in schema["required"],
+        }
+
+
+def _resolved(node: Any, definitions: Schema) -> Any:
+    """A parameter's schema stands alone: what it refers to is put in its place."""
+    if isinstance(node, list):
+        return [_resolved(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _resolved(definitions[node["$ref"].rpartition("/")[2]], definitions)
+    return {name: _resolved(value, definitions) for name, value in node.items()}
 
 
 def _decimals_as_numbers(node: Any) -> Any:

@@ -8,15 +8,22 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from msgspec import Struct
 
+from parcelpost.gateway import counties
+from parcelpost.gateway.counties import (
+    Ended,
+    HealthState,
+    platform_of,
+    site_findings,
+    succeeded_and_failed,
+)
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import ActivityRow, QueueRow, TaskState, WorkerRow, WorkerState
 from parcelpost.gateway.schedules import FreshnessCache, ScheduleStatus, schedule_findings, schedule_statuses
 from parcelpost.gateway.webhooks import WebhookState, webhook_findings, webhook_state
-from parcelpost.health import Finding, is_failing, is_ok, sort_findings
+from parcelpost.health import Finding, is_ok, sort_findings
 from parcelpost.model import Broken, PausedSite
 from parcelpost.units import age, count
 
@@ -30,11 +37,9 @@ _HIDDEN_AFTER = timedelta(days=7)
 _MAX_LISTED_WORKERS = 500
 _MAX_NAMED_WORKERS = 5
 _MAX_PLATFORMS = 500
+last_day_outcomes = counties.last_day_outcomes
 _MAX_PER_PLATFORM = 100
 """Limit on a platform's blocked workers, failing selectors and outdated selectors."""
-_HEALTHY_FROM = 0.95
-_GOOD = ("done", "not_found")
-_BAD = ("failed", "dead", "expired")
 
 
 class Worker(Struct, frozen=True, kw_only=True):
@@ -101,16 +106,6 @@ class FailingSelector(Struct, frozen=True, kw_only=True):
     since: datetime | None
 
 
-class PlatformState(StrEnum):
-    """By success rate. As in `parcelpost platforms`, `failing` means that most tasks fail."""
-
-    IDLE = "idle"
-    """No task has ended."""
-    HEALTHY = "healthy"
-    DEGRADED = "degraded"
-    FAILING = "failing"
-
-
 class PlatformHealth(Struct, frozen=True, kw_only=True):
     """Over the last 24 hours."""
 
@@ -120,7 +115,7 @@ class PlatformHealth(Struct, frozen=True, kw_only=True):
     failed: int
     success_rate: float | None
     """null if no task has ended."""
-    state: PlatformState
+    state: HealthState
     blocked_workers: Sequence[str]
     """Workers that at least one of its sites blocks."""
     failing_selectors: Sequence[FailingSelector]
@@ -147,6 +142,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     """The 500 most recently active workers of the last 7 days, ordered by id."""
     totals: Mapping[str, int]
     """Number of tasks, by state."""
+    ended_last_hour: int
+    """Number of tasks."""
     queue: Sequence[QueueEntry]
     unclaimed_platforms: Sequence[str]
     """Platforms with queued tasks that no online worker handles."""
@@ -158,14 +155,10 @@ class Overview(Struct, frozen=True, kw_only=True):
     """By name."""
 
 
-Outcomes = Mapping[str, Counter[str]]
-"""Number of each outcome, by platform."""
-
-
 async def gather_overview(
-    ledger: Ledger, now: datetime, hours: int, outcomes: Outcomes, version: str, freshness: FreshnessCache | None = None
+    ledger: Ledger, now: datetime, hours: int, ended: Ended, version: str, freshness: FreshnessCache | None = None
 ) -> Overview:
-    """Read-only. `hours` is AUTO or a key of BUCKET_SECONDS, and `outcomes` are those of the last day.
+    """Read-only. `hours` is AUTO or a key of BUCKET_SECONDS.
 
     Raises LedgerUnavailable.
     """
@@ -174,7 +167,7 @@ async def gather_overview(
     webhooks = await ledger.webhooks()
     schedules = await schedule_statuses(ledger, rows, now, freshness or FreshnessCache())
     scheduled = schedule_findings(schedules, now)
-    findings = sort_findings([*fleet_findings(queue, rows, now), *webhook_findings(webhooks, now), *scheduled])
+    findings = sort_findings([*fleet_findings(queue, rows, ended, now), *webhook_findings(webhooks, now), *scheduled])
     return Overview(
         now=now,
         version=version,
@@ -184,21 +177,15 @@ async def gather_overview(
         fleet=_fleet(rows, now),
         workers=[worker_response(row, now) for row in _most_recent(rows)],
         totals=_tasks_by_state(queue),
+        ended_last_hour=sum(of_site["hour"] for of_site in ended.values()),
         queue=[queue_entry(row, now) for row in queue],
         unclaimed_platforms=list(_unclaimed_platforms(queue, rows, now)),
         activity=await _activity(ledger, now, hours),
         sync=Sync(sum(row.unsynced for row in rows), max((row.lag_seconds(now) for row in rows), default=0.0)),
-        platforms=_platform_health(outcomes, [row for row in rows if row.is_alive(now)]),
+        platforms=_platform_health(ended, [row for row in rows if row.is_alive(now)]),
         schedules=schedules,
         webhooks=[await webhook_state(ledger, webhook) for webhook in webhooks],
     )
-
-
-async def last_day_outcomes(ledger: Ledger, now: datetime) -> Outcomes:
-    totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for row in await ledger.activity(now - timedelta(days=1)):
-        totals[row.platform][row.outcome] += row.count
-    return totals
 
 
 def worker_response(row: WorkerRow, now: datetime) -> Worker:
@@ -283,10 +270,13 @@ def _activity_series(rows: Iterable[ActivityRow], since: datetime, buckets: int,
     return Activity(since=since, bucket_seconds=bucket_seconds, series=dict(sorted(series.items())))
 
 
-def _platform_health(outcomes: Outcomes, alive: Sequence[WorkerRow]) -> list[PlatformHealth]:
+def _platform_health(ended: Ended, alive: Sequence[WorkerRow]) -> list[PlatformHealth]:
     """Returns the health of every known platform, by name."""
     blocked: defaultdict[str, list[str]] = defaultdict(list)
-    known = {platform for platform in outcomes if platform}  # '' counts entries without a platform
+    outcomes: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for site, of_site in ended.items():
+        outcomes[platform_of(site)].update(of_site)
+    known = set(outcomes)
     for heartbeat in (row.heartbeat for row in alive):
         known.update(heartbeat.platforms)
         for platform in {site.platform for site in heartbeat.blocked}:
@@ -316,34 +306,27 @@ def _failing_selectors(fields: Iterable[Broken]) -> dict[str, list[FailingSelect
 
 def _health(
     platform: str,
-    counts: Mapping[str, int],
+    ended: Counter[str],
     blocked: list[str],
     failing: list[FailingSelector],
     outdated: list[FailingSelector],
 ) -> PlatformHealth:
-    good = sum(counts.get(name, 0) for name in _GOOD)
-    bad = sum(counts.get(name, 0) for name in _BAD)
+    good, bad = succeeded_and_failed(ended)
     return PlatformHealth(
         platform=platform,
         succeeded=good,
         failed=bad,
         success_rate=good / (good + bad) if good + bad else None,
-        state=_platform_state(good, bad),
+        state=HealthState.of(good, bad),
         blocked_workers=sorted(blocked)[:_MAX_PER_PLATFORM],
         failing_selectors=failing[:_MAX_PER_PLATFORM],
         outdated_selectors=outdated[:_MAX_PER_PLATFORM],
     )
 
 
-def _platform_state(succeeded: int, failed: int) -> PlatformState:
-    if not succeeded + failed:
-        return PlatformState.IDLE
-    if is_failing(succeeded, failed):
-        return PlatformState.FAILING
-    return PlatformState.HEALTHY if succeeded >= _HEALTHY_FROM * (succeeded + failed) else PlatformState.DEGRADED
-
-
-def fleet_findings(queue: Sequence[QueueRow], workers: Sequence[WorkerRow], now: datetime) -> list[Finding]:
+def fleet_findings(
+    queue: Sequence[QueueRow], workers: Sequence[WorkerRow], ended: Ended, now: datetime
+) -> list[Finding]:
     """A worker that was stopped on purpose is not a problem."""
     totals = _tasks_by_state(queue)
     return sort_findings(
@@ -351,6 +334,7 @@ def fleet_findings(queue: Sequence[QueueRow], workers: Sequence[WorkerRow], now:
             *_worker_findings(totals[TaskState.QUEUED], workers, now),
             *_task_findings(totals),
             *_lost_workers(workers, now),
+            *site_findings(ended, workers, now),
             *_unclaimed_findings(_unclaimed_platforms(queue, workers, now)),
         )
     )
@@ -383,12 +367,20 @@ def _task_findings(totals: Mapping[str, int]) -> Iterator[Finding]:
 
 
 def _lost_workers(workers: Sequence[WorkerRow], now: datetime) -> Iterator[Finding]:
-    lost = [row for row in workers if row.state(now) is WorkerState.OFFLINE and row.leases]
-    if lost:
-        names = [f"{row.heartbeat.worker_id} ({age(row.silent_seconds(now))})" for row in lost[:_MAX_NAMED_WORKERS]]
-        more = f" and {len(lost) - _MAX_NAMED_WORKERS:,} more" if len(lost) > _MAX_NAMED_WORKERS else ""
+    offline = [row for row in workers if row.state(now) is WorkerState.OFFLINE]
+    if full := [row for row in offline if row.unsynced]:
+        results = count(sum(row.unsynced for row in full), "result")
+        fix = "start them again with the same stores: the results are there, and are delivered first"
+        yield Finding.of("fleet.undelivered", f"offline with {results} not delivered: {_named(full, now)}", fix)
+    if lost := [row for row in offline if row.leases]:
         fix = "no action needed: their tasks return to the queue when the leases expire"
-        yield Finding.of("fleet.worker_lost", f"offline with leased tasks: {', '.join(names)}{more}", fix)
+        yield Finding.of("fleet.worker_lost", f"offline with leased tasks: {_named(lost, now)}", fix)
+
+
+def _named(workers: Sequence[WorkerRow], now: datetime) -> str:
+    names = [f"{row.heartbeat.worker_id} ({age(row.silent_seconds(now))})" for row in workers[:_MAX_NAMED_WORKERS]]
+    more = f" and {len(workers) - _MAX_NAMED_WORKERS:,} more" if len(workers) > _MAX_NAMED_WORKERS else ""
+    return f"{', '.join(names)}{more}"
 
 
 def _unclaimed_platforms(queue: Sequence[QueueRow], workers: Sequence[WorkerRow], now: datetime) -> Mapping[str, int]:

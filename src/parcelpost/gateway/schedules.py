@@ -250,6 +250,10 @@ class ScheduleStatus(Struct, frozen=True, kw_only=True):
     fresh: int
     fresh_share: float | None
     """null if there are no parcels yet."""
+    is_due: bool
+    """Whether it has had the time to scrape every parcel."""
+    is_stale: bool
+    """Whether it is due, and too few parcels are fresh."""
     oldest_at: datetime | None
     """Time of the oldest scrape; null if a parcel was never scraped."""
     failing_since: datetime | None
@@ -258,10 +262,6 @@ class ScheduleStatus(Struct, frozen=True, kw_only=True):
     run: ScheduleRun | None
     """The run in progress."""
     last_run: ScheduleRun | None
-
-    def is_due(self, now: datetime) -> bool:
-        """Whether it has had the time to scrape every parcel."""
-        return (now - self.created_at).total_seconds() > self.max_age_seconds
 
 
 class ScheduleDetail(Struct, frozen=True):
@@ -326,6 +326,8 @@ def _status(row: ScheduleRow, freshness: Freshness, blocked: Sequence[str], now:
         state, message = ScheduleState.FAILING, row.error
     if row.paused_at is not None:
         state, message = ScheduleState.PAUSED, ""
+    max_age = now - schedule.fresh_since(now)
+    is_due = now - schedule.created_at > max_age
     return ScheduleStatus(
         name=schedule.name,
         platform=schedule.platform,
@@ -339,10 +341,12 @@ def _status(row: ScheduleRow, freshness: Freshness, blocked: Sequence[str], now:
         pace_seconds=schedule.pace_seconds,
         created_at=schedule.created_at,
         next_run_at=None if row.paused_at else row.next_run_at,
-        max_age_seconds=(now - schedule.fresh_since(now)).total_seconds(),
+        max_age_seconds=max_age.total_seconds(),
         parcels=freshness.parcels,
         fresh=freshness.fresh,
         fresh_share=freshness.share,
+        is_due=is_due,
+        is_stale=is_due and freshness.share is not None and freshness.share < _STALE_BELOW,
         oldest_at=freshness.oldest_at,
         failing_since=row.failing_since,
         open_tasks=row.open_tasks,
@@ -377,7 +381,7 @@ def schedule_findings(statuses: Sequence[ScheduleStatus], now: datetime) -> Iter
         elif status.message:
             fix = "start more workers, or use a longer interval"
             yield Finding.of("schedule.skipped", f"schedule {status.name}: {status.message}", fix)
-        if status.is_due(now) and status.fresh_share is not None and status.fresh_share < _STALE_BELOW:
+        if status.is_stale:
             old = status.parcels - status.fresh
             message = f"schedule {status.name} is behind: {old:,} of {count(status.parcels, 'parcel')} in {place} "
             message += f"were not scraped in the last {age(status.max_age_seconds)}"

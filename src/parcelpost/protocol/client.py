@@ -190,7 +190,7 @@ def _parcel_result(entry: OutboxEntry, now: datetime) -> ParcelResult:
         idempotency_key=entry.idempotency_key,
         raw_file=raw_file_name(entry) if entry.html_path else None,
         late=entry.lease_expires_at is not None and now > entry.lease_expires_at,
-        listed=entry.listed,
+        multi_record=entry.multi_record,
     )
 
 

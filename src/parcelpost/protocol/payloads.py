@@ -101,7 +101,7 @@ class ParcelResult(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     raw_file: Key | None = None
     late: bool | None = False
     """Sent after the task's lease ended."""
-    listed: bool | None = None
+    multi_record: bool | None = None
     """Whether it is one record of a multi-record page, so that its parcel need not be the task's. Null: unknown."""
 
 
@@ -416,7 +416,7 @@ def _split(text: bytes, brackets: bytes) -> list[bytes] | None:
 # Waits and dates
 
 LONGEST_WAIT_SECONDS = 3_600.0
-"""Upper bound of a wait that the upstream asks for."""
+"""Upper bound of a wait that the upstream requests."""
 
 _EPOCH_FROM = 1_000_000_000  # a smaller X-RateLimit-Reset is a number of seconds from now
 _EPOCH_MS_FROM = 100_000_000_000
@@ -432,7 +432,7 @@ def bounded_wait(seconds: Json) -> float:
 
 
 def wait_seconds(headers: Mapping[str, str], body: bytes, now: datetime) -> float:
-    """Returns the longest wait that an answer asks for: Retry-After, X-RateLimit-Reset, or the body's retry_after.
+    """Returns the longest wait that an answer requests: Retry-After, X-RateLimit-Reset, or the body's retry_after.
 
     Times are compared with the answer's Date if it has one, because our clock and the gateway's may differ. `headers`
     must be case-insensitive, or have names in lower case.

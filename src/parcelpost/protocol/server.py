@@ -49,7 +49,6 @@ _MAX_PROBLEM_CHARS = 300
 _MAX_ECHOED_CHARS = 4_096
 _SURELY_SHORT = 125
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-_LATEST_FROM_NOW = timedelta(days=1)
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 
@@ -76,7 +75,7 @@ _entry = msgspec.json.Decoder(ParcelResult).decode
 _record = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def read_batch(body: bytes, now: datetime) -> Iterator[ReadResult | BadEntry]:
+def read_batch(body: bytes) -> Iterator[ReadResult | BadEntry]:
     """Yields the entries of a batch in order. Raises InvalidInput if it is not an array or is too long.
 
     Records are decoded lazily, because a hundred of them at once keep the garbage collector busy.
@@ -84,24 +83,22 @@ def read_batch(body: bytes, now: datetime) -> Iterator[ReadResult | BadEntry]:
     try:
         entries = _batch(body)
     except (ValueError, RecursionError):
-        return _one_by_one(body, now)
+        return _one_by_one(body)
     _check_length(len(entries))
-    latest = now + _LATEST_FROM_NOW
-    return (_checked(entry, latest) for entry in entries)
+    return map(_checked, entries)
 
 
-def _one_by_one(body: bytes, now: datetime) -> Iterator[ReadResult | BadEntry]:
+def _one_by_one(body: bytes) -> Iterator[ReadResult | BadEntry]:
     pieces = elements(body)
     if pieces is None:
         raise InvalidInput("the body is not a JSON array of results")
     _check_length(len(pieces))
-    latest = now + _LATEST_FROM_NOW
-    return (_read_alone(piece, latest) for piece in pieces)
+    return map(_read_alone, pieces)
 
 
-def _read_alone(piece: Piece, latest: datetime) -> ReadResult | BadEntry:
+def _read_alone(piece: Piece) -> ReadResult | BadEntry:
     try:
-        return _checked(_entry(piece), latest)
+        return _checked(_entry(piece))
     except (ValueError, RecursionError) as error:
         task_id, parcel_id, platform = (_field(piece, name) for name in ("task_id", "parcel_id", "platform"))
         return _bad(task_id, parcel_id, platform, _message(error))
@@ -117,9 +114,9 @@ def _check_length(length: int) -> None:
         raise InvalidInput(f"the batch contains {length:,} results; at most {MAX_RESULTS:,} are allowed")
 
 
-def _checked(entry: ParcelResult, latest: datetime) -> ReadResult | BadEntry:
+def _checked(entry: ParcelResult) -> ReadResult | BadEntry:
     """Decodes all data, so that no later reader fails on it."""
-    problem = _problem(entry, latest)
+    problem = _problem(entry)
     if not problem:
         try:
             return ReadResult(entry, _record(entry.data))
@@ -128,7 +125,7 @@ def _checked(entry: ParcelResult, latest: datetime) -> ReadResult | BadEntry:
     return _bad(entry.task_id, entry.parcel_id, entry.platform, problem)
 
 
-def _problem(entry: ParcelResult, latest: datetime) -> str:
+def _problem(entry: ParcelResult) -> str:
     names = (entry.task_id, entry.parcel_id, entry.platform)
     if not all(map(str.strip, names)):
         return "task_id, parcel_id or platform is blank"
@@ -137,8 +134,6 @@ def _problem(entry: ParcelResult, latest: datetime) -> str:
         return "a field contains control characters"
     if len(text) > _SURELY_SHORT and not _fits_index(entry):
         return "its key fields are too long for an index"
-    if entry.scraped_at > latest:
-        return "scraped_at is more than a day in the future; is the worker's clock right?"
     if entry.scraped_at < _EARLIEST:
         return "scraped_at is before 1970"
     if entry.raw_html_hash and not _SHA256.fullmatch(entry.raw_html_hash):

@@ -19,6 +19,7 @@ from parcelpost.scrapers.learning.sections import PageSections, Sections
 from parcelpost.scrapers.platform import CountyPlatform, Parsed
 from parcelpost.scrapers.platforms import NAMES, county_platform
 from parcelpost.scrapers.records.field_maps import FieldMaps
+from parcelpost.scrapers.records.problems import taken_from
 from parcelpost.scrapers.records.record import COMPLETE, MISSING
 
 Platforms = Callable[[str], CountyPlatform | None]
@@ -163,8 +164,8 @@ def parse_ranked(platform: CountyPlatform, page: Page, task: Task, ranking: Rank
         return parsed.outcome  # another kind of page than the selectors are for
     ranking.note(site, parsed.selector_results, task.task_id, now)
     outcome: Done | Retry = parsed.outcome
-    if record is not None and not _is_list(outcome):
-        if isinstance(outcome, Done):
+    if record is not None:
+        if isinstance(outcome, Done) and not outcome.is_list:
             ranking.note_values(site, record, task.task_id)
         outcome = _by_site(outcome, lost, ranking.broken_fields(site))
     if not ranking.should_report(site):
@@ -207,17 +208,38 @@ def _by_site(outcome: Done | Retry, lost: Sequence[str], broken: Sequence[str] =
 
     Fields that the site no longer shows where it used to are unreadable, not empty.
     """
-    done, data = _done_of(outcome), _record_of(outcome)
-    if done is None or data is None:
+    done = _done_of(outcome)
+    if done is None or not isinstance(done.data, Mapping):
         return outcome
-    if unread := [name for name in broken if not data.get(name.partition(".")[0]) or "." in name]:
-        data = {**data, "unreadable": sorted({*data["unreadable"], *unread})}
-    if lost:
-        before = "" if data["completeness"] == COMPLETE else f"{data['completeness']}, "
-        data = {**data, "completeness": f"{before or MISSING}{', '.join(lost)}"}
-    done = structs.replace(done, data=data)
+    if done.is_list:
+        lost = ()  # its records are not the site's parcels, each with all its sections
+    first, *additional = (_marked(data, lost, broken) for data in (done.data, *done.additional_records))
+    done = structs.replace(done, data=first, additional_records=tuple(additional))
     if isinstance(outcome, Retry):
         return structs.replace(outcome, partial=done)
     if not lost:
         return done
     return Retry(f"the page is incomplete: {', '.join(lost)}, which other pages of the site show", partial=done)
+
+
+def _marked(data: Mapping[str, Json], lost: Sequence[str], broken: Sequence[str]) -> Mapping[str, Json]:
+    """The record with what it lacks by name."""
+    if unread := {name for field in broken for name in (field, *taken_from(field)) if not _has_value(data, name)}:
+        data = {**data, "unreadable": sorted({*data["unreadable"], *unread})}
+    if lost:
+        before = "" if data["completeness"] == COMPLETE else f"{data['completeness']}, "
+        data = {**data, "completeness": f"{before or MISSING}{', '.join(lost)}"}
+    return data
+
+
+_NO_VALUES: Sequence[Json] = (None, "", [])
+
+
+def _has_value(data: Mapping[str, Json], field: str) -> bool:
+    """Whether the record has the field or, of a column, any item with a value in it."""
+    name, _, column = field.partition(".")
+    value = data.get(name)
+    if not column:
+        return value not in _NO_VALUES
+    items = value if isinstance(value, list) else []
+    return any(isinstance(item, Mapping) and item.get(column) not in _NO_VALUES for item in items)

@@ -197,7 +197,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     keep_days: Days = 30.0
     keep_workers_days: Days = 30.0
     allow_private: tuple[str, ...] = ()
-    """Where webhooks may go although it is private, or has an unusual port."""
+    """Receivers that webhooks may call although their address is private or their port unusual."""
     map_outline: str = ""
     """A GeoJSON file."""
     map_tiles: str = ""
@@ -234,17 +234,17 @@ class ScheduleSettings(Struct, frozen=True, kw_only=True):
     timing: Timing
     window_seconds: float
     pace_seconds: float = 0.0
-    """At least, between two tasks of a run; `fetch.pace_seconds` if that is longer."""
+    """Minimum delay between two tasks of a run; `fetch.pace_seconds` applies if it is longer."""
     delinquent_only: bool = False
     file: str = ""
-    """Of parcels, known or not; read again by each run."""
+    """A file of parcels, read again by each run. They need not be known."""
     list: bool = False
-    """A whole list instead of known parcels."""
+    """Scrape a whole list instead of known parcels."""
     url: str = ""
-    """Of the list."""
+    """Address of the list."""
 
     def fresh_since(self, now: datetime) -> datetime:
-        """A parcel scraped since then is as fresh as the schedule asks for."""
+        """Returns the time since which a parcel must have been scraped to count as fresh."""
         return now - longest_interval(self.timing) - timedelta(seconds=self.window_seconds)
 
 
@@ -269,7 +269,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     field_maps: Mapping[str, FieldMapSettings] = {}
     """By name. Only in the file."""
     schedules: Mapping[str, ScheduleSettings] = {}
-    """By name; only in the file."""
+    """By name. Only in the file."""
 
 
 SECTIONS_OF_NAMES = ("platforms", "field_maps", "schedules")

@@ -18,7 +18,7 @@ READ_TOKENS_VARIABLE = "PARCELPOST_READ_TOKENS"
 ADMIN_TOKENS_VARIABLE = "PARCELPOST_ADMIN_TOKENS"
 
 WEBHOOK_SECRET_VARIABLE = "PARCELPOST_WEBHOOK_SECRET"  # noqa: S105 - the variable's name
-"""Of webhooks that name none; the variables of others begin with it."""
+"""The secret of webhooks that name no variable. The names of all others begin with it."""
 
 PROXY_LOGIN_VARIABLE = "PARCELPOST_FETCH_PROXY_LOGIN"
 

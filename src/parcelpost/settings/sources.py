@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -224,26 +224,30 @@ _METHOD = re.compile(r"[^\W\d]\w*")
 _PLATFORM_REMEDY = 'write it as scrape = "my_package.my_module:my_function"'
 
 
-def _set_platforms(tables: Any, origin: Callable[[str], str], into: SettingsBuilder) -> None:
-    """`origin` returns the line of a name in the file."""
+def _named_sections(
+    key: str, tables: Any, origin: Callable[[str], str], into: SettingsBuilder
+) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yields name, key and content of each section such as `[platforms.mycounty]`. Adds a problem for each bad one.
+
+    `origin` returns the line of a name in the file.
+    """
+    kind, remedy = _NAMED_SECTIONS[key]
     if not isinstance(tables, Mapping):
-        into.add_problem(
-            f"{origin(PLATFORMS)}: {PLATFORMS} is a section, not a setting", "write it as [platforms.mycounty]"
-        )
+        into.add_problem(f"{origin(key)}: {key} is a section, not a setting", remedy)
         return
     for name, entries in tables.items():
-        where = f"{PLATFORMS}.{name}"
+        where = f"{key}.{name}"
         if not _NAME.fullmatch(name):
-            into.add_problem(
-                f"{origin(PLATFORMS)}: a platform's name must be {_VALID_NAME}, not {name!a:.60}",
-                "write it as [platforms.mycounty]",
-            )
+            into.add_problem(f"{origin(key)}: a {kind}'s name must be {_VALID_NAME}, not {name!a:.60}", remedy)
         elif not isinstance(entries, Mapping):
-            into.add_problem(
-                f"{origin(where)}: {where} must be a section of its own", f"write [{where}] above its keys"
-            )
+            into.add_problem(f"{origin(where)}: {where} must be a section of its own", remedy)
         else:
-            _set_platform(where, entries, origin, into)
+            yield name, where, entries
+
+
+def _set_platforms(tables: Any, origin: Callable[[str], str], into: SettingsBuilder) -> None:
+    for _, where, entries in _named_sections(PLATFORMS, tables, origin, into):
+        _set_platform(where, entries, origin, into)
 
 
 def _set_platform(where: str, entries: Mapping[str, Any], origin: Callable[[str], str], into: SettingsBuilder) -> None:
@@ -285,20 +289,9 @@ _FIELD_MAP_REMEDY = "write it as [field_maps.mylayer] and [field_maps.mylayer.fi
 
 
 def _set_field_maps(tables: Any, origin: Callable[[str], str], into: SettingsBuilder) -> None:
-    """`origin` returns the line of a name in the file. The scrapers validate the maps."""
-    if not isinstance(tables, Mapping):
-        into.add_problem(f"{origin(FIELD_MAPS)}: {FIELD_MAPS} is a section, not a setting", _FIELD_MAP_REMEDY)
-        return
-    for name, given in tables.items():
-        where = f"{FIELD_MAPS}.{name}"
-        if not _NAME.fullmatch(name):
-            into.add_problem(
-                f"{origin(FIELD_MAPS)}: a field map's name must be {_VALID_NAME}, not {name!a:.60}", _FIELD_MAP_REMEDY
-            )
-        elif not isinstance(given, Mapping):
-            into.add_problem(f"{origin(where)}: {where} must be a section of its own", _FIELD_MAP_REMEDY)
-        else:
-            into.field_maps[name] = FieldMapSettings(origin=origin(where), given=given)
+    """The scrapers validate the maps."""
+    for name, where, given in _named_sections(FIELD_MAPS, tables, origin, into):
+        into.field_maps[name] = FieldMapSettings(origin=origin(where), given=given)
 
 
 SCHEDULES = "schedules"
@@ -325,18 +318,15 @@ class _GivenSchedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     url: str = ""
 
 
+_NAMED_SECTIONS = {
+    PLATFORMS: ("platform", "write it as [platforms.mycounty]"),
+    FIELD_MAPS: ("field map", _FIELD_MAP_REMEDY),
+    SCHEDULES: ("schedule", _SCHEDULE_REMEDY),
+}
+
+
 def _set_schedules(tables: Any, origin: Callable[[str], str], into: SettingsBuilder) -> None:
-    """`origin` returns the line of a name in the file."""
-    if not isinstance(tables, Mapping):
-        into.add_problem(f"{origin(SCHEDULES)}: {SCHEDULES} is a section, not a setting", _SCHEDULE_REMEDY)
-        return
-    for name, entries in tables.items():
-        where = f"{SCHEDULES}.{name}"
-        if not _NAME.fullmatch(name):
-            into.add_problem(
-                f"{origin(SCHEDULES)}: a schedule's name must be {_VALID_NAME}, not {name!a:.60}", _SCHEDULE_REMEDY
-            )
-            continue
+    for name, where, entries in _named_sections(SCHEDULES, tables, origin, into):
         try:
             into.schedules[name] = _schedule(msgspec.convert(entries, _GivenSchedule))
             into.origins[where] = origin(where)

@@ -121,18 +121,23 @@ def url_problem(url: str) -> str:
 
 def check_runnable(settings: Settings) -> None:
     """Checks what only a running worker needs. Raises InvalidSettings."""
-    mode = settings.worker.mode
-    processes, slots = settings.worker.processes, settings.executor.slots
+    mode, processes = settings.worker.mode, settings.worker.processes
     if processes > 1 and mode == "legacy":
         raise InvalidSettings(
             f"worker.processes is {processes}, but mode legacy runs one task at a time",
             hint="run with --mode ondemand or standalone, or with --processes 1",
         )
-    if processes > slots:
-        raise InvalidSettings(
-            f"worker.processes is {processes}, but executor.slots is {slots}: each process needs a slot",
-            hint=f"run with --slots {4 * processes} or fewer processes",
-        )
+    shared = {
+        "executor.slots": settings.executor.slots,
+        "fetch.concurrency_per_host": settings.fetch.concurrency_per_host,
+        "browser.most": settings.browser.most or processes,  # 0: no process has one
+    }
+    for name, limit in shared.items():
+        if processes > limit:
+            raise InvalidSettings(
+                f"worker.processes is {processes}, but {name} is {limit}: it is shared, and each process needs one",
+                hint=f"run with --processes {limit}, or raise the limit with --set {name}={processes}",
+            )
     if settings.worker.upstream == "firestore":
         if not settings.firestore.raw:
             raise InvalidSettings(

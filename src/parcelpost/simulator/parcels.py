@@ -242,6 +242,11 @@ class World(Struct, frozen=True, kw_only=True):
         """The first is 1."""
         return make_parcel(self.seed, self.county, number)
 
+    @property
+    def register(self) -> World:
+        """A county elsewhere, of the same size, that publishes its liens: other owners owe other taxes there."""
+        return World(seed=self.seed, county=f"{self.county} register", size=self.size)
+
     def page(self, start: int, count: int) -> Iterator[Parcel]:
         """Some of them in their order, the first of all being at 0."""
         return map(self.at, range(max(start, 0) + 1, min(max(start, 0) + count, self.size) + 1))

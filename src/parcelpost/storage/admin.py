@@ -19,7 +19,7 @@ from msgspec.json import encode
 
 from parcelpost.clock import Clock, iso
 from parcelpost.model import REFRESH, OutboxEntry, Priority, Source, TaskInfo, TaskStatus
-from parcelpost.storage import artifacts, outbox, refresh, rows, tasks, validation
+from parcelpost.storage import artifacts, outbox, rows, tasks, validation
 from parcelpost.storage.artifacts import Artifacts
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.raw_files import RawFiles
@@ -27,7 +27,7 @@ from parcelpost.storage.raw_files import RawFiles
 # Filters
 
 
-class Delivery(StrEnum):
+class DeliveryState(StrEnum):
     """The delivery state of a result."""
 
     UNSYNCED = "unsynced"
@@ -57,7 +57,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     parcel_id: str | None = None
     source: Source | None = None
     priority: Priority | None = None
-    delivery: Delivery | None = None
+    delivery: DeliveryState | None = None
     """Delivery state of the result; a task without a result matches none."""
     error: str | None = None
     """Part of the error of the task, its result or its delivery. Case-insensitive for ASCII."""
@@ -97,9 +97,9 @@ _RESULT_CONDITIONS = _CONDITIONS | {
     "stored_until": "{r}.seq <= :result_seq AND {r}.created_at <= :result_at",
 }
 _DELIVERY = {
-    Delivery.UNSYNCED: "{r}.synced = 0 AND {r}.rejected_at IS NULL",
-    Delivery.SYNCED: "{r}.synced = 1",
-    Delivery.REJECTED: "{r}.rejected_at IS NOT NULL",
+    DeliveryState.UNSYNCED: "{r}.synced = 0 AND {r}.rejected_at IS NULL",
+    DeliveryState.SYNCED: "{r}.synced = 1",
+    DeliveryState.REJECTED: "{r}.rejected_at IS NOT NULL",
 }
 _BY_ID = "{t}.task_id IN (SELECT value FROM json_each(:task_ids))"
 
@@ -110,7 +110,10 @@ _TASKS_BY_ID = """FROM json_each(:task_ids) AS wanted CROSS JOIN tasks AS t ON t
 _RESULTS = "FROM results AS r {} CROSS JOIN tasks AS t ON t.task_id = r.task_id"
 _RESULTS_BY_ID = """FROM json_each(:task_ids) AS wanted CROSS JOIN results AS r ON r.task_id = wanted.value
     CROSS JOIN tasks AS t ON t.task_id = r.task_id"""
-_DELIVERY_INDEX = {Delivery.UNSYNCED: "INDEXED BY results_outbox", Delivery.REJECTED: "INDEXED BY results_rejected"}
+_DELIVERY_INDEX = {
+    DeliveryState.UNSYNCED: "INDEXED BY results_outbox",
+    DeliveryState.REJECTED: "INDEXED BY results_rejected",
+}
 
 _TASK_PAGE = f"SELECT {rows.INFO_COLUMNS} FROM tasks WHERE seq IN ({{}}) ORDER BY seq"
 _ENTRY_PAGE = f"{rows.ENTRY_SELECT} {{}} ORDER BY r.seq LIMIT :limit"
@@ -340,14 +343,13 @@ def find(
     operation: Operation,
     selection: Selection,
     flags: Flags,
-    actions: Collection[PlannedAction],
     after: int,
     limit: int,
 ) -> list[int]:
-    """Returns the seqs of the next rows with one of these planned actions. May have to skip many rows."""
+    """Returns the seqs of the next rows that would change. May have to skip many rows."""
     seq = "r.seq" if operation.on_results else "t.seq"
     planned = f"SELECT {seq} AS seq, {operation.action.format(sharers='TRUE')} AS action {_from(operation, selection)}"
-    query = f"SELECT seq FROM ({planned}) WHERE action IN ({_quoted(actions)}) ORDER BY seq LIMIT :limit"
+    query = f"SELECT seq FROM ({planned}) WHERE action IN ({_quoted(CHANGES)}) ORDER BY seq LIMIT :limit"
     return [row[0] for row in db.execute(query, _values(selection, flags) | {"after": after, "limit": limit})]
 
 
@@ -359,10 +361,10 @@ _RESULTS_BY_SEQ = """FROM json_each(:seqs) AS wanted CROSS JOIN results AS r ON 
 
 class PlannedRow(NamedTuple):
     seq: int
-    """The task's."""
+    """From the task."""
     task_id: str
     status: str
-    """The task's."""
+    """From the task."""
     result_seq: int | None
     action: PlannedAction
 
@@ -509,7 +511,7 @@ class Admin:
                 progress(done.total())
 
         after = 0
-        while seqs := await self._db.read(find, operation, selection, flags, CHANGES, after, _BATCH):
+        while seqs := await self._db.read(find, operation, selection, flags, after, _BATCH):
             after = seqs[-1]
             await _uninterrupted(change_batch(seqs))
         return done
@@ -541,7 +543,7 @@ def _apply(
 
 def _retry(db: sqlite3.Connection, planned: Sequence[PlannedRow], now: datetime) -> UnusedFiles:
     refreshed = [row.seq for row in planned if row.action is PlannedAction.REFRESH]
-    refresh.add(db, _REFRESH_OF, refreshed, first=0, spacing=0.0, longest=0.0, now=now)
+    tasks.add_refreshes(db, tasks.RefreshRun(_REFRESH_OF, now), refreshed)
     restarted = [row for row in planned if row.action is not PlannedAction.REFRESH]
     db.executemany(_DELETE_REPORT, [(row.task_id,) for row in restarted])
     tasks.restart(db, [row.seq for row in restarted], iso(now))

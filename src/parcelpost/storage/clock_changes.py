@@ -73,7 +73,7 @@ def waiting(db: sqlite3.Connection, now: datetime) -> Waiting:
 
 
 async def correct(database: LocalDatabase, clock: Clock) -> ClockSetBackNote | None:
-    """Moves such times to now, delays to now plus their length. Returns None if there were none."""
+    """Moves times in the future to now, and delays to now plus their length. Returns None if there were none."""
     now = clock.now()
     newest = await database.read(_newest, now)
     if newest is None:

@@ -217,9 +217,9 @@ class LocalDatabase:
 
         Raises StoreNotFound, NotAStore, StoreTooNew, StoreOutdated (with migrate=False) or another StoreError.
         """
-        if sqlite3.sqlite_version_info < (3, 37):
+        if sqlite3.sqlite_version_info < (3, 38):
             raise StoreError(
-                f"SQLite {sqlite3.sqlite_version} is too old", hint="use a Python with SQLite 3.37 or newer"
+                f"SQLite {sqlite3.sqlite_version} is too old", hint="use a Python with SQLite 3.38 or newer"
             )
         _make_file(path, create=create)
         thread = await _open_writer(path, options)

@@ -1,4 +1,4 @@
-"""Leases of this store's tasks: listed for the upstream, and extended when it has extended them."""
+"""Leases of this store's tasks: which ones the upstream should extend, and their new ends once it has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parcelpost.model import Lease
 from parcelpost.storage.db import LocalDatabase
 
 MAX_LISTED = 2_000
-"""Those that end first; later calls return the others."""
+"""Leases that `list` returns: those that end first. Later calls return the others."""
 
 _LIST = """
 SELECT task_id, lease_id, lease_expires_at FROM tasks INDEXED BY tasks_named_leases

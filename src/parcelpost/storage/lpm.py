@@ -44,22 +44,22 @@ from parcelpost.storage import (
 )
 from parcelpost.storage.admin import Admin, Selection
 from parcelpost.storage.artifacts import Artifacts
+from parcelpost.storage.backpressure import Backpressure
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
 from parcelpost.storage.claims import Sites
-from parcelpost.storage.full_disk import Backpressure
 from parcelpost.storage.history import Metrics, SyncLog
 from parcelpost.storage.leases import Leases
 from parcelpost.storage.locks import LeaderLocks
 from parcelpost.storage.options import LONGEST_DELAY, StoreOptions
 from parcelpost.storage.raw_files import GONE_HINT
 from parcelpost.storage.refresh import StoreFreshness
-from parcelpost.storage.reparse import Reparse
+from parcelpost.storage.reparse import StoredPages
 from parcelpost.storage.results import Saving
 from parcelpost.storage.retention import Maintenance
 from parcelpost.storage.signals import Signals
 from parcelpost.storage.snapshot import DAMAGE_STATE, DamageNote
-from parcelpost.storage.tasks import Added
+from parcelpost.storage.tasks import Added, RefreshRun
 from parcelpost.storage.worker_state import WorkerState, put
 
 P = ParamSpec("P")
@@ -100,7 +100,7 @@ class LocalPersistenceManager:
         self.sync_log = SyncLog(database, clock)
         self.metrics = Metrics(database, clock)
         self.state = WorkerState(database, clock)
-        self.reparse = Reparse(database, store.raw, clock)
+        self.reparse = StoredPages(database, store.raw, clock)
         monotonic = asyncio.get_running_loop().time
         self._watch = locks.PeerWatch(store.live, store.owner.id, options.hung_after_seconds, monotonic)
         self.leader_locks = LeaderLocks(store.live, store.owner.id, self._watch)
@@ -192,7 +192,7 @@ class LocalPersistenceManager:
     async def add_task(self, task: Task) -> bool:
         """Returns whether it is new. A known task_id changes nothing. Raises InvalidInput."""
         row = rows.task_row(task, self._now(), self._options.max_target_bytes)
-        return await self._db.start_together(tasks.add_each, row)
+        return await self.backpressure.write(lambda: self._db.start_together(tasks.add_each, row))
 
     async def add_tasks(self, new_tasks: Iterable[Task], *, leased: bool = False) -> Added:
         """Adds any number of tasks in bounded memory. Refuses those that are invalid, and adds the others.
@@ -210,24 +210,13 @@ class LocalPersistenceManager:
         """Returns a completed task for each parcel of the site, by `seq`: what `add_refreshes` takes."""
         return await self._db.read(partial(refresh.known_parcels, delinquent_only=delinquent_only), site)
 
-    async def add_refreshes(
-        self, prefix: str, seqs: Sequence[int], first: int, spacing: float, longest: float, now: datetime
-    ) -> int:
-        """Adds tasks that scrape these parcels again, `spacing` seconds apart (`refresh.add`)."""
-        return await self._write(refresh.add, prefix, seqs, first, spacing, longest, now)
+    async def add_refreshes(self, run: RefreshRun, seqs: Sequence[int], first: int) -> int:
+        """Adds tasks that scrape these parcels again (`tasks.add_refreshes`)."""
+        return await self._write(tasks.add_refreshes, run, seqs, first)
 
-    async def add_refresh_targets(
-        self,
-        prefix: str,
-        site: Site,
-        targets: Sequence[Target],
-        first: int,
-        spacing: float,
-        longest: float,
-        now: datetime,
-    ) -> int:
-        """Likewise for parcels that need not be known (`refresh.add_targets`)."""
-        return await self._write(refresh.add_targets, prefix, site, targets, first, spacing, longest, now)
+    async def add_refresh_targets(self, run: RefreshRun, site: Site, targets: Sequence[Target], first: int) -> int:
+        """Like `add_refreshes`, for parcels that the store need not know."""
+        return await self._write(tasks.add_refresh_targets, run, site, targets, first)
 
     async def freshness(self, site: Site, since: datetime, *, delinquent_only: bool) -> StoreFreshness:
         """Returns how many of the site's known parcels were scraped since then."""
@@ -246,7 +235,9 @@ class LocalPersistenceManager:
         """
         if validation.whole("limit", limit, maximum=_MAX_CLAIMS) == 0:
             return []
-        request = self._claim_request(limit, platforms, exclude_sites)
+        return await self.backpressure.claim(lambda: self._claim(self._claim_request(limit, platforms, exclude_sites)))
+
+    async def _claim(self, request: tasks.ClaimRequest) -> list[Claim]:
         claiming = self._db.start_together(tasks.claim_each, request, durable=False)
         try:
             await asyncio.wait([claiming])
@@ -275,7 +266,7 @@ class LocalPersistenceManager:
         return await self._write(tasks.end_with_report, claim.seq, claim.token, TaskStatus.FAILED, self._now(), message)
 
     async def retry_later(self, claim: Claim, error: str, delay: timedelta | None = None) -> TaskStatus | None:
-        """Retries after a delay (by default doubling, with jitter), or fails the task if its retries are used up.
+        """Retries after a delay (doubling by default, with jitter), or fails the task if its retries are used up.
 
         Returns the new status, None for a stale claim (I4).
         """
@@ -291,9 +282,9 @@ class LocalPersistenceManager:
         release = ([(claim.seq, claim.token)], iso(now), due, validation.message(reason) or None)
         return await self.backpressure.write(lambda: self._db.write_lossy(tasks.release, *release)) == 1
 
-    def release_later(self, claim: Claim) -> None:
+    def release_later(self, claim: Claim) -> asyncio.Task[None]:
         """Like `release`, in the background, as soon as the store is writable."""
-        self._release_soon([claim])
+        return self._in_background(self._release_in_background([claim]))
 
     async def expire_tasks(self, max_age: timedelta | None = None) -> int:
         """Expires pending tasks whose lease has ended or that are older than `max_age`, and reports them (I1)."""
@@ -355,10 +346,6 @@ class LocalPersistenceManager:
 
     async def queue_depth(self) -> QueueDepth:
         return await self._db.read(queries.depth, self._clock.now())
-
-    async def task_counts(self) -> dict[str, dict[str, int]]:
-        """Counts tasks by platform and status; pending tasks that are not due count as `delayed`."""
-        return await self._db.read(queries.counts, self._now())
 
     async def get_task(self, task_id: str) -> TaskInfo | None:
         return await self._db.read(tasks.get, task_id)

@@ -24,7 +24,8 @@ _decode_entries = Decoder(list[OutboxEntry]).decode
 _decode_sizes = Decoder(list[int | None]).decode
 
 _BOOLEANS = {
-    name: f"json(iif({rows.ENTRY_COLUMNS[name]}, 'true', 'false'))" for name in ("success", "page_shared", "listed")
+    name: f"json(iif({rows.ENTRY_COLUMNS[name]}, 'true', 'false'))"
+    for name in ("success", "page_shared", "multi_record")
 }
 _FIELDS = ", ".join((rows.ENTRY_COLUMNS | _BOOLEANS | {"data": "NULL"}).values())
 # Hot queries name their index, because the planner's statistics may be a day old.
@@ -162,7 +163,7 @@ class Depth(NamedTuple):
     """When the oldest waiting entry was stored."""
     rejected: int
     rejected_by_operator: int
-    """Of the rejected."""
+    """How many of the rejected entries an operator rejected."""
 
 
 def depth(db: sqlite3.Connection) -> Depth:

@@ -182,7 +182,7 @@ class SiteHealth(Struct, kw_only=True):
     platform: str
     state: str
     county: str
-    """As the tasks spell it."""
+    """Spelled as in the tasks."""
     completed: int = 0
     failed: int = 0
     trying_again: int = 0
@@ -227,7 +227,7 @@ _ERROR_CHARS = 300
 
 _RUNNING = """
 SELECT task_id, platform, state, county, parcel_id, claimed_by, started_at, retries, assigned_browser
-FROM tasks INDEXED BY tasks_held WHERE status = 'processing' ORDER BY started_at, seq LIMIT ?
+FROM tasks INDEXED BY tasks_processing WHERE status = 'processing' ORDER BY started_at, seq LIMIT ?
 """
 _ENDED = """
 SELECT substr(completed_at, 1, ?), status IN ('failed', 'expired'), count(*) FROM
@@ -250,7 +250,7 @@ _ERRORS = (
     """SELECT 'again', updated_at, task_id, platform, state, county, parcel_id, substr(error, 1, :chars) FROM tasks
         WHERE status = 'pending' AND available_at IS NOT NULL AND error IS NOT NULL
         ORDER BY available_at DESC LIMIT :limit""",
-    f"""SELECT 'refused', rejected_at, task_id, platform, state, county, parcel_id,
+    f"""SELECT 'rejected', rejected_at, task_id, platform, state, county, parcel_id,
             substr({rows.reason_text("rejected_by", "last_error")}, 1, :chars)
         FROM results INDEXED BY results_rejected WHERE rejected_at IS NOT NULL ORDER BY seq DESC LIMIT :limit""",
     """SELECT direction, created_at, '', '', '', '', '', substr(error, 1, :chars) FROM
@@ -276,7 +276,7 @@ class RecentError(Struct, frozen=True, kw_only=True):
     """A recent failure."""
 
     kind: str
-    """failed, again (a task waits for a retry), refused (a result), upload or download (a sync round)."""
+    """failed, again (a task waits for a retry), rejected (a result), upload or download (a sync round)."""
     at: datetime
     task_id: str = ""
     platform: str = ""

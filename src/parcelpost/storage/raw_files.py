@@ -29,7 +29,7 @@ from parcelpost.model import OutboxEntry
 from parcelpost.storage import durable_files, outbox, worker_state
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import os_error
-from parcelpost.storage.raw_journal import PageRecord, RawJournal, read_segment
+from parcelpost.storage.raw_journal import JournalRecord, RawJournal, read_segment
 from parcelpost.storage.snapshot import open_read_only
 from parcelpost.storage.writer import Batcher
 
@@ -84,7 +84,7 @@ class NewPage(NamedTuple):
     body: bytes
     record_json: bytes
     own_name: bool = False
-    """Use a file name that is unique to this result."""
+    """Whether to use a file name that is unique to this result."""
 
 
 class StoredPageFile(NamedTuple):
@@ -167,7 +167,7 @@ class RawFiles:
         if problem := missing(self.root):
             return [StoreGone(problem, hint=GONE_HINT) for _ in pages]
         answers: list[Any] = []
-        records: list[PageRecord] = []
+        records: list[JournalRecord] = []
         for page in pages:
             try:
                 page_file, record = self._write_or_make_folder(page)
@@ -188,14 +188,14 @@ class RawFiles:
             return [StoreGone(problem, hint=GONE_HINT) for _ in pages]
         return answers
 
-    def _write_or_make_folder(self, page: NewPage) -> tuple[StoredPageFile, PageRecord]:
+    def _write_or_make_folder(self, page: NewPage) -> tuple[StoredPageFile, JournalRecord]:
         try:
             return self._write_files(page)
         except FileNotFoundError:  # the folder was deleted
             self._folders.clear()
             return self._write_files(page)
 
-    def _write_files(self, page: NewPage) -> tuple[StoredPageFile, PageRecord]:
+    def _write_files(self, page: NewPage) -> tuple[StoredPageFile, JournalRecord]:
         folder = folder_of(page.platform, page.state, page.county)
         if folder not in self._folders:
             durable_files.make_folder(self.root / folder)
@@ -210,7 +210,7 @@ class RawFiles:
             raise
         disk_bytes = on_disk(compressed) + on_disk(page.record_json)
         page_file = StoredPageFile(f"{stem}.html.gz", f"{stem}.json", digest, disk_bytes)
-        return page_file, PageRecord(page_file.html_path, compressed)
+        return page_file, JournalRecord(page_file.html_path, compressed)
 
     def _create(self, plain: str, digest: str, page: NewPage, compressed: bytes) -> str:
         for stem in () if page.own_name else (plain, f"{plain}~{digest[:12]}"):
@@ -276,7 +276,7 @@ def page_problem(path: Path, entry: OutboxEntry) -> str:
 def restore_page(live: Path, path: Path, entry: OutboxEntry) -> bool:
     """Restores a page from the journals of all processes, which have it for a while. Returns whether one did."""
     for segment in live.glob("*.raw"):
-        with contextlib.suppress(FileNotFoundError):  # its process deleted it just now
+        with contextlib.suppress(FileNotFoundError):  # its process has just deleted it
             for record in read_segment(segment):
                 if record.name == entry.html_path and file_matches(record.body, entry.raw_sha256 or ""):
                     durable_files.replace(path, record.body)

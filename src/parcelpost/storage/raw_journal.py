@@ -32,7 +32,7 @@ _HEADER = struct.Struct("<4sQIHI")  # magic, generation of the segment, crc32, l
 _MAGIC = b"PPRJ"
 
 
-class PageRecord(NamedTuple):
+class JournalRecord(NamedTuple):
     name: str
     """The file's path below the raw folder."""
     body: bytes
@@ -58,7 +58,7 @@ class RawJournal:
         self._generation = 0
         self._names: list[str] = []
 
-    def append(self, records: Sequence[PageRecord]) -> None:
+    def append(self, records: Sequence[JournalRecord]) -> None:
         """Returns when the records are durable. An error does not affect earlier records."""
         if self._path is None or self._offset >= self._segment_bytes:
             self._start_segment()
@@ -132,7 +132,7 @@ def segment_paths(folder: Path, owner_id: str) -> list[Path]:
     return sorted(folder.glob(f"{glob.escape(owner_id)}.*.raw"))
 
 
-def read_segment(path: Path) -> Iterator[PageRecord]:
+def read_segment(path: Path) -> Iterator[JournalRecord]:
     """Yields the records of the newest generation, up to the first incomplete one."""
     with path.open("rb") as file:
         generation: int | None = None
@@ -144,10 +144,10 @@ def read_segment(path: Path) -> Iterator[PageRecord]:
             content = file.read(name_length + body_length)
             if _checksum(generation, name_length, content) != crc:
                 return
-            yield PageRecord(content[:name_length].decode(), content[name_length:])
+            yield JournalRecord(content[:name_length].decode(), content[name_length:])
 
 
-def _encode(record: PageRecord, generation: int) -> bytes:
+def _encode(record: JournalRecord, generation: int) -> bytes:
     name = record.name.encode()
     content = name + record.body
     checksum = _checksum(generation, len(name), content)

@@ -19,7 +19,7 @@ from parcelpost.storage.errors import os_error
 from parcelpost.storage.locks import gate, live_folder
 from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.raw_files import RawFiles, file_matches, inside, page_content, store_id, take_raw_folder
-from parcelpost.storage.raw_journal import FAILED, PageRecord, read_segment, segment_paths
+from parcelpost.storage.raw_journal import FAILED, JournalRecord, read_segment, segment_paths
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ def _has_content(file: Path) -> bool:
 
 
 class OpenRequest(NamedTuple):
-    """How a store is opened."""
+    """How to open a store."""
 
     path: Path
     options: StoreOptions
@@ -73,7 +73,7 @@ class OpenRequest(NamedTuple):
 
 
 class OpenStore(NamedTuple):
-    """The parts of an open store, and what they work with."""
+    """The parts of an open store."""
 
     database: LocalDatabase
     raw: RawFiles
@@ -215,7 +215,7 @@ async def restore_pages(database: LocalDatabase, live: Path, owner_id: str, root
     return restored, without_result
 
 
-def _restore_file(root: Path, record: PageRecord, sha256: str, data: str | None, *, must_write: bool) -> bool:
+def _restore_file(root: Path, record: JournalRecord, sha256: str, data: str | None, *, must_write: bool) -> bool:
     path = inside(root, record.name)
     json_path = path.with_name(path.name.removesuffix(".html.gz") + ".json")
     if data is not None and page_content(json_path) != data.encode():

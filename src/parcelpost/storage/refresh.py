@@ -1,50 +1,32 @@
-"""Scraping known parcels again: tasks of a standalone worker's schedules, spread over time."""
+"""Queries for the schedules of a standalone worker: which parcels are known, and how fresh they are.
+
+`tasks.add_refreshes` adds the tasks of a run.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from msgspec.json import encode
+from msgspec.structs import asdict
 
 from parcelpost.clock import from_iso, iso
-from parcelpost.model import REFRESH, Priority, Site, Target
-from parcelpost.storage.rows import target_fields
+from parcelpost.model import Site
 
-MAX_RETRIES = 3
-
-# Those of a gateway are refreshed by its own schedules.
+# A gateway's own schedules refresh its parcels.
 _KNOWN = """
 FROM tasks AS t LEFT JOIN results AS r ON r.task_id = t.task_id
 WHERE t.platform = :platform AND t.state = :state AND t.county = :county AND t.status = 'completed'
     AND t.parent_id IS NULL AND t.source IN ('local_file', 'cli') AND t.parcel_id <> ''
 GROUP BY t.parcel_id, t.target_json
 """
-# Of a bare column next to max(), SQLite takes the row of the maximum: the newest record.
+# Next to max(), SQLite takes bare columns from the row with the maximum: here the newest record.
 _IS_DELINQUENT = "HAVING NOT :delinquent_only OR json_extract(r.data, '$.delinquent')"
 _NEWEST = f"SELECT t.seq, max(t.completed_at) AS at {_KNOWN} {_IS_DELINQUENT} ORDER BY t.parcel_id"
 _FRESHNESS = f"""
 SELECT count(*), count(CASE WHEN at >= :since THEN 1 END), min(at) FROM (
     SELECT max(t.completed_at) AS at {_KNOWN} {_IS_DELINQUENT})
-"""
-_ADD = f"""
-INSERT INTO tasks (task_id, source, type, platform, state, county, parcel_id, target_json, priority, max_retries,
-    created_at, updated_at, available_at)
-SELECT :prefix || t.seq, 'local_file', '{REFRESH}', t.platform, t.state, t.county, t.parcel_id, t.target_json,
-    {int(Priority.BATCH)}, {MAX_RETRIES}, :now, :now,
-    strftime('%Y-%m-%dT%H:%M:%fZ', :now, '+' || min(:longest, (:first + wanted.key) * :spacing) || ' seconds')
-FROM json_each(:seqs) AS wanted CROSS JOIN tasks AS t ON t.seq = wanted.value
-WHERE true ON CONFLICT (task_id) DO NOTHING
-"""
-_ADD_TARGETS = f"""
-INSERT INTO tasks (task_id, source, type, platform, state, county, parcel_id, target_json, priority, max_retries,
-    created_at, updated_at, available_at)
-SELECT :prefix || (:first + wanted.key), 'local_file', '{REFRESH}', :platform, :state, :county, wanted.value ->> 0,
-    wanted.value ->> 1, {int(Priority.BATCH)}, {MAX_RETRIES}, :now, :now,
-    strftime('%Y-%m-%dT%H:%M:%fZ', :now, '+' || min(:longest, (:first + wanted.key) * :spacing) || ' seconds')
-FROM json_each(:targets) AS wanted WHERE true ON CONFLICT (task_id) DO NOTHING
 """
 _FRESHNESS_OF_FILE = """
 SELECT count(*), count(CASE WHEN at >= :since THEN 1 END), CASE WHEN count(at) = count(*) THEN min(at) END FROM (
@@ -59,7 +41,7 @@ WHERE task_id >= :prefix AND task_id < :end AND status IN ('pending', 'processin
 
 
 class StoreFreshness(NamedTuple):
-    """How many of a schedule's parcels were scraped since a moment."""
+    """How many of a schedule's parcels were scraped since a given time."""
 
     parcels: int
     fresh: int
@@ -67,7 +49,7 @@ class StoreFreshness(NamedTuple):
 
 
 def known_parcels(db: sqlite3.Connection, site: Site, *, delinquent_only: bool) -> list[int]:
-    """Returns the newest completed task of each parcel, by `seq`, in the order of the parcels' numbers."""
+    """Returns the newest completed task of each parcel, by `seq`, ordered by parcel id."""
     return [seq for seq, _ in db.execute(_NEWEST, _values(site, delinquent_only))]
 
 
@@ -77,33 +59,8 @@ def freshness(db: sqlite3.Connection, site: Site, since: datetime, *, delinquent
     return StoreFreshness(parcels, fresh, from_iso(oldest) if oldest else None)
 
 
-def add(
-    db: sqlite3.Connection, prefix: str, seqs: Sequence[int], first: int, spacing: float, longest: float, now: datetime
-) -> int:
-    """Adds a task for each, the `first` after that many intervals. Returns how many were not known by their ids."""
-    values = {"prefix": prefix, "seqs": encode(seqs).decode(), "first": first, "spacing": spacing, "longest": longest}
-    return db.execute(_ADD, values | {"now": iso(now)}).rowcount
-
-
-def add_targets(
-    db: sqlite3.Connection,
-    prefix: str,
-    site: Site,
-    targets: Sequence[Target],
-    first: int,
-    spacing: float,
-    longest: float,
-    now: datetime,
-) -> int:
-    """Likewise for parcels that need not be known."""
-    texts = encode([(target.parcel_id, encode(target_fields(target)).decode()) for target in targets]).decode()
-    values = {"prefix": prefix, "targets": texts, "first": first, "spacing": spacing, "longest": longest}
-    values |= {"platform": site.platform, "state": site.state, "county": site.county, "now": iso(now)}
-    return db.execute(_ADD_TARGETS, values).rowcount
-
-
 def freshness_of_file(db: sqlite3.Connection, prefix: str, since: datetime) -> StoreFreshness:
-    """Of the parcels in the tasks whose ids begin with `prefix`."""
+    """Returns the freshness of the parcels of a schedule with a file: those of tasks whose ids begin with `prefix`."""
     values = {"prefix": prefix, "end": f"{prefix}~", "since": iso(since)}
     parcels, fresh, oldest = db.execute(_FRESHNESS_OF_FILE, values).fetchone()
     return StoreFreshness(parcels, fresh, from_iso(oldest) if oldest else None)
@@ -116,5 +73,4 @@ def open_tasks(db: sqlite3.Connection, prefix: str, run: str) -> int:
 
 
 def _values(site: Site, delinquent_only: bool) -> dict[str, object]:
-    place = {"platform": site.platform, "state": site.state, "county": site.county}
-    return place | {"delinquent_only": int(delinquent_only)}
+    return {**asdict(site), "delinquent_only": int(delinquent_only)}

@@ -112,7 +112,7 @@ _Written = Mapping[int, tuple[Path, Path]]
 """By the page's seq: the new file of a record, and its final path."""
 
 
-class Reparse:
+class StoredPages:
     def __init__(self, database: LocalDatabase, raw: RawFiles, clock: Clock) -> None:
         self._db = database
         self._raw = raw

@@ -19,7 +19,7 @@ from parcelpost.storage import validation
 
 
 def new_id(now: datetime) -> str:
-    """32 hex digits: 48 bits of milliseconds, 80 random bits."""
+    """Returns 32 hex digits: 48 bits of milliseconds, 80 random bits."""
     return f"{int(now.timestamp() * 1000):012x}{random.getrandbits(80):020x}"
 
 
@@ -58,7 +58,7 @@ _TASK_FIELDS = {"source", "status", "retries", "recoveries", "lease_id", "lease_
 ENTRY_COLUMNS = {
     **{name: f"{'t' if name in _TASK_FIELDS else 'r'}.{name}" for name in OutboxEntry.__struct_fields__},
     "data": "CAST(r.data AS BLOB)",
-    "listed": "r.parcel_id <> t.parcel_id",
+    "multi_record": "r.parcel_id <> t.parcel_id",
 }
 """Fields of an entry -> SQL over results `r` and tasks `t`."""
 ENTRY_SELECT = f"SELECT {', '.join(ENTRY_COLUMNS.values())}"
@@ -70,7 +70,7 @@ def reason_text(decided_by: str, reason: str) -> str:
 
 
 def target_fields(target: Target) -> dict[str, Json]:
-    """As `tasks.target_json` has them."""
+    """Returns the fields of `tasks.target_json`."""
     fields = {**target.extra, "parcel_id": target.parcel_id, "state": target.state, "county": target.county}
     return fields | {"url": target.url} if target.url else fields
 

@@ -43,7 +43,6 @@ WHERE task_id = ? AND completed_at IS NOT NULL
 """
 
 
-_HELD = {"claim_token": None, "claimed_by": None, "assigned_browser": None}
 _STORE_ID = "SELECT value FROM worker_state WHERE name = 'store_id'"
 
 
@@ -106,7 +105,7 @@ def salvage(
     """
     with durable_files.atomic_file(destination) as partial:
         with contextlib.closing(_open_damaged(store)) as old, contextlib.closing(_create_new(old, partial, now)) as new:
-            copied = _Copy(old, new, raw_root, progress, is_cancelled).run(backups)
+            copied = _Copy(old, new, raw_root, now, progress, is_cancelled).run(backups)
         if problems := file_problems(partial):
             raise StoreCorrupt(f"the copy of {store} is damaged: {problems[0]}")
     return msgspec.structs.replace(copied, path=str(destination))
@@ -160,9 +159,11 @@ class _Copy:
         old: sqlite3.Connection,
         new: sqlite3.Connection,
         raw_root: Path,
+        now: str,
         progress: Progress,
         is_cancelled: Callable[[], bool],
     ) -> None:
+        self._now = now
         self._old = old
         self._new = new
         self._raw_root = raw_root
@@ -374,15 +375,17 @@ class _Copy:
 
     def _fill(self, backup: sqlite3.Connection) -> None:
         """Takes unreadable rows from a backup: first tasks, then results of tasks that have not run again since."""
-        filled: list[_Unread] = []
+        filled: list[tuple[_Unread, str]] = []
         for unread in sorted(self._unread, key=lambda unread: unread.lost.table, reverse=True):
             row = self._in_backup(backup, unread)
             if row is None or (unread.lost.table == "results" and not self._is_the_lost_result(backup, row)):
                 continue
             if self._put(unread.lost.table, row):
-                filled.append(unread)
-                tasks.end_like_result(self._new, row["task_id"])
-        restored = {id(unread.lost) for unread in filled}
+                filled.append((unread, row["task_id"]))
+        tasks.release_owned(self._new, None, self._now)  # no process works on this store
+        for _, task_id in filled:
+            tasks.end_like_result(self._new, task_id)
+        restored = {id(unread.lost) for unread, _ in filled}
         self._unread = [unread for unread in self._unread if id(unread.lost) not in restored]
         self._lost = [row for row in self._lost if id(row) not in restored]
         self._lost_rows -= len(filled)
@@ -412,8 +415,6 @@ class _Copy:
 
     def _put(self, table: str, row: dict[str, Any]) -> bool:
         """Returns False if the row conflicts with another one."""
-        if table == "tasks" and row["status"] == "processing":  # by a process that has ended
-            row = {**row, **_HELD, "status": "pending"}
         if self._new.execute(f"SELECT 1 FROM {table} WHERE seq = ?", (row["seq"],)).fetchone():
             row = {**row, "seq": None}
         insert = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"

@@ -1,23 +1,27 @@
 """Every change of a task's status, as functions that run in the caller's transaction.
 
-    from        by                                    to
-    (none)      add, add_leased, add_children         pending, or completed for a child
-    (none)      add and complete_new                  completed   a record without a task
+    from        event                                 to
+    (none)      add, add_leased                       pending
+    (none)      add_refreshes, add_refresh_targets    pending             a known parcel is due again
+    (none)      add_children                          completed           further records of a page
+    pending     complete_new                          completed           just added, together with its record
     pending     claim_each                            processing
-    processing  end, complete_each                    completed   with its result (I3)
+    processing  end, complete_each                    completed           with its result (I3)
     processing  end_with_report                       not_found, failed   with its report (I1)
-    processing  retry                                 pending, or failed once its retries are used up
-    processing  release, release_owned                pending     at no cost to its retries
-    processing  recover                               pending, or failed after too many crashes (I9)
-    pending     expire_leases, expire_stored_before   expired     with its report (I1)
-    ended       add_leased                            pending     requested again by its upstream
-    any other   restart, fail                         pending, failed   by an operator (admin.py)
+    processing  retry                                 pending, failed     failed once its retries are used up
+    processing  release, release_owned                pending             at no cost to its retries
+    processing  recover                               pending, failed     failed after too many crashes (I9)
+    pending     expire_leases, expire_stored_before   expired             with its report (I1)
+    ended       add_leased                            pending             requested again by its upstream
+    ended       restart                               pending             by an operator (admin.py)
+    not failed  fail                                  failed              by an operator (admin.py)
 
-A salvaged store (salvage.py) has lost some rows:
+`ended` is completed, not_found, failed or expired; `not failed` is pending or any other end. A salvaged store
+(salvage.py) has lost some rows, and nobody works on its tasks (`release_owned`):
 
     (none)      add_ended                             completed, failed   its row is lost, its result is not
     pending     end_like_result                       completed, failed   its result came from a backup
-    completed   repeat_lost                           pending     its result is lost
+    completed   repeat_lost                           pending             its result is lost
 
 Only the token of the current claim can end it: any other token changes nothing (I4).
 """
@@ -35,10 +39,11 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.json import decode, encode
+from msgspec.structs import asdict
 
 from parcelpost.clock import Clock, iso
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Claim, Task, TaskInfo, TaskStatus
+from parcelpost.model import REFRESH, Claim, Priority, Site, Target, Task, TaskInfo, TaskStatus
 from parcelpost.storage import claims, outbox, rows
 from parcelpost.storage.claims import TaskFilter
 from parcelpost.storage.db import LocalDatabase
@@ -100,6 +105,58 @@ def add_each(db: sqlite3.Connection, task_rows: list[tuple[Any, ...]]) -> list[b
         were_new.append(row[0] in new)
         new.discard(row[0])  # of two with the same id, only the first is new
     return were_new
+
+
+class RefreshRun(NamedTuple):
+    """Tasks that scrape known parcels again, `spacing` seconds apart."""
+
+    prefix: str
+    """What their ids begin with."""
+    now: datetime
+    spacing: float = 0.0
+
+
+REFRESH_RETRIES = 3
+
+
+def _refreshes(number: str, parcel: str, source: str) -> str:
+    """Returns SQL that adds a task for each `wanted` row: `number` ends its id, `parcel` its place and target."""
+    return f"""
+        INSERT INTO tasks ({_TASK_COLUMNS}, available_at)
+        SELECT :prefix || {number}, 'local_file', '{REFRESH}', {parcel}, {int(Priority.BATCH)}, {REFRESH_RETRIES},
+            :now, :now, strftime('%Y-%m-%dT%H:%M:%fZ', :now,
+                '+' || min({LONGEST_DELAY.total_seconds()}, (:first + wanted.key) * :spacing) || ' seconds')
+        FROM {source} WHERE true {_ONCE}"""
+
+
+_ADD_REFRESHES = _refreshes(
+    "t.seq",
+    "t.platform, t.state, t.county, t.parcel_id, t.target_json",
+    "json_each(:seqs) AS wanted CROSS JOIN tasks AS t ON t.seq = wanted.value",
+)
+_ADD_REFRESH_TARGETS = _refreshes(
+    "(:first + wanted.key)",
+    ":platform, :state, :county, wanted.value ->> 0, wanted.value ->> 1",
+    "json_each(:targets) AS wanted",
+)
+
+
+def add_refreshes(db: sqlite3.Connection, run: RefreshRun, seqs: Sequence[int], first: int = 0) -> int:
+    """Adds a task for the parcel of each of these tasks. The first one is due after `first` times the spacing.
+
+    Returns how many were new: a run that was interrupted may be added again.
+    """
+    values = {**run._asdict(), "now": iso(run.now), "first": first, "seqs": encode(seqs).decode()}
+    return db.execute(_ADD_REFRESHES, values).rowcount
+
+
+def add_refresh_targets(
+    db: sqlite3.Connection, run: RefreshRun, site: Site, targets: Sequence[Target], first: int = 0
+) -> int:
+    """Like `add_refreshes`, for parcels of a site that the store need not know."""
+    texts = encode([(target.parcel_id, encode(rows.target_fields(target)).decode()) for target in targets]).decode()
+    values = {**run._asdict(), "now": iso(run.now), "first": first, "targets": texts, **asdict(site)}
+    return db.execute(_ADD_REFRESH_TARGETS, values).rowcount
 
 
 class ClaimRequest(NamedTuple):
@@ -440,7 +497,8 @@ def complete_each(db: sqlite3.Connection, tokens: Mapping[int, str], now: str) -
 
 def complete_new(db: sqlite3.Connection, task_id: str, now: str) -> None:
     """Completes a task that was added together with its record."""
-    change = "UPDATE tasks SET status = 'completed', started_at = ?1, completed_at = ?1 WHERE task_id = ?2"
+    change = """UPDATE tasks SET status = 'completed', started_at = ?1, completed_at = ?1
+                WHERE task_id = ?2 AND status = 'pending'"""
     db.execute(change, (now, task_id))
 
 

@@ -43,7 +43,7 @@ MAX_TASKS = 100
 
 
 class Receiver(Protocol):
-    """The part of an upstream that the outbox is delivered to."""
+    """The part of an upstream that results are delivered to."""
 
     async def submit_results(self, entries: Sequence[OutboxEntry]) -> Submitted:
         """Sends records, in order. Raises Refused or TooLarge for the whole batch."""

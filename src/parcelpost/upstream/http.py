@@ -218,10 +218,10 @@ class Exchange:
             return await asyncio.to_thread(reader, answer.body)
         except Unavailable as error:
             problem = f"the response is invalid: {error}"
-            raise Unavailable(self._message(answer, problem), retry_after=self.wait(answer)) from None
+            raise Unavailable(self._message(answer, problem), retry_after=self.wait(answer), responded=True) from None
 
     def wait(self, answer: Answer) -> float:
-        """Returns how many seconds the gateway asks us to wait."""
+        """Returns how many seconds the gateway wants us to wait."""
         return payloads.wait_seconds(answer.headers, answer.body, self._now())
 
     async def send(self, method: str, path: str, json: bytes = b"", upload: Upload | None = None) -> Answer:
@@ -275,7 +275,7 @@ class Exchange:
         else:
             problem = await self._size_problem(answer)
         if problem and (answer.is_good or answer.status == 0):
-            raise Unavailable(self._message(answer, problem), timed_out=limit.expired())
+            raise Unavailable(self._message(answer, problem), timed_out=limit.expired(), responded=answer.status != 0)
         return answer  # an error status is enough, even with a truncated body
 
     async def _receive(self, response: httpx2.Response, stream: httpx2.AsyncByteStream, answer: Answer) -> None:
@@ -316,7 +316,8 @@ class Exchange:
         """Returns the error for a status other than 2xx."""
         status = answer.status
         if status in {408, 425, 429} or status >= 500 or status < 200:
-            return Unavailable(self._message(answer), retry_after=self.wait(answer), timed_out=status in _TIMED_OUT)
+            message, timed_out = self._message(answer), status in _TIMED_OUT
+            return Unavailable(message, retry_after=self.wait(answer), timed_out=timed_out, responded=True)
         if status < 400:
             where = f"a redirect to {answer.headers.get('location', 'nowhere')}"
             return (Refused if absent is Refused else Unauthorized)(self._message(answer, where))

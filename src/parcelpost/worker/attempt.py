@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from parcelpost.errors import InvalidInput
-from parcelpost.events import AttemptEnded, PlatformPaused, TaskPutOff
+from parcelpost.events import AttemptEnded, PlatformPaused, TaskDeferred
 from parcelpost.model import (
     Blocked,
     Busy,
@@ -160,19 +160,19 @@ class AttemptRecorder:
     async def record(self, attempt: Attempt, outcome: Outcome, save: Save) -> None:
         """`save`: `save_result`, or a function that also claims the next task.
 
-        Raises a StoreError that waiting does not cure, or any StoreError once the worker drains."""
+        Raises a StoreError that waiting cannot fix, or any StoreError once the worker drains."""
         if isinstance(outcome, Busy):
-            await self._put_off(attempt, outcome)
+            await self._defer(attempt, outcome)
         else:
             await self._end(attempt, self._partials.instead_of(outcome, attempt.claim), save)
 
-    async def _put_off(self, attempt: Attempt, outcome: Busy) -> None:
+    async def _defer(self, attempt: Attempt, outcome: Busy) -> None:
         task, seconds = attempt.claim.task, outcome.after_seconds
         reason = "; ".join(filter(None, (outcome.reason, outcome.remedy))) if outcome.lacks_browser else ""
         await self._lpm.release(attempt.claim, timedelta(seconds=seconds), reason)
         if reason:
-            self.browser_waits.put_off(task, outcome.reason, outcome.remedy)
-        self._emit(TaskPutOff(task_id=task.task_id, platform=task.platform, seconds=seconds, reason=outcome.reason))
+            self.browser_waits.deferred(task, outcome.reason, outcome.remedy)
+        self._emit(TaskDeferred(task_id=task.task_id, platform=task.platform, seconds=seconds, reason=outcome.reason))
 
     async def _end(self, attempt: Attempt, outcome: Attempted, save: Save) -> None:
         task, seconds = attempt.claim.task, self._clock.monotonic() - attempt.started

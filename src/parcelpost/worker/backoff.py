@@ -32,16 +32,18 @@ class Offline(Struct, frozen=True, kw_only=True):
     """The upstream rejected this worker's credentials: an operator must act."""
     remedy: str = ""
     """What the operator can do."""
+    responded: bool = False
+    """It can be reached, but responds with an error."""
     takes_nothing: bool = False
-    """It answers, but stores nothing."""
-    asked: bool = False
-    """The upstream asked for this pause, so nothing shortens it."""
+    """It responds, but stores nothing."""
+    requested: bool = False
+    """The upstream requested this pause, so nothing shortens it."""
 
 
 class Backoff:
     """Doubles from `least` to `most` seconds, with jitter between `least` and the doubled value.
 
-    Never shorter than the upstream asks for (up to an hour); always `most` after a rejection of our credentials.
+    Never shorter than the upstream requests (up to an hour); always `most` after a rejection of our credentials.
     """
 
     def __init__(self, least: float, most: float) -> None:
@@ -66,8 +68,9 @@ class Backoff:
             reason=str(error),
             denied=isinstance(error, Unauthorized),
             remedy=error.hint if isinstance(error, Unauthorized) else "",
+            responded=isinstance(error, Unavailable) and error.responded,
             takes_nothing=isinstance(error, Unavailable) and error.takes_nothing,
-            asked=requested > 0,
+            requested=requested > 0,
         )
         return self.offline
 
@@ -77,9 +80,9 @@ class Backoff:
         return ended
 
     def retry_within(self, seconds: float, now: datetime) -> bool:
-        """Brings the next try forward. Returns False if the upstream is online or asked for the pause."""
+        """Brings the next try forward. Returns False if the upstream is online or requested the pause."""
         remaining = self.remaining(now)
-        if self.offline is None or self.offline.asked:
+        if self.offline is None or self.offline.requested:
             return False
         self.offline = replace(self.offline, until=now + timedelta(seconds=min(seconds, remaining)))
         return True
@@ -169,6 +172,7 @@ class UpstreamState:
                     loop=loop,
                     reason=offline.reason,
                     denied=offline.denied,
+                    responded=offline.responded,
                     retry_in_seconds=remaining,
                     remedy=offline.remedy,
                 )

@@ -15,7 +15,7 @@ from parcelpost.clock import Clock
 from parcelpost.errors import Refused, TooLarge, Unauthorized, Unavailable
 from parcelpost.model import OutboxEntry, Task, TaskStatus
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.upstream.base import Receipt, Receiver, Submitted
+from parcelpost.upstream.base import Receiver, Submitted
 from parcelpost.worker.status import SlowUpstream
 
 _BATCHES_BEFORE_LARGER = 20
@@ -110,7 +110,7 @@ class Kind(Enum):
 
 
 class LoneFailure(Struct, frozen=True, kw_only=True):
-    """An entry that the upstream did not store although it was sent alone."""
+    """An entry that the upstream did not store although it was sent alone, or rejected with all others of its batch."""
 
     result_id: str
     task_id: str
@@ -166,7 +166,7 @@ class Pass:
             failures = list(self.failures.values())
         if not failures:
             return None
-        sent = f"{len(failures):,} results sent one by one" if len(failures) > 1 else "the only result"
+        sent = f"any of {len(failures):,} results" if len(failures) > 1 else "the only result"
         return Unavailable(f"the gateway did not store {sent}: {failures[-1].reason}", takes_nothing=True)
 
 
@@ -216,7 +216,7 @@ class Delivery:
         self.lost_pages: set[str | None] = set()
         """Pages that are missing or damaged and cannot be restored: retrying does not help."""
         self.undecided: list[tuple[OutboxEntry, str]] = []
-        """Entries that failed alone, with the reason: either the entry or the upstream is at fault."""
+        """Entries that failed alone or with their whole batch, with the reason: they or the upstream are at fault."""
         self.waiting: list[OutboxEntry] = []
         """Entries that were not sent, or whose page or report failed temporarily. A later pass sends them."""
         self._failed_at: dict[str, int] = {}
@@ -430,30 +430,30 @@ class Delivery:
             self.stored += group
             self._pass.was_stored(Kind.RECORD, len(group))
             return []
+        rejections = [receipt for receipt in answer.receipts.values() if not receipt.is_stored]
+        stored = max(answer.stored, len(answer.receipts) - len(rejections))
+        if stored:
+            self._pass.was_stored(Kind.RECORD, stored)
         unsettled: list[OutboxEntry] = []
         for entry in group:
             receipt = answer.receipts.get(entry.task_id)
             if receipt is None:
                 unsettled.append(entry)
-            else:
-                self._settle_one(entry, receipt)
+            elif receipt.is_stored:
+                self.stored.append(entry)
+            elif stored:
+                self.refused.append((entry, receipt.error or _NO_REASON))
+            else:  # an upstream that rejects everything is at fault itself
+                self._failed_alone(entry, Kind.RECORD, receipt.error or _NO_REASON)
         if len(group) == 1 and unsettled:
             self._failed_alone(group[0], Kind.RECORD, "; ".join(answer.errors)[:_MOST_REASON_CHARS] or _NO_REASON)
             return []
-        if answer.stored:
-            self._pass.was_stored(Kind.RECORD, answer.stored)
         self._failed_together(unsettled)
         return unsettled
 
     def _failed_together(self, group: Sequence[OutboxEntry]) -> None:
         for entry in group:
             self._failed_at.setdefault(entry.result_id, self._pass.successes(Kind.RECORD))
-
-    def _settle_one(self, entry: OutboxEntry, receipt: Receipt) -> None:
-        if receipt.is_stored:
-            self.stored.append(entry)
-        else:
-            self.refused.append((entry, receipt.error or _NO_REASON))
 
 
 def _is_lost(page: Path) -> bool:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from enum import IntEnum
 
-from parcelpost.settings.schema import ResourcesSettings
 from parcelpost.storage.health import Level, Usage
 
 
@@ -35,27 +34,6 @@ _MEANING = {
 }
 
 
-_LEFT_AT = 0.95
-"""Hysteresis: a level is left at this share of the threshold at which it was entered."""
-
-
-def next_pressure(before: Pressure, percent: float, settings: ResourcesSettings) -> Pressure:
-    """Returns the pressure at this memory use. It rises at a threshold and falls a little below it."""
-    thresholds = {
-        Pressure.SLOW: settings.slow_percent,
-        Pressure.NO_NEW_TASKS: settings.no_new_tasks_percent,
-        Pressure.STOP_BROWSERS: settings.stop_browsers_percent,
-    }
-    return max(
-        (
-            level
-            for level, threshold in thresholds.items()
-            if percent >= (threshold * _LEFT_AT if level <= before else threshold)
-        ),
-        default=Pressure.FINE,
-    )
-
-
 class Control:
     """Read by loops at the start of every step. Belongs to one event loop."""
 
@@ -74,7 +52,7 @@ class Control:
         self.leaving = asyncio.Event()
         """Set when the worker drains: no new tasks are started."""
         self.reason = ""
-        """Why it leaves."""
+        """Why it drains."""
         self.stopping = asyncio.Event()
         """Set when it stops without waiting for running tasks."""
         self._is_interrupted = False

@@ -192,7 +192,8 @@ class Slot:
         limit = asyncio.timeout(seconds)
 
         async def parse(page: Callable[[], Outcome]) -> Outcome:
-            limit.reschedule(None)  # the thread has a limit of its own
+            if not self._is_interrupted:
+                limit.reschedule(None)  # the thread has a limit of its own
             outcome = await self._executor.run_in(self._executor.parse_threads, lambda _: page(), task)
             return outcome or Retry("interrupted")
 
@@ -259,7 +260,10 @@ class Executor:
         Returns how many tasks were interrupted and released, including those of an earlier drain that was cancelled.
         """
         self.is_draining = True
-        self._release_ahead()
+        await asyncio.gather(self._release_ahead(), self._end_running(seconds))
+        return sum(slot.released for slot in self.slots)
+
+    async def _end_running(self, seconds: float) -> None:
         idle = self.running.idle
         if not idle.is_set():
             await self.context.clock.wait(idle, seconds)
@@ -269,13 +273,11 @@ class Executor:
                 slot.interrupt()
             self.sandboxes.interrupt()
             await idle.wait()
-        return sum(slot.released for slot in self.slots)
 
     async def close(self) -> None:
         """Ends all threads that can end. Call it after the last step."""
         self.is_draining = True
-        self._release_ahead()
-        await asyncio.gather(self.parse_threads.close(), self.sandboxes.close())
+        await asyncio.gather(self._release_ahead(), self.parse_threads.close(), self.sandboxes.close())
 
     async def run_in(self, sandboxes: Sandboxes, scrape: Scrape, task: Task) -> Outcome | None:
         """Returns the outcome of platform code, None if it was interrupted."""
@@ -299,7 +301,7 @@ class Executor:
     async def next_claim(self, slot: str) -> Claim | float:
         """Returns the next claim for the slot, or the seconds until its next try."""
         if not self._may_claim(slot):
-            self._release_ahead()
+            await self._release_ahead()
             return self._wake_ups.next_in(slot, ())
         if self._ahead:
             return self._ahead.popleft()
@@ -318,9 +320,9 @@ class Executor:
         return self._wake_ups.next_in(slot, closed.opens_in)
 
     async def save_and_claim(self, slot: str, claim: Claim, result: Result) -> str | None:
-        """Saves the result and, if there is room for another task, claims it in the same transaction."""
+        """Saves the result and, if the next task could be fetched at once, claims it in the same transaction."""
         closed = self.availability.closed()
-        is_wanted = len(self._ahead) + self._claiming < max(1, len(self.slots) // 2) and self._may_claim(slot)
+        is_wanted = self._may_fetch_another() and self._may_claim(slot)
         if not is_wanted or not self._may_claim_together(closed):
             return await self.context.lpm.save_result(claim, result)
         with self._being_claimed():
@@ -331,7 +333,7 @@ class Executor:
                 self.availability.task_claimed(claimed.task)
                 self._ahead.append(claimed)
         if self._ahead and not self._may_claim(slot):
-            self._release_ahead()
+            await self._release_ahead()
         return saved
 
     async def release(self, claim: Claim, delay: timedelta | None = None) -> None:
@@ -340,12 +342,19 @@ class Executor:
         except StoreError:
             self.context.lpm.release_later(claim)
 
-    def _release_ahead(self) -> None:
-        """In the background, because a drain does not wait for a store that is full or locked."""
+    async def _release_ahead(self) -> None:
+        """Waits no longer than for a busy store; then the background goes on with it: a drain must come to an end."""
+        releasing: list[asyncio.Task[None]] = []
         while self._ahead:
             claim = self._ahead.popleft()
             self.availability.task_ended(claim.task)
-            self.context.lpm.release_later(claim)
+            releasing.append(self.context.lpm.release_later(claim))
+        if releasing:
+            await asyncio.wait(releasing, timeout=self.context.settings.storage.busy_timeout_seconds)
+
+    def _may_fetch_another(self) -> bool:
+        """Whether a claimed task would not wait for others to be fetched: what is in progress is being worked on."""
+        return not self._may_fetch.locked() and self._fetches + len(self._ahead) + self._claiming < len(self.slots)
 
     async def _closed_sites(self) -> ClosedSites:
         """With rate limits, a claim must see which host the previous claims will use, if that makes a difference."""

@@ -70,7 +70,8 @@ def _outage_findings(outage: Offline, upstream: str, now: datetime, *, is_runnin
             "see the gateway's log; results are kept in the store and sent again later",
         )
         return
-    message = f"{upstream} has been offline for {since}: {outage.reason}"
+    state = "has responded with errors" if outage.responded else "has been offline"
+    message = f"{upstream} {state} for {since}: {outage.reason}"
     if is_running and now - outage.since >= _LONG_OFFLINE:
         yield Finding.of("upstream.long_offline", message, f"run 'parcelpost doctor' to find out why; {_KEPT}")
     elif is_running:

@@ -22,20 +22,20 @@ _PATIENCE_SECONDS = 5.0
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Response(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     content_type: str = "application/json"
 
 
-Page = Callable[[], Answer | Awaitable[Answer]]
+Page = Callable[[], Response | Awaitable[Response]]
 
 
-def state(findings: list[Finding]) -> Answer:
+def state(findings: list[Finding]) -> Response:
     """Returns 200 unless a finding blocks work."""
     is_ok = not any(finding.blocks_work for finding in findings)
     body = {"status": "ok" if is_ok else "not ok", "findings": findings}
-    return Answer(200 if is_ok else 503, msgspec.json.encode(body) + b"\n")
+    return Response(200 if is_ok else 503, msgspec.json.encode(body) + b"\n")
 
 
 @asynccontextmanager
@@ -77,7 +77,6 @@ async def served(
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pages: dict[str, Page]) -> None:
-    """Answers one request."""
     request = await reader.readuntil(b"\r\n\r\n")
     writer.write(await _response(request, pages))
     writer.close()
@@ -88,12 +87,12 @@ async def _response(request: bytes, pages: dict[str, Page]) -> bytes:
     method, _, rest = request.partition(b"\r\n")[0].partition(b" ")
     path = rest.split(b" ")[0].split(b"?")[0].decode("ascii", "replace")
     if method not in (b"GET", b"HEAD"):
-        answer = Answer(405, b'{"error": "only GET"}\n')
+        answer = Response(405, b'{"error": "only GET"}\n')
     elif path in pages:
         made = pages[path]()
-        answer = made if isinstance(made, Answer) else await made
+        answer = made if isinstance(made, Response) else await made
     else:
-        answer = Answer(404, msgspec.json.encode({"pages": sorted(pages)}) + b"\n")
+        answer = Response(404, msgspec.json.encode({"pages": sorted(pages)}) + b"\n")
     head = (
         f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}\r\nContent-Type: {answer.content_type}\r\n"
         f"Content-Length: {len(answer.body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"

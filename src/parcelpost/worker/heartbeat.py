@@ -22,12 +22,12 @@ from parcelpost.model import Lease, PausedSite, QueueDepth
 from parcelpost.storage.history import Window
 from parcelpost.upstream.base import Heartbeat, queue_counts
 from parcelpost.worker.backoff import HEARTBEAT, SYNC
-from parcelpost.worker.browser_limit import Resources
 from parcelpost.worker.collector import Collector
 from parcelpost.worker.context import Context
 from parcelpost.worker.executor import Executor
 from parcelpost.worker.identity import is_last_process
 from parcelpost.worker.learning import Learning
+from parcelpost.worker.resources import Resources
 from parcelpost.worker.sync import SyncManager
 
 _LONGEST_SILENCE_SECONDS = 240.0
@@ -44,7 +44,7 @@ class _SharedCommands(Struct, frozen=True):
     """The upstream's commands, shared with all processes on the store."""
 
     count: int = 0
-    """How many commands were ever received."""
+    """How many commands have been received in total."""
     last: tuple[str, ...] = ()
     """The newest commands."""
 
@@ -118,9 +118,9 @@ class HeartbeatLoop:
         return self._settings.seconds
 
     async def goodbye(self) -> None:
-        """Sends the last heartbeat, which says that this worker leaves, and ignores the commands in its reply.
+        """Sends the last heartbeat, which reports that this worker is stopping, and ignores the commands in its reply.
 
-        Does nothing while the upstream is offline or asked for a pause, or if a peer process continues.
+        Does nothing while the upstream is offline or has requested a pause, or if a peer process continues.
         """
         if self._state.remaining(HEARTBEAT) > 0 or not is_last_process(self._lpm):
             return

@@ -68,7 +68,7 @@ def is_last_process(lpm: LocalPersistenceManager) -> bool:
 class MetGateway(Struct, frozen=True, kw_only=True):
     address: str
     ledger_id: str
-    """'' if it gives none, like the Go gateway."""
+    """'' if the gateway has no ledger id, like the Go gateway."""
     since: datetime
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from parcelpost.errors import StoreError
@@ -17,10 +18,10 @@ from parcelpost.storage.health import Level
 from parcelpost.storage.history import Sample
 from parcelpost.storage.queries import Failures
 from parcelpost.telemetry import Figures
-from parcelpost.worker.browser_limit import Resources
 from parcelpost.worker.context import Context
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import FailureCount
+from parcelpost.worker.resources import Resources
 from parcelpost.worker.schedules import StandaloneSchedules
 from parcelpost.worker.status import Publisher, delete_old_statuses
 
@@ -90,7 +91,7 @@ class _BackgroundTask:
 
 
 class Janitor:
-    """Each step measures the store and the machine. Reports, short writes and chores run in the background.
+    """Each step measures the store and the machine. Reports and chores run in the background.
 
     One process per store does the chores (leader lock). At the size limit every process frees space.
     """
@@ -123,7 +124,6 @@ class Janitor:
         hours = settings.executor.max_task_age_hours
         self._max_age = timedelta(hours=hours) if hours else None
         self._reports = _BackgroundTask("janitor: reports", self._report, self._emit)
-        self._records = _BackgroundTask("janitor: records", self.record, self._emit)
         self._chores = _BackgroundTask("janitor: chores", self.do_chores, self._emit)
         self._due: dict[str, float] = {}
         """Monotonic time at which each periodic action is due."""
@@ -135,10 +135,12 @@ class Janitor:
         self._not_before: dict[str, float] = {}
         """Monotonic time before which a failed chore is not tried again."""
         self.schedules: StandaloneSchedules | None = None
-        """Of a standalone worker that runs until it is told to leave."""
+        """Set by a standalone worker that keeps running when its queue is empty."""
         self.cleaning_since: datetime | None = None
         self.check_end: Callable[[], Awaitable[None]] | None = None
         """Ends the run when nothing is left to do; None: it does not end by itself."""
+        self.parent_pid: int | None = None
+        """The process that started this worker and whose end drains it; None: there is none."""
         self.failures: Failures | None = None
         """Failures of the last day; set only if the metrics page is served."""
 
@@ -155,12 +157,13 @@ class Janitor:
             await self._learning.load()
 
     async def step(self) -> float:
+        if self.parent_pid is not None and os.getppid() != self.parent_pid:
+            self._control.leave("the process that started it has ended")
         if self._is_due("resources", self.context.settings.resources.sample_seconds):
             await self._resources.sample()
         await self.watch_storage()
         now = self._clock.monotonic()
         self._reports.start_if_due(now)
-        self._records.start_if_due(now)
         self._chores.start_if_due(now)
         if self.check_end is not None:
             await self.check_end()
@@ -168,7 +171,7 @@ class Janitor:
 
     async def close(self) -> None:
         """Stops background work, stores the last signals and reports the progress."""
-        for task in (self._chores, self._records, self._reports):
+        for task in (self._chores, self._reports):
             await task.cancel()
         await self.record()
         with contextlib.suppress(StoreError):
@@ -214,6 +217,8 @@ class Janitor:
                 await self._maintenance.refill()
 
     async def _report(self) -> float:
+        if self._is_due("record", _RECORD_SECONDS):
+            await self.record()
         if self._is_due("progress", self._progress_seconds):
             await self.report_progress()
         if self._observe_figures is not None and self._is_due("figures", _OBSERVE_SECONDS):
@@ -221,17 +226,7 @@ class Janitor:
         return _REPORT_SECONDS
 
     async def report_progress(self, *, even_if_unchanged: bool = False) -> None:
-        depth = await self._lpm.queue_depth()
-        progress = WorkProgress(
-            pending=depth.pending,
-            running=depth.processing,
-            completed=depth.completed,
-            not_found=depth.not_found,
-            failed=depth.failed,
-            expired=depth.expired,
-            unsynced=depth.unsynced,
-            rejected=depth.rejected,
-        )
+        progress = convert(await self._lpm.queue_depth(), WorkProgress, from_attributes=True)
         if even_if_unchanged or progress != self._progress:
             self._progress = progress
             self._emit(progress)
@@ -253,15 +248,13 @@ class Janitor:
         )
         self.failures = await self._lpm.failures_since(self._clock.now() - _DAY)
 
-    # Short writes that no task waits for
-
-    async def record(self) -> float:
+    async def record(self) -> None:
+        """Stores new signals and publishes the status. No task waits for these writes."""
         with contextlib.suppress(StoreError):  # a full disk is reported by the writes that wait for it
             await self._learning.load()
             await self._learning.flush()
         self._learning.find_broken()
         await self._publisher.publish()
-        return _RECORD_SECONDS
 
     # Chores
 

@@ -26,7 +26,7 @@ _SITES = "site/"
 
 
 class Learning:
-    """No task waits for it. Signals that cannot be stored wait in memory, up to a bound; beyond it the oldest go."""
+    """No task waits for it. Signals that cannot be stored wait in memory; beyond a limit the oldest are dropped."""
 
     def __init__(self, context: Context, ranking: Ranking) -> None:
         self._lpm = context.lpm

@@ -23,7 +23,7 @@ _MOST_FAILURES = 10
 class FailureCount:
     """Counts consecutive failures of a loop or a background task. Each is reported, and followed by a longer pause.
 
-    Ten failures that waiting does not cure are final. If the store cannot be written for now (a full disk, another
+    Ten failures that waiting cannot fix are final. If the store cannot be written for now (a full disk, another
     program's lock), there is no limit.
     """
 
@@ -35,7 +35,7 @@ class FailureCount:
     def reset(self) -> None:
         self._failures = 0
         self._surprises = 0
-        """How many of them waiting does not cure."""
+        """How many of them waiting cannot fix."""
 
     @property
     def is_final(self) -> bool:
@@ -143,7 +143,7 @@ class Supervisor:
     async def run(
         self, drain: Drain, last_sync: Step | None, drain_seconds: float, goodbye: Goodbye | None = None
     ) -> None:
-        """Runs all loops until the worker is told to leave. If a loop fails for good, drains, then raises its error.
+        """Runs all loops until a drain is requested. If a loop fails for good, drains, then raises its error.
 
         `last_sync` delivers what the upstream accepts within a few seconds. `goodbye` runs last, after all loops.
         """
@@ -169,7 +169,7 @@ class Supervisor:
             raise error
 
     async def _drain(self, drain: Drain, seconds: float) -> int:
-        """Drains without waiting if the worker was told to stop, before the drain or during it."""
+        """Drains without waiting if a stop was requested, before the drain or during it."""
         at_once = self._control.stopping.is_set()
         self._emit(WorkerDraining(reason=self._control.reason, seconds=0.0 if at_once else seconds))
         if not at_once:
@@ -208,7 +208,7 @@ class Supervisor:
             self._emit(LoopFailed(loop=name, error=message, in_a_row=1, next_in_seconds=0.0))
 
     async def _unless_stopped(self, work: Awaitable[T], seconds: float | None = None) -> asyncio.Future[T]:
-        """Returns the work once it has ended. Cancels it if the worker is told to stop or the time is up."""
+        """Returns the work once it has ended. Cancels it if a stop is requested or the time is up."""
         working = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._control.stopping.wait())
         try:

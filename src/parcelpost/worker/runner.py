@@ -24,7 +24,7 @@ class WorkerRunner(_Runner):
     """`legacy`: one loop that scrapes and requests tasks, with the sync beside it."""
 
     async def run(self) -> None:
-        """Runs until the worker is told to leave, or until nothing is left to do."""
+        """Runs until a drain is requested or, with `until_empty`, nothing is left to do."""
         worker = self._worker
         worker.supervisor.add(ONE_BY_ONE, self._step, worker.longest_attempt_seconds, group="slots")
         await worker.run("legacy")
@@ -41,10 +41,11 @@ class OndemandRunner(_Runner):
     """`ondemand`: collector, executor, sync, heartbeat and janitor."""
 
     async def run(self) -> None:
-        """Runs until the worker is told to leave, or until nothing is left to do."""
-        self._worker.add_collector()
-        self._worker.add_slots()
-        await self._worker.run("ondemand")
+        """Runs until a drain is requested or, with `until_empty`, nothing is left to do."""
+        worker = self._worker
+        worker.supervisor.add("collector", worker.collector.step)
+        worker.add_slots()
+        await worker.run("ondemand")
 
 
 class StandaloneRunner(_Runner):
@@ -53,7 +54,7 @@ class StandaloneRunner(_Runner):
     _collects = False
 
     async def run(self) -> None:
-        """Runs until the worker is told to leave, or until nothing is left to do."""
+        """Runs until a drain is requested or, with `until_empty`, nothing is left to do."""
         self._worker.add_slots()
         if self.until_empty is None:
             self._worker.janitor.schedules = StandaloneSchedules(self._worker.context, self._worker.read_targets)

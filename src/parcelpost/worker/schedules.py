@@ -1,6 +1,4 @@
-"""A standalone worker's schedules, from its settings file: scrapes known parcels again, those in a file, or a whole
-list.
-"""
+"""Schedules of a standalone worker, from its settings: scrape known parcels, those in a file, or a whole list again."""
 
 from __future__ import annotations
 
@@ -17,8 +15,7 @@ from parcelpost.model import REFRESH, Priority, Site, Source, Target, Task
 from parcelpost.places import county_slug, state_or_text
 from parcelpost.schedule import Timing, next_run
 from parcelpost.settings.schema import ScheduleSettings
-from parcelpost.storage import refresh
-from parcelpost.storage.options import LONGEST_DELAY
+from parcelpost.storage.tasks import REFRESH_RETRIES, RefreshRun
 
 if TYPE_CHECKING:
     from parcelpost.worker.context import Context  # status reads this module too, and needs no scrapers
@@ -27,11 +24,11 @@ _CHUNK = 1_000
 _RETRY_AFTER = timedelta(minutes=5)
 _MAX_ERROR_CHARS = 500
 SCHEDULE_STATE = "schedule "
-"""What the state of each is stored under, before its name."""
+"""Prefix of the keys under which the state of schedules is stored."""
 
 
 class StoredSchedule(Struct, frozen=True, kw_only=True):
-    """What is kept over restarts."""
+    """The state of a schedule, kept across restarts."""
 
     timing: Timing
     anchor: datetime
@@ -42,7 +39,7 @@ class StoredSchedule(Struct, frozen=True, kw_only=True):
 
 
 def run_prefix(name: str) -> str:
-    """Of the ids of its tasks. No name contains a colon, so no other schedule's tasks have it."""
+    """Returns the prefix of the ids of a schedule's tasks. Names contain no colon, so no two schedules share one."""
     return f"{REFRESH}-{name}:"
 
 
@@ -51,21 +48,21 @@ ReadTargets = Callable[[ScheduleSettings], Sequence[Target]]
 
 
 def schedule_site(schedule: ScheduleSettings) -> Site:
-    """As tasks are stored."""
+    """Returns the site as tasks name it."""
     return Site(schedule.platform, state_or_text(schedule.state), county_slug(schedule.county))
 
 
 class StandaloneSchedules:
-    """Run by the one process of a store that does the chores."""
+    """Starts the runs that are due. Only the process that does the store's chores has one at work."""
 
     def __init__(self, context: Context, read_targets: ReadTargets | None = None) -> None:
-        """`read_targets`: None in programs that read no files."""
+        """`read_targets`: None if schedules with files are not supported."""
         self._context = context
         self._read_targets = read_targets
         self._schedules: Mapping[str, ScheduleSettings] = context.settings.schedules
 
     async def step(self) -> None:
-        """Starts what is due. What was missed while no worker ran is made up for once."""
+        """Starts each schedule that is due, once, even if several runs were missed while no worker ran."""
         for name, schedule in self._schedules.items():
             await self._start_if_due(name, schedule)
 
@@ -82,7 +79,7 @@ class StandaloneSchedules:
         if known.next_run_at <= now:
             try:
                 await self._run(name, schedule, known.next_run_at, now)
-            except (InvalidInput, OSError) as failure:  # of its file
+            except (InvalidInput, OSError) as failure:  # its file is unreadable or invalid
                 error, following = str(failure)[:_MAX_ERROR_CHARS], min(following, now + _RETRY_AFTER)
                 if error != known.error:
                     context.emit(ScheduleFailed(schedule=name, error=error))
@@ -94,32 +91,31 @@ class StandaloneSchedules:
         )
 
     async def _run(self, name: str, schedule: ScheduleSettings, due_at: datetime, now: datetime) -> None:
-        """The ids of its tasks tell when it was due: a run that was begun before a crash is completed, not repeated."""
+        """Task ids contain the time the run was due, so a run that a crash interrupted is completed, not repeated."""
         context, prefix = self._context, run_prefix(name)
-        run = f"{prefix}{due_at.astimezone(UTC):%Y%m%dT%H%M%S}-"
+        run_id = f"{prefix}{due_at.astimezone(UTC):%Y%m%dT%H%M%S}-"
         late = max(0.0, (now - due_at).total_seconds())
-        if await context.lpm.open_refreshes(prefix, run):
+        if await context.lpm.open_refreshes(prefix, run_id):
             context.emit(RunSkipped(schedule=name, late_seconds=late))
             return
         if schedule.list:
-            await context.lpm.add_tasks([_list_task(run, schedule)])
+            await context.lpm.add_tasks([_list_task(run_id, schedule)])
             context.emit(RunStarted(schedule=name, tasks=1, late_seconds=late))
             return
-        site, lpm, longest = schedule_site(schedule), context.lpm, LONGEST_DELAY.total_seconds()
+        site, lpm = schedule_site(schedule), context.lpm
         if schedule.file:
             if self._read_targets is None:
                 raise InvalidInput("this program reads no files of parcels")
             targets = await asyncio.to_thread(self._read_targets, schedule)
-            spacing = self._spacing(schedule, len(targets))
+            run = RefreshRun(run_id, now, self._spacing(schedule, len(targets)))
             for first in range(0, len(targets), _CHUNK):
-                chunk = targets[first : first + _CHUNK]
-                await lpm.add_refresh_targets(run, site, chunk, first, spacing, longest, now)
+                await lpm.add_refresh_targets(run, site, targets[first : first + _CHUNK], first)
             context.emit(RunStarted(schedule=name, tasks=len(targets), late_seconds=late))
             return
         seqs = await lpm.known_parcels(site, delinquent_only=schedule.delinquent_only)
-        spacing = self._spacing(schedule, len(seqs))
+        run = RefreshRun(run_id, now, self._spacing(schedule, len(seqs)))
         for first in range(0, len(seqs), _CHUNK):
-            await lpm.add_refreshes(run, seqs[first : first + _CHUNK], first, spacing, longest, now)
+            await lpm.add_refreshes(run, seqs[first : first + _CHUNK], first)
         context.emit(RunStarted(schedule=name, tasks=len(seqs), late_seconds=late))
 
     def _spacing(self, schedule: ScheduleSettings, tasks: int) -> float:
@@ -127,14 +123,14 @@ class StandaloneSchedules:
         return max(pace, schedule.window_seconds / max(1, tasks))
 
 
-def _list_task(run: str, schedule: ScheduleSettings) -> Task:
+def _list_task(run_id: str, schedule: ScheduleSettings) -> Task:
     site = schedule_site(schedule)
     return Task(
-        task_id=f"{run}list",
+        task_id=f"{run_id}list",
         platform=site.platform,
         target=Target(parcel_id="", state=site.state, county=site.county, url=schedule.url),
         source=Source.LOCAL_FILE,
         type=REFRESH,
         priority=Priority.BATCH,
-        max_retries=refresh.MAX_RETRIES,
+        max_retries=REFRESH_RETRIES,
     )

@@ -36,7 +36,7 @@ class BrowserWait(Struct, frozen=True, kw_only=True):
     reason: str
     since: datetime
     at: datetime
-    """When a task was last put off."""
+    """When a task was last deferred."""
     remedy: str = ""
 
     @property
@@ -87,7 +87,7 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     stopped_at: datetime | None = None
     """When it stopped cleanly; None if it is running or crashed."""
     cleaning_since: datetime | None = None
-    """Set during the daily clean-up, which may lock the store for long: nothing is published meanwhile."""
+    """Set during the daily clean-up, which may lock the store for a long time: nothing is published meanwhile."""
 
 
 async def read_statuses(state: WorkerState) -> list[WorkerStatus]:
@@ -134,37 +134,37 @@ class Publisher:
 
 
 _COUNTS_FOR = timedelta(minutes=5)
-"""Waiting tasks are retried more often than this: if none was put off for so long, there is a browser."""
+"""Waiting tasks are retried more often than this: if none was deferred for so long, there is a browser."""
 _MOST_KNOWN = 10_000
 
 
 class BrowserWaits:
-    """Platforms whose tasks were put off because there was no browser."""
+    """Platforms whose tasks were deferred because there was no browser."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waits: dict[str, BrowserWait] = {}
-        self._put_off: dict[str, set[str]] = {}
-        """Ids of the tasks that were put off, by platform: tasks without a browser do not end the wait."""
+        self._deferred: dict[str, set[str]] = {}
+        """Ids of the tasks that were deferred, by platform: tasks without a browser do not end the wait."""
 
     @property
     def current(self) -> Sequence[BrowserWait]:
         now = self._clock.now()
         return [wait for wait in self._waits.values() if is_current(wait, now)]
 
-    def put_off(self, task: Task, reason: str, remedy: str = "") -> None:
+    def deferred(self, task: Task, reason: str, remedy: str = "") -> None:
         now, before = self._clock.now(), self._waits.get(task.platform)
         since = before.since if before and is_current(before, now) else now
         wait = BrowserWait(platform=task.platform, reason=reason, since=since, at=now, remedy=remedy)
         self._waits[task.platform] = wait
-        task_ids = self._put_off.setdefault(task.platform, set())
+        task_ids = self._deferred.setdefault(task.platform, set())
         if len(task_ids) < _MOST_KNOWN:
             task_ids.add(task.task_id)
 
     def ended(self, task: Task) -> None:
-        """Ends the platform's wait if this task had been put off: there is a browser now."""
-        if task.task_id in self._put_off.get(task.platform, ()):
-            del self._put_off[task.platform]
+        """Ends the platform's wait if this task had been deferred: there is a browser now."""
+        if task.task_id in self._deferred.get(task.platform, ()):
+            del self._deferred[task.platform]
             self._waits.pop(task.platform, None)
 
 

@@ -21,7 +21,7 @@ class UntilEmpty:
         self._waits_since: float | None = None
         """Monotonic time since when there has been nothing to do but wait for the upstream."""
         self.gave_up: Offline | None = None
-        """The outage the run ended on, if it did not end on an empty store."""
+        """The outage that ended the run, if it was not ended by an empty store."""
 
     async def check(self) -> None:
         """Called at every step of the janitor."""
@@ -41,7 +41,7 @@ class UntilEmpty:
             self._waits_since = clock.monotonic()
         elif clock.monotonic() - self._waits_since >= give_up_seconds:
             self.gave_up = offline
-            self._context.control.leave(f"the upstream was offline for {give_up_seconds:g} s")
+            self._context.control.leave(f"the upstream was unavailable for {give_up_seconds:g} s")
 
     def _is_nothing_offered(self) -> bool:
         collector = self._collector

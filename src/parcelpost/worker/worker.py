@@ -19,7 +19,6 @@ from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.settings import Settings
 from parcelpost.telemetry import Figures
 from parcelpost.upstream.null import NullUpstream
-from parcelpost.worker.browser_limit import Browsers, Resources
 from parcelpost.worker.collector import Collector
 from parcelpost.worker.context import Context
 from parcelpost.worker.control import Pressure
@@ -35,6 +34,7 @@ from parcelpost.worker.heartbeat import HeartbeatLoop
 from parcelpost.worker.janitor import Janitor
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import LONGEST_STEP_SECONDS, Supervisor
+from parcelpost.worker.resources import PoolControl, Resources
 from parcelpost.worker.schedules import ReadTargets
 from parcelpost.worker.status import MemoryPressure, Publisher, WorkerStatus, publish
 from parcelpost.worker.sync import SyncManager
@@ -53,8 +53,8 @@ class Tools(Struct, frozen=True, kw_only=True):
     ranking: Ranking
     """The selector ranking that the factory's platforms use."""
     availability: SiteAvailability
-    """The rate limits of the fetcher that the factory's platforms use: which sites can be asked now."""
-    browsers: Browsers | None = None
+    """The fetcher's rate limits: which sites may be requested now."""
+    browsers: PoolControl | None = None
     """The browser pool, if there is one."""
     most_browsers: int = 0
     """The operator's limit, regardless of memory."""
@@ -155,9 +155,6 @@ class Worker:
         is_store_held = self.janitor.chores_seconds > 0 or self.context.lpm.backpressure.waiting > 0
         return [] if is_store_held else self.supervisor.overdue()
 
-    def add_collector(self) -> None:
-        self.supervisor.add("collector", self.collector.step)
-
     def add_slots(self) -> None:
         for slot in self.executor.slots:
             for name, step in slot.loops.items():
@@ -169,7 +166,7 @@ class Worker:
         return 2 * self.context.settings.executor.task_timeout_seconds + LONGEST_STEP_SECONDS
 
     async def run(self, mode: str) -> None:
-        """Runs until the worker is told to leave. When this returns, every task has ended or was released."""
+        """Runs until a drain is requested. When this returns, every task has ended or was released."""
         context, settings = self.context, self.context.settings
         self._mode = mode
         if self.delivers:
@@ -204,6 +201,7 @@ class Worker:
             await self.sync.last_step()
 
     async def _drain(self, seconds: float) -> int:
+        self.context.lpm.backpressure.stop_claims()
         released = await self.executor.drain(seconds)
         await self.collector.settle(min(seconds, _LAST_ANSWER_SECONDS))
         self.context.lpm.backpressure.stop_waiting()

@@ -187,7 +187,7 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> TopData:
         errors=(
             *(_error("again", n * 4, f"503 Service Unavailable{text}", names[0], text) for n in range(1, 4)),
             _error("failed", 40, f"the page has no table of values{text}", names[-1], text),
-            _error("refused", 300, f"422: amount_due is not a number{text}", names[0], text),
+            _error("rejected", 300, f"422: amount_due is not a number{text}", names[0], text),
             RecentError(
                 kind="upload", at=ago(700), platform="", county="", parcel_id="", error=f"did not answer in 30 s{text}"
             ),

@@ -35,7 +35,7 @@ def test_one_frame_as_json(full_store: Path, run: Run) -> None:
     found = run("top", "--json", "--store", full_store).document
     assert (found["queue"]["pending"], found["queue"]["rejected"]) == (2, 1)
     assert sum(found["rates"]["completed"]) == 3
-    assert {error["kind"] for error in found["errors"]} == {"failed", "again", "refused"}
+    assert {error["kind"] for error in found["errors"]} == {"failed", "again", "rejected"}
 
 
 def test_without_a_terminal_it_says_what_to_do(store: Path, run: Run) -> None:

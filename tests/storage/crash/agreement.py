@@ -12,7 +12,7 @@ from pathlib import Path
 from parcelpost.model import OutboxEntry, TaskInfo, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from tests.storage.crash.store_model import StoredResult, StoredTask, StoreModel
-from tests.storage.factories import look
+from tests.storage.factories import look, task_counts
 
 _ALL = 10_000
 
@@ -50,7 +50,7 @@ async def _assert_counts(lpm: LocalPersistenceManager, model: StoreModel, now: d
     due = [stored.available_at for stored in model.with_status(TaskStatus.PENDING) if stored.available_at is not None]
     assert depth.delayed == sum(moment > now for moment in due)
     found: Counter[tuple[str, TaskStatus]] = Counter()
-    for platform, counts in (await lpm.task_counts()).items():
+    for platform, counts in (await task_counts(lpm)).items():
         for status, count in counts.items():
             found[platform, TaskStatus.PENDING if status == "delayed" else TaskStatus(status)] += count
     assert +found == model.counts()

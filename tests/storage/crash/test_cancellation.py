@@ -49,7 +49,6 @@ CALLS: dict[str, Call] = {
     "resume_platform": lambda lpm, _claim, _new: lpm.resume_platform("nobody's"),
     "paused_platforms": lambda lpm, _claim, _new: lpm.paused_platforms(),
     "queue_depth": lambda lpm, _claim, _new: lpm.queue_depth(),
-    "task_counts": lambda lpm, _claim, _new: lpm.task_counts(),
     "get_task": lambda lpm, claim, _: lpm.get_task(claim.task.task_id),
     "list_tasks": lambda lpm, _claim, _new: lpm.list_tasks(),
     "get_unsynced_results": lambda lpm, _claim, _new: lpm.get_unsynced_results(),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "parcelpost run --gateway https://gateway.example.org",
     "parcelpost run --mode standalone --until-empty",
-    "parcelpost run --mode standalone --processes 4 --slots 32",
+    "parcelpost run --mode standalone --processes 2 --slots 32",
     "parcelpost run --slots 8 --platforms qpublic,vgsi --set sync.batch_size=100",
     "parcelpost run --upstream firestore --set firestore.raw=gs://my-bucket/raw",
     "parcelpost run --config /etc/parcelpost.toml --set http.port=9100",
@@ -78,7 +78,7 @@ def run(
         typer.Option(
             "--give-up-after",
             metavar="SECONDS",
-            help="With --until-empty: exit with code 3 once the upstream has been offline this long. [default: 300]",
+            help="With --until-empty: exit with code 3 after the upstream was unavailable this long. [default: 300]",
         ),
     ] = None,
     config: ConfigOption = None,
@@ -173,7 +173,7 @@ async def _run(settings: Settings, config: Path | None, *, until_empty: bool, pr
             await _print_summary(worker.context.lpm, settings, config, started_at)
         if runner.until_empty is not None and (offline := runner.until_empty.gave_up):
             seconds = settings.worker.give_up_seconds
-            text = f"gave up: the upstream has been offline for {seconds:g} s and there is nothing else to do"
+            text = f"gave up: the upstream has been unavailable for {seconds:g} s and there is nothing else to do"
             raise UpstreamLost(f"{text}: {offline.reason}", hint=offline.remedy)
 
 

@@ -24,8 +24,8 @@ from parcelpost.scrapers.browser.browser import BrowserCallFailed, PlaywrightDri
 from parcelpost.scrapers.browser.chromium import ChromiumFound, ChromiumMissing, SandboxCheck
 from parcelpost.scrapers.browser.pool import PoolFigures
 from parcelpost.settings import Settings
-from parcelpost.worker.browser_limit import UNMEASURED_BROWSER_BYTES, safe_browsers
 from parcelpost.worker.machine import fullest, memories
+from parcelpost.worker.resources import UNMEASURED_BROWSER_BYTES, safe_browsers
 
 _INSTALL_COMMANDS = {
     "fedora": "'sudo dnf install chromium'",

@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
+from math import ceil
 from pathlib import Path
 
 from parcelpost.cli.components import keep_grpc_quiet, known_sites
@@ -68,8 +69,9 @@ def _check_token(settings: Settings, environment: Mapping[str, str]) -> None:
 
 
 def _check_files(settings: Settings) -> None:
-    """Raises the limit of open files as far as possible."""
-    needed = _FILES + settings.executor.slots * _FILES_A_SLOT + settings.browser.most * _FILES_A_BROWSER
+    """Raises the limit of open files, which each process has, as far as possible."""
+    shared = settings.executor.slots * _FILES_A_SLOT + settings.browser.most * _FILES_A_BROWSER
+    needed = _FILES + ceil(shared / settings.worker.processes)
     if (allowed := raise_file_limit()) < needed:
         raise TooFewFiles.of(f"a worker with {count(settings.executor.slots, 'slot')}", needed, allowed)
 

@@ -37,7 +37,7 @@ from parcelpost.health import Finding, is_ok
 from parcelpost.model import OutboxEntry
 from parcelpost.settings.sources import DEFAULT
 from parcelpost.storage import backup, locks, migrations, outbox, raw_files
-from parcelpost.storage.admin import Delivery, Selection, results_page
+from parcelpost.storage.admin import DeliveryState, Selection, results_page
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import os_error
 from parcelpost.storage.raw_files import inside, raw_folder
@@ -215,7 +215,7 @@ async def page_findings(
 
 
 async def _undelivered(database: LocalDatabase) -> AsyncIterator[list[OutboxEntry]]:
-    for state in (Delivery.UNSYNCED, Delivery.REJECTED):
+    for state in (DeliveryState.UNSYNCED, DeliveryState.REJECTED):
         which, after = Selection(delivery=state), 0
         while entries := await database.read(results_page, which, _ENTRIES_AT_A_TIME, after, with_data=False):
             yield entries

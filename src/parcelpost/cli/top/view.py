@@ -203,7 +203,8 @@ def _sync(data: TopData) -> Text:
             if data.overview.workers
             else "no worker is running"
         )
-        return _cell(f"offline, {retry} ({count(sync.outage.failures, 'failure')}): {sync.outage.reason}", _WARNING)
+        state = "the upstream responds with an error" if sync.outage.responded else "offline"
+        return _cell(f"{state}, {retry} ({count(sync.outage.failures, 'failure')}): {sync.outage.reason}", _WARNING)
     if rounds := _joined([_round("sent", sync.last_upload, data), _round("received", sync.last_download, data)]):
         return _cell(rounds)
     is_local = bool(data.statuses) and not any(status.upstream for status in data.statuses)
@@ -428,7 +429,7 @@ def _browser_row(browser: WorkerBrowser, data: TopData) -> list[Text]:
 _ERROR_KINDS = {
     "failed": ("failed", _BAD),
     "again": ("will retry", _WARNING),
-    "refused": ("rejected", _BAD),
+    "rejected": ("rejected", _BAD),
     "upload": ("not sent", _WARNING),
     "download": ("not received", _WARNING),
 }

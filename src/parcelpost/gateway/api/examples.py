@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
+from parcelpost.export import Format
 from parcelpost.gateway import overview
 from parcelpost.gateway.api import responses, search
 from parcelpost.gateway.api.fleet import CommandRequest, ReleaseRequest
@@ -16,7 +17,7 @@ from parcelpost.gateway.api.schedules import ActionReply, ActionRequest, Schedul
 from parcelpost.gateway.api.tasks import DeleteRequest, RefreshRequest, RequeueRequest
 from parcelpost.gateway.api.webhooks import ReplayRequest, WebhookList
 from parcelpost.gateway.api.worker import RawFileForm
-from parcelpost.gateway.counties import County, FailingField
+from parcelpost.gateway.counties import County, FailingField, HealthState
 from parcelpost.gateway.history import Change, ParcelChange, Scrape
 from parcelpost.gateway.map_layers import MapOutline
 from parcelpost.gateway.models import (
@@ -174,6 +175,8 @@ _SCHEDULE = ScheduleStatus(
     parcels=4_200,
     fresh=4_158,
     fresh_share=0.99,
+    is_due=True,
+    is_stale=False,
     oldest_at=_AT - timedelta(days=9),
     open_tasks=12,
     run=_RUN,
@@ -215,6 +218,7 @@ _COUNTY = County(
     succeeded=4_310,
     failed=17,
     success_rate=0.996,
+    health=HealthState.HEALTHY,
     ended_last_hour=180,
     blocked_workers=[],
     failing_fields=[
@@ -232,6 +236,7 @@ _COUNTY = County(
     schedules=["harlow-weekly"],
     fresh_share=0.97,
     max_age_seconds=691_200.0,
+    findings=[Finding.of("site.field_lost", "1 field no longer found: owner_names", "see the newest stored page")],
 )
 _FAILURES = FailureGroup(
     outcome=TaskState.FAILED,
@@ -253,6 +258,7 @@ _EXAMPLES: list[Struct] = [
             search.ShownColumn("parcel_id", "Parcel", search.ColumnKind.LINK),
             search.ShownColumn("tax_due", "Tax due", search.ColumnKind.MONEY),
         ],
+        formats=[Format.CSV, Format.EXCEL, Format.JSONL, Format.GEOJSON],
     ),
     search.Facets(
         {
@@ -260,6 +266,7 @@ _EXAMPLES: list[Struct] = [
             "delinquent": [search.FacetValue(value=False, count=1211), search.FacetValue(value=True, count=116)],
         },
         total=1327,
+        most=50,
     ),
     search.MapReply(
         clusters=[
@@ -343,7 +350,11 @@ _EXAMPLES: list[Struct] = [
     responses.Parcels([_PARCEL], "eyJzdGF0ZSI6IkZMIn0"),
     responses.ParcelDetail(
         _PARCEL,
-        [responses.SourceDetail(**_SOURCE, record=Raw(b'{"tax_due": 1234.50}'), history=[_SCRAPE], more_history=False)],
+        [
+            responses.SourceDetail(
+                **_SOURCE, record=Raw(b'{"tax_due": 1234.50}'), lien_keys=[], history=[_SCRAPE], more_history=False
+            )
+        ],
     ),
     responses.Liens([_LIEN], None),
     overview.Overview(
@@ -355,6 +366,7 @@ _EXAMPLES: list[Struct] = [
         fleet=overview.Fleet(alive=1, paused=0, stopped=0, offline=0),
         workers=[_WORKER],
         totals={"queued": 1_200, "leased": 44, "done": 9_000, "not_found": 12, "failed": 3, "dead": 0},
+        ended_last_hour=918,
         queue=[_QUEUE],
         unclaimed_platforms=[],
         activity=overview.Activity(since=_AT, bucket_seconds=120, series={"done": [31, 28]}),
@@ -365,7 +377,7 @@ _EXAMPLES: list[Struct] = [
                 succeeded=980,
                 failed=20,
                 success_rate=0.98,
-                state=overview.PlatformState.HEALTHY,
+                state=HealthState.HEALTHY,
                 blocked_workers=[],
                 failing_selectors=[],
                 outdated_selectors=[],

@@ -22,10 +22,8 @@ from parcelpost.gateway.errors import ApiError
 from parcelpost.gateway.models import OFFLINE_AFTER
 from parcelpost.gateway.overview import (
     AUTO,
-    Outcomes,
     Overview,
     gather_overview,
-    last_day_outcomes,
     queue_entry,
     worker_response,
 )
@@ -33,18 +31,16 @@ from parcelpost.gateway.routes import Role, Route
 from parcelpost.gateway.schedules import schedule_statuses
 
 _FRESH_SECONDS = 1.0
-_DAY_FRESH_SECONDS = 60.0
 
 
 class OverviewCache:
-    """Queries the ledger at most once a second for all readers, and for the last day's sums once a minute."""
+    """Queries the ledger at most once a second for all readers."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, counties: CountyCache) -> None:
         self._context = context
+        self._counties = counties
         self._lock = asyncio.Lock()
         self._made: dict[int, tuple[float, Overview]] = {}
-        self._day_at = float("-inf")
-        self._outcomes: Outcomes = {}
 
     async def overview(self, hours: int) -> Overview:
         async with self._lock:
@@ -56,11 +52,9 @@ class OverviewCache:
             return made
 
     async def _make(self, hours: int) -> Overview:
-        ledger, now = self._context.ledger, self._context.clock.now()
-        if self._context.clock.monotonic() - self._day_at >= _DAY_FRESH_SECONDS:
-            self._outcomes = await last_day_outcomes(ledger, now)
-            self._day_at = self._context.clock.monotonic()
-        return await gather_overview(ledger, now, hours, self._outcomes, self._context.version, self._context.freshness)
+        context, now = self._context, self._context.clock.now()
+        ended = await self._counties.ended()
+        return await gather_overview(context.ledger, now, hours, ended, context.version, context.freshness)
 
 
 _MAX_WORKERS = 1_000
@@ -83,8 +77,8 @@ class FleetApi:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._ledger = context.ledger
-        self._overview = OverviewCache(context)
         self._counties = CountyCache(context.ledger, context.clock)
+        self._overview = OverviewCache(context, self._counties)
 
     def routes(self) -> list[Route]:
         return [

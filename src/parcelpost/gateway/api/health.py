@@ -201,21 +201,21 @@ async def _metric_families(context: Context) -> list[Metric]:
         ),
         *_webhook_metrics([await webhook_state(context.ledger, webhook) for webhook in webhooks], now),
         _family(CounterMetricFamily, "webhook_attempts_total", dict(sorted(counters.webhooks.items()))),
-        *_schedule_metrics(await schedule_statuses(context.ledger, workers, now, context.freshness), now),
+        *_schedule_metrics(await schedule_statuses(context.ledger, workers, now, context.freshness)),
         _gauge("results_to_compare", {(): await context.ledger.left_to_compare()}),
         _gauge("parcels_to_index", {(): await context.ledger.left_to_index()}),
         _gauge("rows", {(name,): number for name, number in counts.items()}),
     ]
 
 
-def _schedule_metrics(schedules: Sequence[ScheduleStatus], now: datetime) -> list[Metric]:
+def _schedule_metrics(schedules: Sequence[ScheduleStatus]) -> list[Metric]:
     labels: dict[str, tuple[str, ...]] = {
         schedule.name: (schedule.name, schedule.platform, schedule.state, schedule.county) for schedule in schedules
     }
     shares = {
         labels[schedule.name]: schedule.fresh_share
         for schedule in schedules
-        if schedule.fresh_share is not None and schedule.is_due(now)
+        if schedule.fresh_share is not None and schedule.is_due
     }
     return [
         _gauge("schedule_parcels", {labels[schedule.name]: schedule.parcels for schedule in schedules}),

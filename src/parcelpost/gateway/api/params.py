@@ -25,7 +25,7 @@ _MAX_DOLLARS = 10**12
 Dollars = Annotated[
     Decimal | None,
     Meta(
-        description="Amount of a lien, in dollars",
+        description="In dollars",
         extra_json_schema={"minimum": 0, "maximum": _MAX_DOLLARS, "multipleOf": 0.01},
     ),
 ]

@@ -173,7 +173,8 @@ class ParcelsApi:
         for source in row.sources:
             record = await self._ledger.record(source.source)
             if record is not None:
-                sources.append(source_detail(record, await self._history(source.source)))
+                history = await self._history(source.source)
+                sources.append(await asyncio.to_thread(source_detail, record, history))
         detail = ParcelDetail(parcel_response(row), sources)
         return Response(await asyncio.to_thread(encode, detail), media_type=JSON)
 

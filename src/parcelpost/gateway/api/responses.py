@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from parcelpost.gateway.counties import County
 from parcelpost.gateway.history import History, ParcelChange, Scrape
+from parcelpost.gateway.history import record as decode_record
 from parcelpost.gateway.models import (
     FailureGroup,
     Lease,
@@ -26,6 +27,7 @@ from parcelpost.gateway.overview import QueueEntry, Worker
 from parcelpost.gateway.parcel_paths import page_path, parcel_path, raw_path
 from parcelpost.model import Json
 from parcelpost.protocol.server import BadNewTask
+from parcelpost.search_fields import lien_keys
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -49,6 +51,8 @@ class Source(Struct, frozen=True, kw_only=True):
 
 
 class SourceDetail(Source, frozen=True, kw_only=True):
+    lien_keys: Sequence[str]
+    """One for each of the record's `liens`: the same key is the same lien, whatever the source. '': unknown."""
     history: Sequence[Scrape]
     more_history: bool
 
@@ -225,6 +229,7 @@ def _with_records(records: Sequence[ParcelRecord]) -> Parcel:
 def source_detail(record: ParcelRecord, history: History) -> SourceDetail:
     return SourceDetail(
         **_source_fields(record.row, record.source),
+        lien_keys=lien_keys(decode_record(record.data), record.data),
         record=Raw(record.data),
         history=history.scrapes,
         more_history=not history.is_whole,

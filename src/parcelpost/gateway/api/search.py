@@ -16,8 +16,9 @@ from parcelpost.export.columns import Column, Kind, clean_text
 from parcelpost.export.tables import Row
 from parcelpost.gateway.api.params import Dollars, dollars_to_cents, utc_time
 from parcelpost.gateway.context import Context
-from parcelpost.gateway.downloads import MEDIA_TYPES, TablePages, table_download
+from parcelpost.gateway.downloads import MEDIA_TYPES, TablePages, table_download, table_formats
 from parcelpost.gateway.errors import ApiError
+from parcelpost.gateway.ledger.search_groups import FACETS, MAX_FACET_VALUES
 from parcelpost.gateway.ledger.search_schema import LIENS, PARCELS
 from parcelpost.gateway.models import Cluster, ParcelKey, SearchFilter, SearchFreshness, SearchOrder, SearchRow, Text
 from parcelpost.gateway.parcel_paths import parcel_path
@@ -217,6 +218,11 @@ class PageParams(SearchParams, frozen=True, kw_only=True, forbid_unknown_fields=
     limit: Annotated[int, Meta(ge=1, le=MAX_ROWS)] = 50
 
 
+class FacetParams(SearchParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    facet: Annotated[str, Meta(description="Only this facet")] = ""
+    find: Annotated[Text, Meta(description="Only values that contain this text")] = ""
+
+
 class MapParams(SearchParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
     zoom: Annotated[
         float, Meta(ge=0, le=22, description="0: the world is 256 pixels wide; each step doubles it; cells have 32")
@@ -239,6 +245,8 @@ class SearchRows(Struct, frozen=True):
     total: int
     offset: int
     columns: Sequence[ShownColumn]
+    formats: Sequence[Format]
+    """What this gateway can download it as."""
 
 
 class FacetValue(Struct, frozen=True):
@@ -251,6 +259,8 @@ class Facets(Struct, frozen=True):
 
     facets: Mapping[str, Sequence[FacetValue]]
     total: int
+    most: int
+    """A facet lists no more values than this; `find` finds others."""
 
 
 class MapCluster(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -307,11 +317,11 @@ class SearchApi:
         """Search liens, with a total and any page of the results."""
         return await self._page(LIENS, query)
 
-    async def parcel_facets(self, query: SearchParams) -> Facets:
+    async def parcel_facets(self, query: FacetParams) -> Facets:
         """Count the parcels that match by state, county, platform and so on, for a list of choices."""
         return await self._facets(PARCELS, query)
 
-    async def lien_facets(self, query: SearchParams) -> Facets:
+    async def lien_facets(self, query: FacetParams) -> Facets:
         """Count the liens that match by state, county, platform and so on, for a list of choices."""
         return await self._facets(LIENS, query)
 
@@ -324,12 +334,16 @@ class SearchApi:
         order = _order(table, query.sort, query.order)
         page = await self._ledger.search(table, query.filter(), order, query.offset, query.limit)
         shown = [field.shown for field in FIELDS[table]]
-        return SearchRows([_shown_row(table, row) for row in page.rows], page.total, query.offset, shown)
+        return SearchRows(
+            [_shown_row(table, row) for row in page.rows], page.total, query.offset, shown, table_formats()
+        )
 
-    async def _facets(self, table: str, query: SearchParams) -> Facets:
-        counted = await self._ledger.search_facets(table, query.filter())
+    async def _facets(self, table: str, query: FacetParams) -> Facets:
+        if query.facet and query.facet not in FACETS:
+            raise ApiError(422, f"facet: must be one of {', '.join(FACETS)}")
+        counted = await self._ledger.search_facets(table, query.filter(), query.facet, query.find)
         facets = {name: [FacetValue(*value) for value in values] for name, values in counted.facets.items()}
-        return Facets(facets, counted.total)
+        return Facets(facets, counted.total, MAX_FACET_VALUES)
 
     async def _download(self, table: str, form: Format, query: DownloadParams) -> Response:
         fields = _chosen_fields(table, query.columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal
@@ -41,6 +42,7 @@ from parcelpost.protocol.server import BadNewTask, NewTask, NewTasks, read_new_t
 
 _MAX_TASKS = 10_000
 _MAX_WORKERS = 1_000
+_PARCELS_AT_ONCE = 500
 _MAX_PROBLEMS_SHOWN = 5
 
 TaskId = Annotated[str, Meta(max_length=500, pattern=r"^[^\x00]*$")]
@@ -91,6 +93,10 @@ class RefreshRequest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     task_ids: TaskIds | None = None
     """Only the parcels of these tasks."""
+    task_states: list[TaskState] = msgspec.field(default_factory=list)
+    """Only the parcels of tasks in these states: the newest 10,000 in each."""
+    reason: Text | None = None
+    """Only the parcels of tasks with this reason, as in /v1/failures; with `task_states`."""
     platform: str = ""
     state: str = ""
     county: str = ""
@@ -170,8 +176,10 @@ class TasksApi:
         parcels known only from a list, are skipped.
         """
         if body in (RefreshRequest(), RefreshRequest(dry_run=True)):
-            known = "platform, state, county, parcel_id, delinquent, older_than_hours or task_ids"
+            known = "platform, state, county, parcel_id, delinquent, older_than_hours, task_ids or task_states"
             raise ApiError(422, f"specify what to refresh: {known}")
+        if body.reason is not None and not body.task_states:
+            raise ApiError(422, "reason: needs task_states")
         now = self._context.clock.now()
         hours = body.older_than_hours
         wanted = RefreshFilter(
@@ -185,31 +193,36 @@ class TasksApi:
             scraped_before=None if hours is None else now - timedelta(hours=hours),
         )
         queued = 0
-        for each in [wanted] if body.task_ids is None else await self._of_tasks(wanted, body.task_ids):
+        is_of_tasks = body.task_ids is not None or body.task_states
+        for each in await self._of_tasks(wanted, body) if is_of_tasks else [wanted]:
             if body.dry_run:
                 queued += await self._ledger.refreshable(each)
             else:
                 queued += await self._ledger.refresh(each, Priority.NORMAL, now, _MAX_TASKS - queued)
         return RefreshReply(min(queued, _MAX_TASKS))
 
-    async def _of_tasks(self, wanted: RefreshFilter, task_ids: Sequence[str]) -> list[RefreshFilter]:
-        """Returns the filter once for each parcel that these tasks are for."""
-        sources = set()
-        for state in TaskState:
-            for row in await self._ledger.tasks(TaskFilter(states=[state], task_ids=task_ids), len(task_ids)):
-                sources.add((row.task.platform, _parcel_key(row)))
+    async def _of_tasks(self, wanted: RefreshFilter, body: RefreshRequest) -> list[RefreshFilter]:
+        """Returns the filter for the parcels that these tasks are for: some of one county in each."""
+        parcels = wanted.parcels
+        site = read_site(f"{parcels.state}/{parcels.county}") if parcels.state and parcels.county else ""
+        norms: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
+        for state in body.task_states or TaskState:
+            tasks = TaskFilter(
+                states=[state], task_ids=body.task_ids, platform=parcels.platform, site=site, reason=body.reason
+            )
+            for row in await self._ledger.tasks(tasks, _MAX_TASKS):
+                key = _parcel_key(row)
+                if key.norm:
+                    norms[row.task.platform, key.state, key.county].add(key.norm)
         return [
             msgspec.structs.replace(
                 wanted,
-                parcels=msgspec.structs.replace(wanted.parcels, platform=platform, state=key.state, county=key.county),
-                norm=key.norm,
+                parcels=msgspec.structs.replace(parcels, platform=platform, state=state, county=county),
+                norms=sorted(of_county)[start : start + _PARCELS_AT_ONCE],
             )
-            for platform, key in sorted(sources)
-            if key.norm
-            and wanted.parcels.platform in ("", platform)
-            and wanted.parcels.state in ("", key.state)
-            and wanted.parcels.county in ("", key.county)
-            and wanted.norm in ("", key.norm)
+            for (platform, state, county), of_county in sorted(norms.items())
+            if parcels.platform in ("", platform) and parcels.state in ("", state) and parcels.county in ("", county)
+            for start in range(0, len(of_county), _PARCELS_AT_ONCE)
         ]
 
     async def requeue(self, body: RequeueRequest) -> RequeueReply:

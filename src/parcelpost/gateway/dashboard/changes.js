@@ -102,7 +102,7 @@ export class ChangesPage {
   show() {
     this.more.hidden = !this.next;
     const { length } = this.changes;
-    this.count.textContent = length ? `The latest ${plural(length, "change")}${this.next ? " and more" : ""}` : "";
+    this.count.textContent = length ? this.next ? `The latest ${plural(length, "change")}; older ones follow.` : plural(length, "change") : "";
     patch(
       this.results,
       length
@@ -129,11 +129,14 @@ const row = (change) => ({
       h("a", { class: `name ${whole(change.parcel_id)}`, href: linkTo(change.address) }, change.parcel_id),
       h("small", null, `${place(change)}, ${change.platform}`),
     ],
-    [words(change.kind.replace(".", "_")), change.subject ? h("small", null, change.subject) : null],
+    [kindText(change.kind), change.subject ? h("small", null, change.subject) : null],
     differences(change.before, change.after),
     ago(change.found_at),
   ],
 });
+
+// lien.new -> New lien, owner.changed -> Owner changed
+const kindText = (kind) => words(kind.endsWith(".new") ? `new_${kind.slice(0, -4)}` : kind.replace(".", "_"));
 
 // What differs between two objects, or all of one if there is no other.
 function differences(before, after) {

@@ -3,6 +3,7 @@
 import { h, patch, s } from "./dom.js";
 import { compact, rate, timeOfDay } from "./format.js";
 import { marks, moments } from "./scale.js";
+import { scroller } from "./table.js";
 
 const HEIGHT = 200;
 const EDGE = { top: 10, right: 8, bottom: 22, left: 40 };
@@ -19,7 +20,7 @@ export class Chart {
       "details",
       { class: "as-table" },
       h("summary", null, "Show as table"),
-      h("div", { class: "scroll" }),
+      scroller(`${title} as a table`, []),
     );
     const head = h(
       "div",

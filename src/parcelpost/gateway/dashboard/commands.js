@@ -84,8 +84,9 @@ export function chooseAction({ name, status }) {
   return open(`Schedule ${name}`, [fields], "Continue", (given) => given.get("choice"));
 }
 
-// Resolves to a new schedule, or null.
-export async function addSchedule() {
+// Resolves to a new schedule, or null. `place`: platform/state/county that it is for, or ''.
+export async function addSchedule(place) {
+  const [county, state, ...platform] = place.split("/").reverse();
   const input = (name, label, attributes = {}) =>
     h(
       "label",
@@ -106,12 +107,12 @@ export async function addSchedule() {
     ),
   );
   const fields = [
-    input("name", "Name", { required: true, pattern: "[a-z0-9][a-z0-9._\\-]{0,63}", placeholder: "columbia-weekly" }),
-    input("platform", "Platform", { required: true, placeholder: "grizzly_gis" }),
-    input("state", "State", { required: true, placeholder: "FL" }),
-    input("county", "County", { required: true, placeholder: "columbia" }),
+    input("name", "Name", { required: true, value: county.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-"), pattern: "[a-z0-9][a-z0-9._\\-]{0,63}", placeholder: "columbia-weekly" }),
+    input("platform", "Platform", { required: true, value: platform.reverse().join("/"), placeholder: "grizzly_gis" }),
+    input("state", "State", { required: true, value: state, placeholder: "FL" }),
+    input("county", "County", { required: true, value: county, placeholder: "columbia" }),
     input("every", "Every", { value: "7d", pattern: "\\s*[0-9]+\\s*(m|min|h|d|w)\\s*" }),
-    input("cron", "Cron expression, in place of both", { placeholder: "0 2 * * 1", maxlength: 100 }),
+    input("cron", "Cron expression (instead of Every and At)", { placeholder: "0 2 * * 1", maxlength: 100 }),
     input("at", "At (whole days only)", { pattern: "([01][0-9]|2[0-3]):[0-5][0-9]", placeholder: "02:00" }),
     input("timezone", "Time zone", { value: Intl.DateTimeFormat().resolvedOptions().timeZone }),
     input("window", "Spread over", { pattern: "\\s*[0-9]+\\s*(m|min|h|d|w)\\s*", placeholder: "6h" }),

@@ -4,12 +4,10 @@ import { ask, fetchFile } from "./api.js";
 import { h, on, patch } from "./dom.js";
 import { ago, compact, duration, moment, NOTHING, number, percent, plural, words } from "./format.js";
 import { linkTo, place } from "./parcels.js";
-import { badge, empty, facts, meter, section, SortedTable, table } from "./table.js";
+import { badge, empty, facts, findingList, meter, problems, section, sentence, SEVERITY_TONES, SortedTable, table } from "./table.js";
 import { taskLink, tasksLink } from "./tasks.js";
 
 const AGAIN_MS = 12_000;
-const FRESH = 0.9;
-const HEALTHY = 0.95;
 const MAX_TEXT = 300;
 const COLUMNS = [
   { label: "County", sort: (county) => place(county) },
@@ -20,23 +18,15 @@ const COLUMNS = [
   { label: "Tasks per hour", class: "num", sort: (county) => county.ended_last_hour },
   { label: "Queued", class: "num", sort: (county) => county.queued },
   { label: "Last change", sort: (county) => county.changed_at },
-  { label: "Needs attention", class: "full", sort: (county) => -troubles(county).length },
+  { label: "Needs attention", class: "full", sort: (county) => -problems(county.findings).length },
 ];
 
 const addressOf = ({ platform, state, county }) => `${platform}/${state}/${county}`;
 
 export const countyLink = (county, text = place(county)) => h("a", { class: "name", href: `#/county/${addressOf(county)}` }, text);
 
-// What is wrong with a county: [tone, text] each.
-function troubles(county) {
-  const lost = county.failing_fields.filter((field) => !field.found_otherwise);
-  return [
-    county.blocked_workers.length ? ["warn", `Blocks ${plural(county.blocked_workers.length, "worker")}`] : null,
-    lost.length ? ["bad", `${plural(lost.length, "field")} no longer found`] : null,
-    county.success_rate !== null && county.success_rate < 0.5 ? ["bad", "Most tasks fail"] : null,
-    county.fresh_share !== null && county.fresh_share < FRESH ? ["warn", "Behind its schedule"] : null,
-  ].filter(Boolean);
-}
+const TONES = { healthy: "good", degraded: "warn", failing: "bad" };
+const isStale = ({ findings }) => findings.some(({ id }) => id === "schedule.stale");
 
 class CountiesView {
   constructor(app) {
@@ -67,13 +57,17 @@ class CountiesView {
 export class CountiesPage extends CountiesView {
   title = "Counties";
 
-  constructor(app) {
+  constructor(app, query) {
     super(app);
     this.counties = [];
     this.count = h("p", { class: "count", role: "status" });
-    this.table = new SortedTable("Counties", COLUMNS, (county) => ({ key: addressOf(county), cells: cells(county) }));
+    this.table = new SortedTable("Counties", COLUMNS, (county) => ({ key: addressOf(county), cells: cells(county) }), {
+      by: query.get("sort"),
+      isDescending: query.get("order") === "desc",
+      onSort: () => this.write(),
+    });
     this.results = h("div");
-    this.search = h("input", { type: "search", autocomplete: "off", spellcheck: "false", placeholder: "County, state or platform" });
+    this.search = h("input", { type: "search", autocomplete: "off", spellcheck: "false", placeholder: "County, state or platform", value: query.get("q") ?? "" });
     this.root = h(
       "div",
       { class: "page" },
@@ -82,17 +76,30 @@ export class CountiesPage extends CountiesView {
       this.count,
       h("section", { class: "card" }, this.results),
     );
-    this.search.addEventListener("input", () => this.show(this.counties));
+    this.search.addEventListener("input", () => {
+      this.write();
+      this.show(this.counties);
+    });
     this.load();
   }
 
+  // What is shown is in the address.
+  write() {
+    const { by, isDescending } = this.table;
+    const given = { q: this.search.value.trim(), sort: by, order: by && isDescending ? "desc" : "" };
+    const query = new URLSearchParams(Object.entries(given).filter(([, text]) => text));
+    history.replaceState(null, "", `#/counties${query.size ? `?${query}` : ""}`);
+  }
+
   show(counties) {
-    this.counties = [...counties].sort((one, other) => troubles(other).length - troubles(one).length);
+    this.counties = [...counties].sort((one, other) => problems(other.findings).length - problems(one.findings).length);
     const wanted = this.search.value.trim().toLowerCase();
     const shown = this.counties.filter((county) => `${place(county)} ${addressOf(county)}`.toLowerCase().includes(wanted));
-    const bad = shown.filter((county) => troubles(county).length).length;
-    const noun = shown.length === 1 ? "county" : "counties";
-    this.count.textContent = shown.length ? `${number(shown.length)} ${noun}, ${bad ? `${number(bad)} with problems` : "all well"}` : "";
+    const bad = shown.filter((county) => problems(county.findings).length).length;
+    const places = new Set(shown.map((county) => `${county.state}/${county.county}`)).size;
+    const sources = shown.length > places ? `, ${plural(shown.length, "source")}` : "";
+    const noun = places === 1 ? "county" : "counties";
+    this.count.textContent = shown.length ? `${number(places)} ${noun}${sources}, ${bad ? `${number(bad)} with problems` : "all well"}` : "";
     if (shown.length) {
       this.table.show(shown);
       if (!this.table.root.isConnected) this.results.replaceChildren(this.table.root);
@@ -103,6 +110,9 @@ export class CountiesPage extends CountiesView {
   }
 }
 
+// Tasks that found their parcel, and those that ended because the site has none, are both done.
+const ended = ({ succeeded, failed }) => `${compact(succeeded)} ended well, ${compact(failed)} failed`;
+
 const cells = (county) => [
   countyLink(county),
   county.platform,
@@ -111,18 +121,21 @@ const cells = (county) => [
   county.success_rate === null
     ? NOTHING
     : [
-        meter(county.success_rate, county.success_rate >= HEALTHY ? "good" : county.success_rate < 0.5 ? "bad" : "warn"),
-        h("small", null, `${compact(county.succeeded)} done, ${compact(county.failed)} failed`),
+        meter(county.success_rate, TONES[county.health]),
+        h("small", null, ended(county)),
       ],
   number(county.ended_last_hour),
   compact(county.queued),
   county.changed_at ? ago(county.changed_at) : NOTHING,
-  troubles(county).map(([tone, text]) => h("div", null, badge(tone, text))),
+  county.findings.map(({ id, severity, message }) =>
+    h("div", { "data-key": id + message, class: SEVERITY_TONES[severity] }, sentence(message)),
+  ),
 ];
 
-function freshness({ fresh_share: share, max_age_seconds: seconds, newest_at: newest, schedules }) {
+function freshness(county) {
+  const { fresh_share: share, max_age_seconds: seconds, newest_at: newest, schedules } = county;
   if (share !== null)
-    return [meter(share, share >= FRESH ? "good" : "warn"), h("small", null, `within ${duration(seconds)}`)];
+    return [meter(share, isStale(county) ? "warn" : "good"), h("small", null, `within ${duration(seconds)}`)];
   return [newest ? ago(newest) : "never scraped", h("small", null, schedules.length ? "scheduled" : "no schedule")];
 }
 
@@ -153,22 +166,23 @@ export class CountyPage extends CountiesView {
       patch(
         this.root,
         h("h1", null, "No such county"),
-        empty(h("p", null, "Nothing is known of ", h("code", null, addressOf(this)), "."), h("a", { href: "#/counties" }, "All counties")),
+        empty(h("p", null, "No data for ", h("code", null, addressOf(this)), "."), h("a", { href: "#/counties" }, "All counties")),
       );
       return;
     }
     this.found = found;
     this.app.name(place(found));
-    const wrong = troubles(found);
+    const wrong = problems(found.findings);
     patch(
       this.root,
       h(
         "div",
         { class: "title" },
         h("p", { class: "path" }, h("a", { href: "#/counties" }, "Counties"), ` / ${found.platform}`),
-        h("h1", null, place(found), " ", wrong.length ? wrong.map(([tone, text]) => badge(tone, text)) : badge("good", "Well")),
+        h("h1", null, place(found), " ", wrong.length ? badge(SEVERITY_TONES[wrong[0].severity], "Needs attention") : badge("good", "Well")),
         h("p", { class: "meta" }, this.links(found)),
       ),
+      found.findings.length ? h("section", { class: "card", "aria-label": "Findings" }, findingList(found.findings, "#/counties")) : null,
       facts(this.facts(found)),
       this.failing(found),
       this.failed(found),
@@ -189,12 +203,12 @@ export class CountyPage extends CountiesView {
     const schedules = county.schedules.map((name, place) => [place ? ", " : "", h("a", { href: `#/schedules?name=${encodeURIComponent(name)}` }, name)]);
     return [
       ["Parcels", number(county.parcels)],
-      ["Schedule", schedules.length ? schedules : ["none ", h("a", { href: "#/schedules" }, "add one")]],
+      ["Schedule", schedules.length ? schedules : ["none ", h("a", { href: `#/schedules?${new URLSearchParams({ add: addressOf(county) })}`, "data-admin": true }, "add one")]],
       ["Fresh", county.fresh_share === null ? NOTHING : `${percent(county.fresh_share)} within ${duration(county.max_age_seconds)}`],
       ["Newest scrape", county.newest_at ? moment(county.newest_at) : NOTHING],
       ["Oldest scrape", county.oldest_at ? moment(county.oldest_at) : NOTHING],
       ["Last change", county.changed_at ? moment(county.changed_at) : NOTHING],
-      ["Last 24 hours", `${number(county.succeeded)} done, ${number(county.failed)} failed`],
+      ["Last 24 hours", ended(county)],
       ["Pace", `${number(county.ended_last_hour)} tasks in the last hour`],
       ["Queued", number(county.queued)],
       ["Blocked", county.blocked_workers.length ? h("span", { class: "warn" }, county.blocked_workers.join(", ")) : "no worker"],
@@ -218,7 +232,7 @@ export class CountyPage extends CountiesView {
         ),
         h("p", null, field.selectors.map((selector) => [h("code", { class: "command" }, selector), " "])),
         field.example
-          ? h("button", { type: "button", class: "small", "data-look": field.field, "data-key": "look" }, "See what the page shows now")
+          ? h("button", { type: "button", class: "small", "data-look": field.field, "data-key": "look" }, "See what the newest stored page shows")
           : null,
         h("div", { "data-key": "seen", role: "status" }, this.evidence.get(field.field)?.map((node) => node.cloneNode(true))),
       ),

@@ -70,7 +70,7 @@ export class DocsPage {
 
   show() {
     const wanted = this.search.value.trim().toLowerCase();
-    const matches = (one) => `${one.method} ${one.path} ${one.description}`.toLowerCase().includes(wanted);
+    const matches = (one) => `${one.method} ${one.path} ${one.summary} ${one.description}`.toLowerCase().includes(wanted);
     const groups = GROUPS.map((group) => [group, this.operations.filter((one) => one.tags[0] === group && matches(one))]).filter(
       ([, operations]) => operations.length,
     );
@@ -78,7 +78,7 @@ export class DocsPage {
       this.index,
       groups.map(([group, operations]) => [
         h("h2", null, group),
-        h("ul", null, operations.map((one) => h("li", null, h("a", { href: `#${idOf(one)}` }, method(one), " ", one.path)))),
+        h("ul", null, operations.map((one) => h("li", null, h("a", { href: `#${idOf(one)}` }, method(one), " ", breakable(one.path))))),
       ]),
     );
     patch(
@@ -102,7 +102,7 @@ export class DocsPage {
     return h(
       "details",
       { id, class: "operation", "data-key": id, open },
-      h("summary", null, method(one), " ", h("code", null, one.path), " ", h("span", { class: "note" }, prose(one.summary))),
+      h("summary", null, method(one), " ", h("code", null, breakable(one.path)), " ", h("span", { class: "note" }, prose(one.summary))),
       h("div", { class: "operation-body" }, open ? this.body(one) : null),
     );
   }
@@ -127,7 +127,7 @@ export class DocsPage {
   }
 
   body(one) {
-    const paragraphs = one.description.split("\n\n").map((text) => h("p", null, prose(text)));
+    const paragraphs = one.description.split("\n\n").filter(Boolean).map((text) => h("p", null, prose(text)));
     return [
       ...paragraphs,
       h("p", { class: "note" }, "Access: ", access(one)),
@@ -221,15 +221,18 @@ export class DocsPage {
     const id = idOf(one);
     const fields = one.parameters.map((parameter) => {
       const schema = parameter.schema.anyOf?.[0] ?? parameter.schema;
-      const choices = schema.enum ?? (schema.type === "boolean" ? ["true", "false"] : null);
-      const attributes = { name: `${parameter.in} ${parameter.name}`, required: parameter.required };
+      const isList = schema.type === "array";
+      const choices = (isList ? schema.items.enum : schema.enum) ?? (schema.type === "boolean" ? ["true", "false"] : null);
+      const attributes = { name: `${parameter.in} ${parameter.name}`, required: parameter.required, multiple: isList && choices };
       return h(
         "label",
         { class: "field" },
-        h("span", null, parameter.name, parameter.required ? " (required)" : ""),
-        choices
-          ? h("select", attributes, parameter.required ? null : h("option", { value: "" }, ""), choices.map((value) => h("option", null, value)))
-          : h("input", { ...attributes, type: "text", autocomplete: "off", spellcheck: "false", placeholder: parameter.schema.default ?? "" }),
+        h("span", null, parameter.name, parameter.required ? " (required)" : isList && !choices ? " (one per line)" : ""),
+        isList && !choices
+          ? h("textarea", { name: attributes.name, rows: 2, spellcheck: "false" })
+          : choices
+          ? h("select", attributes, parameter.required || isList ? null : h("option", { value: "" }, ""), choices.map((value) => h("option", null, value)))
+          : h("input", { ...attributes, type: "text", autocomplete: "off", spellcheck: "false", placeholder: presetOf(parameter) }),
       );
     });
     const isWorker = one.security.some((scheme) => scheme.workerToken);
@@ -247,7 +250,7 @@ export class DocsPage {
         ? h(
             "label",
             { class: "field" },
-            h("span", null, key, isWorker ? "" : " (empty: that of this tab, if you are signed in)"),
+            h("span", null, key, isWorker ? "" : " (leave empty to use this tab's token)"),
             h("input", { name: "token", type: "password", autocomplete: "off" }),
           )
         : null,
@@ -261,10 +264,13 @@ export class DocsPage {
 
   async try(form) {
     const one = this.operations.find((operation) => idOf(operation) === form.dataset.operation);
-    const given = Object.fromEntries(new FormData(form));
+    const fields = new FormData(form);
+    const given = Object.fromEntries(fields);
+    const lists = new Set(one.parameters.filter(({ schema }) => schema.type === "array").map(({ name }) => `query ${name}`));
     const answer = form.querySelector(".answer");
     const values = (place) =>
-      Object.entries(given)
+      [...fields]
+        .flatMap(([name, text]) => (lists.has(name) ? text.split("\n").map((line) => [name, line.trim()]) : [[name, text]]))
         .filter(([name, text]) => name.startsWith(`${place} `) && text !== "")
         .map(([name, text]) => [name.slice(place.length + 1), text]);
     let path = one.path;
@@ -322,13 +328,14 @@ const method = (one) => h("span", { class: `method ${one.method}` }, one.method.
 
 const ACCESS = { readToken: "read token", adminToken: "admin token", workerToken: "worker token" };
 
-const access = (one) => one.security.map((scheme) => ACCESS[Object.keys(scheme)[0]]).join(" or ") || "everybody";
+const access = (one) => one.security.map((scheme) => ACCESS[Object.keys(scheme)[0]]).join(" or ") || "anyone";
 
 function parameters(list) {
   const rows = list.map((parameter) => {
     const schema = parameter.schema.anyOf?.[0] ?? parameter.schema;
-    const kind = schema.enum ? schema.enum.join(" | ") : (schema.type ?? "string");
-    const preset = parameter.schema.default ?? "";
+    const single = schema.type === "array" ? schema.items : schema;
+    const kind = `${single.enum ? single.enum.join(" | ") : (single.type ?? "string")}${single === schema ? "" : ", repeatable"}`;
+    const preset = presetOf(parameter);
     return h(
       "li",
       null,
@@ -340,6 +347,11 @@ function parameters(list) {
   });
   return h("ul", { class: "schema" }, rows);
 }
+
+const presetOf = ({ schema: { default: preset } }) => String(preset ?? "");
+
+// A path, which breaks lines only after a slash.
+const breakable = (path) => path.split("/").flatMap((part, place) => (place ? ["/", h("wbr"), part] : [part]));
 
 // Text with `code` in it.
 const prose = (text) => text.split("`").map((part, place) => (place % 2 ? h("code", null, part) : part));

@@ -11,7 +11,7 @@ import { MapPanel } from "./map.js";
 const WAIT_MS = 200;
 const REFRESH_MS = 5_000;
 const SIZES = [25, 50, 100, 250, 500];
-const SIZE = 50;
+const SIZE = innerWidth > 760 ? 50 : 25;
 
 const FORMATS = [
   ["csv", "CSV"],
@@ -25,14 +25,14 @@ const KINDS = {
     title: "Parcels",
     noun: "parcel",
     hint: "Owner, address, parcel number or certificate",
-    defaults: "parcel_id owner situs county state delinquent tax_due liens lien_amount scraped_at".split(" "),
+    defaults: "parcel_id owner situs county delinquent tax_due lien_amount scraped_at".split(" "),
     none: "No parcels yet. They appear here as soon as a worker delivers one.",
   },
   liens: {
     title: "Liens",
     noun: "lien",
     hint: "Certificate, owner, address or parcel number",
-    defaults: "certificate_number status lien_amount sold_on holder_name parcel_id owner county state tax_year".split(" "),
+    defaults: "certificate_number status lien_amount sold_on holder_name parcel_id owner county".split(" "),
     none: "No liens yet. They appear here with their parcels.",
   },
 };
@@ -44,7 +44,10 @@ export class ExplorePage {
   constructor(app, kind, query, { path = `/${kind}` } = {}) {
     Object.assign(this, KINDS[kind], { app, kind, query, path });
     Object.assign(this, { total: null, loadedAt: 0, isTyping: false, timer: 0, asking: {}, found: null });
-    this.filters = new Filters(kind, (change, isTyping) => this.change(change, { isTyping }));
+    this.filters = new Filters(kind, {
+      onChange: (change, isTyping) => this.change(change, { isTyping }),
+      onFind: (facet, find) => this.findValues(facet, find),
+    });
     this.grid = new Grid({
       caption: this.title,
       onSort: (name, order) =>
@@ -60,7 +63,7 @@ export class ExplorePage {
         ? new MapPanel({
             request: (query, signal) => ask(`/v1/search/parcels/map?${query}`, { signal }),
             onArea: (box) => this.change((asked) => (box ? asked.set("bbox", box) : asked.delete("bbox"))),
-            onMove: (at) => this.address((asked) => asked.set("at", at)),
+            onNote: (name, text) => this.address((asked) => (text ? asked.set(name, text) : asked.delete(name))),
             onTrouble: (error) => this.trouble(error),
           })
         : null;
@@ -144,7 +147,7 @@ export class ExplorePage {
     if (to === this.offset) return;
     this.focusRow = this.grid.root.contains(document.activeElement);
     this.change((asked) => (to ? asked.set("offset", to) : asked.delete("offset")), { keepsOffset: true });
-    this.results.scrollIntoView({ block: "nearest" });
+    if (this.results.getBoundingClientRect().top < 0) this.results.scrollIntoView();
     this.grid.root.scrollTop = 0;
   }
 
@@ -351,7 +354,7 @@ export class ExplorePage {
     this.counts = this.app.overview?.counts[this.kind];
     this.loadRows();
     if (isFiltered || !this.facets) this.loadFacets();
-    if (this.isMap) this.map.show(this.wanted, this.query.get("at"), isFiltered);
+    if (this.isMap) this.map.show(this.wanted, Object.fromEntries(this.query), isFiltered);
   }
 
   async loadRows() {
@@ -393,6 +396,15 @@ export class ExplorePage {
     if (!answer) return;
     this.facets = answer;
     this.filters.show(this.query, answer);
+  }
+
+  // Returns the values of one facet that contain a text, or null if a later request has replaced it.
+  async findValues(facet, find) {
+    const query = this.wanted;
+    query.set("facet", facet);
+    query.set("find", find);
+    const answer = await this.latest(`find ${facet}`, `/v1/search/${this.kind}/facets?${query}`);
+    return answer && answer.facets[facet];
   }
 
   trouble(error) {
@@ -533,7 +545,7 @@ export class ExplorePage {
           "div",
           null,
           h("p", { class: "note" }, `${plural(this.total, "row")} with the columns shown, in this order`),
-          FORMATS.map(([form, text]) => this.download(form, text, columns)),
+          FORMATS.filter(([form]) => this.found.formats.includes(form)).map(([form, text]) => this.download(form, text, columns)),
         ),
       ),
       h("button", { type: "button", "data-copy": "", title: "Copy the rows shown, for a spreadsheet" }, "Copy"),

@@ -24,7 +24,7 @@ export class FailuresPage {
     this.outcomes = query.has("outcome") ? query.getAll("outcome").filter((name) => OUTCOMES.includes(name)) : ["failed", "dead"];
     this.filter = ["platform", "site"].filter((name) => query.has(name)).map((name) => [name, query.get(name)]);
     this.count = h("p", { class: "count", role: "status" });
-    this.bar = actionBar(["retry", "delete"]);
+    this.bar = actionBar(["retry", "refresh", "delete"]);
     this.results = h("div", { class: "results" });
     this.root = this.layout();
     this.listen();
@@ -106,7 +106,7 @@ export class FailuresPage {
       this.results,
       this.groups.length
         ? table("Failures", columns(KEYS[this.by].label), this.groups.map((group) => this.row(group, total)))
-        : empty(h("p", null, this.outcomes.length ? "No failures. Every task that ended has its record." : "Choose an outcome.")),
+        : empty(h("p", null, this.outcomes.length ? "No failures: no task that ended has one of these outcomes." : "Choose an outcome.")),
     );
     this.results.querySelectorAll("[data-one]").forEach((box) => (box.checked = this.selected.has(box.value)));
     this.showSelection();

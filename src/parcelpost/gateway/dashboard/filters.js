@@ -40,7 +40,7 @@ const RANGES = {
     ["market_value", "Market value", "$"],
     ["acres", "Acres", ""],
     ["sold", "Last sale", "date"],
-    ["scraped", "Scraped", "date"],
+    ["scraped", "Scraped (UTC)", "date"],
   ],
   liens: [
     ["lien_amount", "Amount", "$"],
@@ -48,7 +48,7 @@ const RANGES = {
     ["tax_due", "Tax due", "$"],
     ["market_value", "Market value", "$"],
     ["acres", "Acres", ""],
-    ["scraped", "Scraped", "date"],
+    ["scraped", "Scraped (UTC)", "date"],
   ],
 };
 const FLAGS = new Set(["delinquent", "has_liens"]);
@@ -89,14 +89,19 @@ export const FILTERS = (kind) =>
   ]);
 
 export class Filters {
-  // `onChange(change, isTyping)`, where change(query) edits the query.
-  constructor(kind, onChange) {
-    Object.assign(this, { kind, onChange, facets: null, open: new Set(), timer: 0 });
+  // `onChange(change, isTyping)`, where change(query) edits the query; `onFind(facet, text)` returns the facet's values
+  // that contain the text.
+  constructor(kind, { onChange, onFind }) {
+    Object.assign(this, { kind, onChange, onFind, facets: null, open: new Set(), finds: new Map(), timer: 0 });
     this.choices = h("div", { class: "facets" });
     this.ranges = h("div", { class: "ranges" }, RANGES[kind].map(rangeFields));
     this.root = h("form", { class: "filters", "aria-label": "Filters" }, this.choices, this.ranges);
     this.root.addEventListener("submit", (event) => event.preventDefault());
-    on(this.choices, "change", "input", ({ name, value, checked }) => this.choose(name, value, checked));
+    on(this.choices, "change", "[type=checkbox]", ({ name, value, checked }) => this.choose(name, value, checked));
+    on(this.choices, "input", "[data-find]", ({ dataset, value }) => {
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => this.find(dataset.find, value.trim()), WAIT_MS);
+    });
     on(this.choices, "click", "[data-all]", (button) => {
       const { all } = button.dataset;
       this.open.has(all) ? this.open.delete(all) : this.open.add(all);
@@ -111,6 +116,14 @@ export class Filters {
       query.delete(name);
       for (const other of checked ? [...rest, value] : rest) query.append(name, other);
     });
+  }
+
+  async find(name, text) {
+    const values = text ? await this.onFind(name, text) : [];
+    if (!values) return;
+    if (text) this.finds.set(name, { text, values });
+    else this.finds.delete(name);
+    this.show(this.query, this.answer);
   }
 
   typed(input) {
@@ -129,6 +142,7 @@ export class Filters {
 
   // `answer`: the gateway's, or null while there is none.
   show(query, answer) {
+    if (answer !== this.answer) for (const [name, { text }] of this.finds) this.find(name, text);
     const { facets = null, total = 0 } = answer ?? {};
     Object.assign(this, { query, answer, facets, total });
     for (const input of this.ranges.querySelectorAll("input")) {
@@ -142,13 +156,15 @@ export class Filters {
 
   facet(name, label) {
     const chosen = new Set(this.query.getAll(name));
-    const counted = (this.facets[name] ?? []).filter(({ value }) => value !== null && value !== "");
+    const found = this.finds.get(name);
+    const isLong = (this.facets[name] ?? []).length >= this.answer.most;
+    const counted = (found?.values ?? this.facets[name] ?? []).filter(({ value }) => value !== null && value !== "");
     if (name === "tax_year" || FLAGS.has(name)) counted.sort((a, b) => Number(b.value) - Number(a.value));
     if (counted.length === 1 && counted[0].count === this.total && !chosen.size) return null; // no choice
     const there = new Set(counted.map(({ value }) => String(value)));
     const gone = [...chosen].filter((value) => !there.has(value)).map((value) => ({ value, count: 0 }));
     const all = [...counted, ...gone];
-    if (!all.length) return null;
+    if (!all.length && !found) return null;
     const few = this.open.has(name)
       ? all
       : all.filter(({ value }, place) => place < FEW || chosen.has(String(value)));
@@ -157,6 +173,19 @@ export class Filters {
       "fieldset",
       { "data-key": `facet ${name}` },
       h("legend", null, label),
+      isLong || found
+        ? h("input", {
+            type: "search",
+            "data-find": name,
+            "data-key": "find",
+            "aria-label": `Find in ${label}`,
+            placeholder: `Find; the top ${this.answer.most} are listed`,
+            value: found?.text ?? "",
+            autocomplete: "off",
+            spellcheck: "false",
+          })
+        : null,
+      found && !all.length ? h("small", null, "No match") : null,
       few.map(({ value, count }) => choice(name, String(value), count, chosen.has(String(value)))),
       more || (this.open.has(name) && all.length > FEW)
         ? h("button", { type: "button", class: "quiet", "data-all": name }, more ? `Show ${more} more` : "Show fewer")

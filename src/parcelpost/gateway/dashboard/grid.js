@@ -46,7 +46,9 @@ export class Grid {
     );
   }
 
-  head({ name, title, kind, sortable }) {
+  head(column) {
+    const { name, kind, sortable } = column;
+    const title = titleOf(column);
     const order = this.sort?.name === name ? this.sort.order : null;
     const side = TO_THE_RIGHT.has(kind) ? "num" : "";
     if (!sortable) return h("th", { scope: "col", class: side }, title);
@@ -117,13 +119,18 @@ export class Grid {
 
   // Tabs between values, a line for each row; amounts without signs, so that they stay numbers.
   asText(rows = this.rows, isTitled = true) {
-    const titles = this.columns.map(({ title }) => title);
+    const titles = this.columns.map(titleOf);
     const lines = rows.map((row) => this.columns.map(({ name, kind }) => plain(kind, row[name])));
     return [...(isTitled ? [titles] : []), ...lines].map((line) => line.join("\t")).join("\n");
   }
 }
 
-function cell({ name, title: label, kind }, row, isFirst, isLink) {
+// Times are in UTC, as the filters by date are.
+const titleOf = ({ title, kind }) => (kind === "time" ? `${title} (UTC)` : title);
+
+function cell(column, row, isFirst, isLink) {
+  const { name, kind } = column;
+  const label = titleOf(column);
   const value = row[name];
   const content = isLink || kind === "link" ? link(row, value) : shown(name, kind, value);
   const title = typeof content === "string" && content.length > LONG ? content : null;
@@ -150,11 +157,7 @@ function shown(name, kind, value) {
 
 const decimals = (value) => (Number.isInteger(value) ? number(value) : String(value));
 
-function minutes(text) {
-  const at = new Date(text);
-  const two = (count) => String(count).padStart(2, "0");
-  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
-}
+const minutes = (text) => new Date(text).toISOString().slice(0, 16).replace("T", " ");
 
 function plain(kind, value) {
   if (!known(value)) return "";

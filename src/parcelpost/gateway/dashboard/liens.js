@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { day, money, NOTHING } from "./format.js";
 import { status } from "./parcels.js";
-import { badge, table, whole } from "./table.js";
+import { badge, scroller, table, whole } from "./table.js";
 import { lienChart } from "./yearly.js";
 
 const MOST_DRAWN = 30;
@@ -13,12 +13,13 @@ const DATE = /^\d{4}-\d{2}-\d{2}$/;
 // The liens of all sources, newest sale first. `sources` are newest first: each field is the newest one's that has it.
 export function mergedLiens(sources) {
   const merged = new Map();
-  for (const { platform, record, history } of sources) {
-    const rows = Array.isArray(record.liens) ? record.liens.filter((row) => row && typeof row === "object") : [];
-    rows.forEach((row, place) => {
-      const number = row.certificate_number ?? row.case_number;
-      const key = number ? `${number}` : `${platform} ${place}`;
-      const lien = merged.get(key) ?? { key, number: number ?? null, platforms: [], statuses: new Map(), subs: new Map() };
+  for (const { platform, record, lien_keys: keys } of sources) {
+    keys.forEach((known, place) => {
+      const row = record.liens[place];
+      if (!row || typeof row !== "object") return;
+      const key = known || `${platform} ${place}`;
+      const number = row.certificate_number ?? row.case_number ?? null;
+      const lien = merged.get(key) ?? { key, number, platforms: [], statuses: new Map(), subs: new Map() };
       merged.set(key, lien);
       if (row.subsequent_tax) {
         lien.subs.set(`${row.tax_year} ${row.sale_date}`, row);
@@ -29,17 +30,16 @@ export function mergedLiens(sources) {
       if (!lien.platforms.includes(platform)) lien.platforms.push(platform);
       if (row.status) lien.statuses.set(platform, String(row.status));
     });
-    seen(merged, history);
   }
+  for (const { history } of sources) notice(merged, history);
   return [...merged.values()].map(withLife).toSorted((a, b) => (b.from ?? "").localeCompare(a.from ?? ""));
 }
 
 // Changes of status that scrapes noticed.
-function seen(merged, history) {
+function notice(merged, history) {
   for (const step of history)
-    for (const { field, before, after } of step.changes) {
-      const [, name] = /^liens\[(.*)\]\.status$/s.exec(field) ?? [];
-      const lien = name && [...merged.values()].find(({ key }) => name === key || name.endsWith(key));
+    for (const { field, lien: key, before, after } of step.changes) {
+      const lien = field.endsWith("].status") && merged.get(key);
       if (!lien || typeof before !== "string" || typeof after !== "string") continue;
       lien.noticed ??= [];
       lien.noticed.push({ date: step.scraped_at.slice(0, 10), kind: "noticed", text: `${before} → ${after} noticed` });
@@ -109,7 +109,7 @@ export function lienCard(liens) {
           ),
         )
       : null,
-    liens.length ? h("div", { class: "scroll" }, table("Liens", COLUMNS, rows)) : null,
+    liens.length ? scroller("Liens", table("Liens", COLUMNS, rows)) : null,
   );
 }
 

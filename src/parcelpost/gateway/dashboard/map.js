@@ -6,6 +6,7 @@ import { h, on, patch } from "./dom.js";
 import { compact, money, number, percent, plural } from "./format.js";
 import { boundsOf, boxOf, boxText, degreesApart, latOf, lonOf, overlap, TILE, union, viewOf, xOf, yOf } from "./mercator.js";
 import { linkTo } from "./parcels.js";
+import { scroller } from "./table.js";
 
 const MOST_ZOOM = 18;
 const FIT_ZOOM = 15;
@@ -26,9 +27,10 @@ const MODES = [
 ];
 
 export class MapPanel {
-  // `request(query, signal)` returns clusters, `onArea(text or null)` filters, `onMove(text)` notes what is shown.
-  constructor({ request, onArea, onMove, onTrouble }) {
-    Object.assign(this, { request, onArea, onMove, onTrouble });
+  // `request(query, signal)` returns clusters, `onArea(text or null)` filters, `onNote(name, text)` notes in the address
+  // what is shown.
+  constructor({ request, onArea, onNote, onTrouble }) {
+    Object.assign(this, { request, onArea, onNote, onTrouble, mark: null, missing: null });
     Object.assign(this, { view: { ...WORLD }, clusters: [], mode: "delinquency", width: 0, height: 0, pointers: new Map() });
     Object.assign(this, { query: null, box: null, tiles: new Map(), lines: [], layers: null, active: null, timer: 0 });
     this.build();
@@ -65,7 +67,7 @@ export class MapPanel {
     this.clear = h("button", { type: "button", class: "small", "data-action": "clear", hidden: true }, "Clear the area");
     this.legend = h("ul", { class: "legend" });
     this.note = h("p", { class: "note" });
-    this.list = h("details", { class: "as-table" }, h("summary", null, "Clusters as a list"), h("div", { class: "scroll" }));
+    this.list = h("details", { class: "as-table" }, h("summary", null, "Clusters as a list"), scroller("Clusters as a list", []));
     this.root = h(
       "section",
       { class: "card map", "aria-label": "Map" },
@@ -119,6 +121,7 @@ export class MapPanel {
     on(this.root, "click", "[data-action]", ({ dataset }) => this.act(dataset.action));
     on(this.root, "change", "[name=map-colour]", ({ value }) => {
       this.mode = value;
+      this.onNote("colour", value === "delinquency" ? "" : value);
       this.draw();
       this.describe();
     });
@@ -147,14 +150,19 @@ export class MapPanel {
 
   // What is shown
 
-  // `query`: the filters of the table, `at`: the center and zoom of the address; `isFiltered`: the filters have changed.
-  show(query, at, isFiltered) {
+  // `query`: the filters of the table; `at`: the center and zoom, `mark`: a parcel's place, and `colour`, of the address;
+  // `isFiltered`: the filters have changed.
+  show(query, { at, mark, colour }, isFiltered) {
+    this.mark = mark?.split(",").map(Number) ?? null;
+    this.mode = MODES.some(([value]) => value === colour) ? colour : "delinquency";
+    for (const input of this.root.querySelectorAll("[name=map-colour]")) input.checked = input.value === this.mode;
     const before = this.query?.toString();
     this.box = boxOf(query.get("bbox"));
     query.delete("bbox");
     this.query = query;
     this.clear.hidden = !this.box;
     const isNew = before !== query.toString();
+    if (isNew || isFiltered) this.missing = null;
     if (!isNew && !isFiltered && this.clusters.length) {
       this.draw();
       return;
@@ -176,7 +184,6 @@ export class MapPanel {
     for (let looks = 0; looks < MOST_LOOKS; looks += 1) {
       const answer = await this.fetch(area, zoom);
       if (!answer) return;
-      if (!looks) this.missing = answer.without_coordinates;
       area = this.box ?? union(answer.clusters.map(({ bbox }) => bbox));
       if (!area) break;
       this.view = viewOf(area, this.width, this.height, FIT_ZOOM);
@@ -187,12 +194,13 @@ export class MapPanel {
     await this.load();
   }
 
-  // The clusters of what is in view, and a little around it.
+  // The clusters of what is in view, and how many parcels no area has.
   async load() {
     clearTimeout(this.timer);
     if (!this.width) return;
-    const seen = boundsOf(this.view, this.width * 1.3, this.height * 1.3);
+    const seen = boundsOf(this.view, this.width, this.height);
     const wanted = this.box ? (overlap(this.box, seen) ?? this.box) : seen;
+    this.isPart = this.box !== null && boxText(wanted) !== boxText(this.box);
     const answer = await this.fetch(wanted, this.view.zoom);
     if (!answer) return;
     this.clusters = apart(answer.clusters, TILE * 2 ** this.view.zoom);
@@ -200,6 +208,11 @@ export class MapPanel {
     this.active = null;
     this.tip.hidden = true;
     this.draw();
+    this.describe();
+    if (this.missing !== null || this.box) return;
+    const everywhere = await this.fetch(null, FIRST_ZOOM);
+    if (!everywhere) return;
+    this.missing = everywhere.without_coordinates;
     this.describe();
   }
 
@@ -225,7 +238,7 @@ export class MapPanel {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
       const { x, y, zoom } = this.view;
-      this.onMove([latOf(y).toFixed(4), lonOf(x).toFixed(4), zoom.toFixed(2)].join(","));
+      this.onNote("at", [latOf(y).toFixed(4), lonOf(x).toFixed(4), zoom.toFixed(2)].join(","));
       this.load();
     }, WAIT_MS);
   }
@@ -443,6 +456,7 @@ export class MapPanel {
     this.drawOutline(brush, colour);
     if (this.box) this.drawBox(brush, colour, this.box);
     this.drawClusters(brush, colour);
+    if (this.mark) this.drawMark(brush, colour, this.mark);
     if (this.layers?.tiles) this.attribute(brush, colour);
   }
 
@@ -536,6 +550,14 @@ export class MapPanel {
     brush.setLineDash([]);
   }
 
+  drawMark(brush, colour, [latitude, longitude]) {
+    brush.beginPath();
+    brush.arc(...this.pixelAt([xOf(longitude), yOf(latitude)]), 12, 0, 2 * Math.PI);
+    brush.strokeStyle = colour("--accent");
+    brush.lineWidth = 3;
+    brush.stroke();
+  }
+
   drawArea(from, to) {
     this.draw();
     const brush = this.canvas.getContext("2d");
@@ -594,11 +616,11 @@ export class MapPanel {
     const [some, many] = this.amounts();
     const texts =
       this.mode === "delinquency"
-        ? ["none delinquent", "up to 10%", "up to 30%", "more"]
+        ? ["none delinquent", "up to 10%", "up to 30%", "over 30%"]
         : ["no liens", `below $${compact(some)}`, `from $${compact(some)}`, `from $${compact(many)}`];
     patch(this.legend, texts.map((text, place) => h("li", { class: `map-level-${place}` }, text)));
-    const missing = this.missing ? `; ${plural(this.missing, "matching parcel")} without coordinates` : "";
-    const text = `${plural(this.total ?? 0, "parcel")} ${this.box ? "in the area" : "in view"}${missing}.`;
+    const missing = this.missing && !this.box ? `; ${plural(this.missing, "matching parcel")} without coordinates` : "";
+    const text = `${plural(this.total ?? 0, "parcel")} ${this.box && !this.isPart ? "in the area" : this.box ? "of the area in view" : "in view"}${missing}.`;
     if (this.note.textContent !== text) this.note.textContent = text;
     if (this.list.open) patch(this.list.lastChild, this.listed());
   }

@@ -9,7 +9,7 @@ import { lienTable, parcelTable } from "./parcels.js";
 import { platforms } from "./platforms.js";
 import { legend, queue } from "./queue.js";
 import { perMinute } from "./scale.js";
-import { badge, empty, section } from "./table.js";
+import { empty, findingList, problems, section } from "./table.js";
 
 const HOURS = [
   ["auto", "Auto"],
@@ -25,8 +25,9 @@ const QUIET = "No activity in this period. Data appears as soon as workers reque
 export class OverviewPage {
   title = "Overview";
 
-  constructor(page) {
+  constructor(page, query) {
     this.page = page;
+    page.hours = HOURS.some(([value]) => value === query.get("hours")) ? query.get("hours") : "auto";
     this.latestAt = -Infinity;
     this.figures = h("dl", { class: "figures" });
     this.findings = h("div");
@@ -106,7 +107,10 @@ export class OverviewPage {
   }
 
   listen() {
-    on(this.root, "change", "[name=hours]", (input) => this.page.showHours(input.value));
+    on(this.root, "change", "[name=hours]", ({ value }) => {
+      history.replaceState(null, "", value === "auto" ? "#/" : `#/?hours=${value}`);
+      this.page.showHours(value);
+    });
     on(this.root, "click", "[data-command]", (button) => this.page.command(button.dataset.command));
   }
 
@@ -146,41 +150,16 @@ export class OverviewPage {
   }
 }
 
-const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
-
-// Where an operator looks into a finding, by the first part of its id.
-const PLACES = {
-  "queue.failed": ["#/failures?outcome=failed", "See failures"],
-  "queue.dead": ["#/failures?outcome=dead", "See failures"],
-  "queue.unclaimed": ["#/workers", "See workers"],
-  fleet: ["#/workers", "See workers"],
-  schedule: ["#/schedules", "See schedules"],
-  webhook: ["#/schedules", "See webhooks"],
-  site: ["#/counties", "See counties"],
-  platform: ["#/counties", "See counties"],
-};
-
 // What needs attention, in the words of the health checks.
 function attention({ findings, ok, workers, queue }) {
-  const problems = findings.filter(({ severity }) => severity !== "note");
-  const quiet = workers.length || queue.length ? "Everything is well" : "Ready: add tasks and start a worker";
-  const title = problems.length ? `Needs attention (${problems.length})` : quiet;
+  const count = problems(findings).length;
+  const quiet = workers.length || queue.length ? "No problems found" : "Ready: add tasks and start a worker";
+  const title = count ? `Needs attention (${count})` : quiet;
   return h(
     "section",
-    { class: `card attention ${ok ? (problems.length ? "warning" : "well") : "error"}` },
+    { class: `card attention ${ok ? (count ? "warning" : "well") : "error"}` },
     h("h2", null, title),
-    findings.length ? h("ul", { class: "findings", "aria-label": "Findings" }, findings.map(finding)) : null,
-  );
-}
-
-function finding({ id, severity, message, fix }) {
-  const [href, label] = PLACES[id] ?? PLACES[id.split(".")[0]] ?? [];
-  return h(
-    "li",
-    { class: severity, "data-key": `${id} ${message}` },
-    badge({ error: "bad", warning: "warn", note: "" }[severity], severity),
-    h("div", null, h("p", { class: "name" }, sentence(message)), h("p", { class: "note" }, sentence(fix))),
-    href ? h("a", { href }, label) : null,
+    findings.length ? findingList(findings) : null,
   );
 }
 
@@ -193,9 +172,7 @@ function workers(all) {
   return empty(h("p", null, text));
 }
 
-function figures({ fleet: { alive, stopped, offline }, totals, activity, sync, counts }) {
-  const recent = Math.round(3_600 / activity.bucket_seconds);
-  const stored = (activity.series.stored ?? []).slice(-recent).reduce((sum, count) => sum + count, 0);
+function figures({ fleet: { alive, stopped, offline }, totals, ended_last_hour: ended, sync, counts }) {
   const failed = totals.failed + totals.dead;
   return [
     figure(
@@ -210,7 +187,7 @@ function figures({ fleet: { alive, stopped, offline }, totals, activity, sync, c
       failed ? h("a", { href: "#/failures" }, `${compact(failed)} failed or dead`) : "none failed",
     ),
     figure("In progress", h("a", { href: "#/tasks?state=leased" }, compact(totals.leased)), "leased to workers"),
-    figure("Records stored", compact(stored), "in the last hour"),
+    figure("Tasks finished", compact(ended), "in the last hour"),
     figure(
       "Undelivered results",
       compact(sync.unsynced),

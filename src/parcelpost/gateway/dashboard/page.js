@@ -11,7 +11,7 @@ const main = document.getElementById("main");
 async function show() {
   const path = location.hash.slice(1);
   const [, parcel] = PARCEL_PAGE.exec(path) ?? [];
-  if (!parcel) return say("This address names no raw page.");
+  if (!parcel) return say("This link does not point to a raw page.");
   const name = decodeURIComponent(parcel.split("/").at(-1));
   document.getElementById("title").textContent = name;
   document.title = `Raw page of ${name} – Parcelpost gateway`;

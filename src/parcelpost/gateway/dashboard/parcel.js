@@ -6,7 +6,7 @@ import { duration, money, moment, NOTHING, number, plural, words } from "./forma
 import { lienCard, mergedLiens } from "./liens.js";
 import { place, platforms } from "./parcels.js";
 import { comparison, differences, isNothing, lists, sections, shown } from "./record.js";
-import { badge, empty, section, table } from "./table.js";
+import { badge, empty, scroller, section, table } from "./table.js";
 import { yearChart } from "./yearly.js";
 
 const AGAIN_MS = 15_000;
@@ -44,7 +44,8 @@ export class ParcelPage {
         this.askedAt = Infinity;
         patch(
           this.root,
-          empty(h("p", null, "No such parcel."), h("a", { href: "#/parcels" }, "Search parcels")),
+          h("h1", null, "No such parcel"),
+          empty(h("p", null, "No parcel has this number here."), h("a", { href: "#/parcels" }, "Search parcels")),
         );
       } else this.page.failed(error);
     }
@@ -115,7 +116,7 @@ function ownerAndAddress({ owner, situs }, sources) {
   const parts = [
     owner ? h("a", { href: `#/parcels?${new URLSearchParams({ owner })}`, title: "All parcels of this owner" }, owner) : null,
     situs || null,
-    isPlaced ? h("a", { href: `#/map?at=${latitude},${longitude},${CLOSE}` }, "Show on the map") : null,
+    isPlaced ? h("a", { href: `#/map?${new URLSearchParams({ at: `${latitude},${longitude},${CLOSE}`, mark: `${latitude},${longitude}` })}` }, "Show on the map") : null,
   ].filter(Boolean);
   return parts.flatMap((part, place) => (place ? [" · ", part] : [part]));
 }
@@ -125,6 +126,8 @@ const dollars = (value) => (typeof value === "number" ? `$${number(value)}` : mo
 // The newest source's value that is there.
 const known = (sources, name) => sources.map(({ record }) => record[name]).find((value) => !isNothing(value));
 
+const isUnread = (sources, name) => sources.some(({ record }) => record.unreadable?.includes?.(name));
+
 function figures(parcel, sources, liens, sales) {
   const valueYear = sources.map(({ record }) => record).find(({ market_value }) => !isNothing(market_value))?.value_year;
   const open = liens.filter(({ isOpen }) => isOpen);
@@ -132,11 +135,14 @@ function figures(parcel, sources, liens, sales) {
   const acres = known(sources, "land_area_acres");
   const built = known(sources, "year_built");
   const sale = sales[0];
+  const orUnread = (name, value) => (value === NOTHING && isUnread(sources, name) ? "not readable" : value);
   const all = [
-    ["Tax due", money(parcel.tax_due), parcel.tax_due > 0 ? ["bad", "unpaid"] : null],
-    ["Market value", dollars(known(sources, "market_value")), valueYear ? ["", `of ${valueYear}`] : null],
-    ["Open liens", number(open.length), open.length ? ["warn", money(owed)] : ["", `${number(liens.length)} in all`]],
-    ["Last sale", sale ? dollars(sale.price) : NOTHING, sale?.date ? ["", sale.date] : null],
+    ["Tax due", orUnread("tax_due", money(parcel.tax_due)), parcel.tax_due > 0 ? ["bad", "unpaid"] : null],
+    ["Market value", orUnread("market_value", dollars(known(sources, "market_value"))), valueYear ? ["", `of ${valueYear}`] : null],
+    liens.length || !isUnread(sources, "liens")
+      ? ["Open liens", number(open.length), open.length ? ["warn", money(owed)] : ["", `${number(liens.length)} total`]]
+      : ["Open liens", "not readable", parcel.lien_count ? ["", `${number(parcel.lien_count)} known from before`] : null],
+    ["Last sale", orUnread("sales", sale ? dollars(sale.price) : NOTHING), sale?.date ? ["", sale.date] : null],
     ["Use", known(sources, "land_use_desc") ?? NOTHING, built ? ["", `built ${built}`] : null],
     ["Land", acres ? `${acres} acres` : NOTHING, null],
   ];
@@ -280,9 +286,8 @@ const saleCard = (sales) =>
   section(
     "Sales",
     h("p", { class: "note" }, plural(sales.length, "sale")),
-    h(
-      "div",
-      { class: "scroll" },
+    scroller(
+      "Sales",
       table(
         "Sales",
         SALE,
@@ -305,7 +310,7 @@ const saleCard = (sales) =>
 
 const SOURCE = [
   { label: "Source" },
-  { label: "Parcel number there" },
+  { label: "Parcel number at source" },
   { label: "Scraped" },
   { label: "First seen" },
   { label: "Page" },
@@ -319,7 +324,7 @@ function sourceCard(sources, parcel) {
     cells: [
       [h("span", { class: "name" }, source.platform), source.partial ? h("small", { class: "warn" }, "incomplete page") : null],
       source.parcel_id || parcel.parcel_id,
-      [moment(source.scraped_at), source.record.data_date ? h("small", null, `data of ${source.record.data_date}`) : null],
+      [moment(source.scraped_at), source.record.data_date ? h("small", null, `data as of ${source.record.data_date}`) : null],
       moment(source.first_seen_at),
       h("span", { class: "links" }, pageLinks(source)),
     ],
@@ -327,7 +332,7 @@ function sourceCard(sources, parcel) {
   return section(
     "Sources",
     h("p", { class: "note" }, plural(sources.length, "source")),
-    h("div", { class: "scroll" }, table("Sources", SOURCE, rows)),
+    scroller("Sources", table("Sources", SOURCE, rows)),
   );
 }
 
@@ -342,7 +347,7 @@ function pageLinks({ page, raw, record }) {
 
 function listCard(sources) {
   const listed = lists(sources);
-  return listed.length ? section("Lists, as each source has them", null, h("div", { class: "listings" }, listed)) : null;
+  return listed.length ? section("Lists by source", null, h("div", { class: "listings" }, listed)) : null;
 }
 
 // History

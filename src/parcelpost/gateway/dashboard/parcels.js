@@ -86,6 +86,6 @@ const parcelLink = ({ address, parcel_id }) =>
   h("a", { class: `name ${whole(parcel_id)}`, href: linkTo(address) }, parcel_id);
 
 export const titled = (slug) =>
-  slug.replaceAll("_", " ").replace(/(^|[\s-])\p{Ll}/gu, (letter) => letter.toUpperCase());
+  slug.replaceAll(/[_-]/g, " ").replace(/(^|\s)\p{Ll}/gu, (letter) => letter.toUpperCase());
 
 export const place = ({ county, state }) => [titled(county), state].filter(Boolean).join(", ") || NOTHING;

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { money, NOTHING, number, words } from "./format.js";
 import { status } from "./parcels.js";
-import { badge, table, whole } from "./table.js";
+import { badge, scroller, table, whole } from "./table.js";
 
 const SECTIONS = [
   ["Owner", "owner_names ownership_type owner_lines mailing_lines mailing_city mailing_state mailing_zip mailing_country"],
@@ -90,20 +90,19 @@ export function comparison(sources, differing) {
     "label",
     { class: "check" },
     h("input", { type: "checkbox", name: "only-differing" }),
-    ` Only what differs (${differing.size})`,
+    ` Show differences only (${differing.size})`,
   );
   return h(
     "section",
     { class: "card comparison" },
-    h("div", { class: "card-head" }, h("h2", null, "What the sources say"), differing.size ? only : null),
-    differing.size ? null : h("p", { class: "note padded" }, "Where several sources show a field, they agree."),
-    h(
-      "div",
-      { class: "scroll" },
+    h("div", { class: "card-head" }, h("h2", null, "Source comparison"), differing.size ? only : null),
+    differing.size ? null : h("p", { class: "note padded" }, "All sources agree."),
+    scroller(
+      "Source comparison",
       h(
         "table",
         { class: "compared" },
-        h("caption", { class: "unseen" }, "What the sources say"),
+        h("caption", { class: "unseen" }, "Source comparison"),
         h(
           "thead",
           null,
@@ -148,7 +147,7 @@ function groups(records) {
   ]);
   const others = [...new Set(records.flatMap(Object.keys))].filter((name) => !used.has(name));
   const ofTheScrape = [...OF_THE_SCRAPE].filter((name) => !KNOWN_ELSEWHERE.has(name));
-  return [...SECTIONS, ["Other", others], ["The scrape", ofTheScrape]];
+  return [...SECTIONS, ["Other", others], ["Scrape details", ofTheScrape]];
 }
 
 // The lists that are not shown merged, as each source has them.
@@ -160,7 +159,7 @@ export const lists = (sources) =>
         "details",
         { class: "listed", "data-key": `${name} ${platform}` },
         h("summary", null, h("b", null, title), ` of ${platform} (${record[name].length})`),
-        h("div", { class: "scroll list" }, list(`${title} of ${platform}`, record[name])),
+        scroller(`${title} of ${platform}`, list(`${title} of ${platform}`, record[name]), "scroll list"),
       ),
     );
   });

@@ -20,12 +20,12 @@ import { WorkerPage, WorkersPage } from "./workers.js";
 
 // [path, its link in the navigation, what makes the view]; a path that ends with * also takes what follows.
 const ROUTES = [
-  ["/", "/", (app) => new OverviewPage(app)],
+  ["/", "/", (app, rest, query) => new OverviewPage(app, query)],
   ["/parcels", "/parcels", (app, rest, query) => new ExplorePage(app, "parcels", query)],
   ["/map", "/map", (app, rest, query) => new ExplorePage(app, "parcels", query, { path: "/map" })],
   ["/liens", "/liens", (app, rest, query) => new ExplorePage(app, "liens", query)],
   ["/parcel/*", "/parcels", (app, rest) => new ParcelPage(app, `/v1/parcels/${rest}`)],
-  ["/counties", "/counties", (app) => new CountiesPage(app)],
+  ["/counties", "/counties", (app, rest, query) => new CountiesPage(app, query)],
   ["/county/*", "/counties", (app, rest) => new CountyPage(app, decoded(rest))],
   ["/changes", "/changes", (app, rest, query) => new ChangesPage(app, query)],
   ["/tasks", "/tasks", (app, rest, query) => new TasksPage(app, query)],

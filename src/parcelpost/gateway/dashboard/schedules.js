@@ -33,7 +33,6 @@ const STATES = {
   failing: ["bad", "Failing"],
   paused: ["warn", "Paused"],
 };
-const FRESH = 0.9;
 
 export class SchedulesPage {
   title = "Schedules";
@@ -55,6 +54,7 @@ export class SchedulesPage {
       section("Webhooks", null, this.webhooks),
     );
     on(this.root, "click", "[data-add]", () => this.add());
+    this.adding = query.get("add");
     on(this.root, "click", "[data-schedule]", (button) => this.change(button.dataset.schedule));
   }
 
@@ -62,6 +62,8 @@ export class SchedulesPage {
     const schedules = this.only ? all.filter(({ name }) => name === this.only) : all;
     this.schedules = schedules;
     this.chosen.hidden = !this.only;
+    if (this.adding && this.page.isAdmin) this.add(this.adding);
+    this.adding = null;
     patch(
       this.webhooks,
       webhooks.length
@@ -71,8 +73,8 @@ export class SchedulesPage {
             webhooks.map((webhook) => ({ key: `webhook ${webhook.name}`, cells: webhookCells(webhook) })),
           )
         : empty(
-            h("p", null, "No webhooks yet. Add one to be notified of changes:"),
-            command("parcelpost gateway webhook add https://crm.example.org/hooks/parcelpost --kind lien"),
+            h("p", null, "No webhooks yet. With one, another system is notified of changes."),
+            h("div", { "data-admin": true }, command("parcelpost gateway webhook add https://crm.example.org/hooks/parcelpost --kind lien")),
           ),
     );
     patch(
@@ -84,14 +86,20 @@ export class SchedulesPage {
             schedules.map((schedule) => ({ key: `schedule ${schedule.name}`, cells: cells(schedule) })),
           )
         : empty(
-            h("p", null, "No schedules yet. Without one, parcels are scraped again only when you refresh them. Add one:"),
-            command("parcelpost gateway schedule add columbia --platform grizzly_gis --state FL --county columbia --every 7d"),
+            h("p", null, "No schedules yet. Without one, parcels are scraped again only when you refresh them."),
+            h(
+              "div",
+              { "data-admin": true },
+              h("p", null, "Add one above, or on the command line:"),
+              command("parcelpost gateway schedule add columbia --platform grizzly_gis --state FL --county columbia --every 7d"),
+            ),
           ),
     );
   }
 
-  async add() {
-    const given = await addSchedule();
+  // `county`: platform/state/county that the form is filled in with.
+  async add(county = "") {
+    const given = await addSchedule(county);
     if (given) await this.page.post("/v1/schedules", given);
   }
 
@@ -130,9 +138,9 @@ const webhookCells = (webhook) => [
   number(webhook.gave_up),
 ];
 
-function fresh({ fresh_share: share, fresh: count, parcels, max_age_seconds: seconds }) {
+function fresh({ fresh_share: share, fresh: count, parcels, max_age_seconds: seconds, is_stale: isStale }) {
   if (share === null) return [NOTHING, h("small", null, "no parcels yet")];
-  const tone = share >= FRESH ? "good" : "warn";
+  const tone = isStale ? "warn" : "good";
   return [
     meter(share, tone),
     h("small", null, `${compact(count)} of ${compact(parcels)} within ${duration(seconds)}`),

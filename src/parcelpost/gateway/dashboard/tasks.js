@@ -9,8 +9,8 @@ import { badge, empty, table, whole } from "./table.js";
 
 export const STATES = {
   queued: { label: "Queued", tone: "", meaning: "Waiting for a worker." },
-  leased: { label: "In progress", tone: "good", meaning: "A worker has them." },
-  done: { label: "Done", tone: "good", meaning: "The record is stored." },
+  leased: { label: "In progress", tone: "good", meaning: "Leased to a worker." },
+  done: { label: "Done", tone: "good", meaning: "Their records are stored." },
   not_found: { label: "Not found", tone: "", meaning: "The site has no such parcel." },
   failed: { label: "Failed", tone: "bad", meaning: "A worker reported a permanent failure." },
   dead: { label: "Dead", tone: "bad", meaning: "All leases expired without a report." },
@@ -39,7 +39,7 @@ const ACTIONS = {
     count: "queued",
     title: (count) => `Refresh ${count}?`,
     text: "Known parcels of these tasks are requested from the site again, never from a page cache.",
-    none: "Their parcels are not known yet, known only from a list, or being refreshed already.",
+    none: "Their parcels are not known yet, only listed, or already being refreshed.",
   },
   delete: {
     path: "/v1/tasks/delete",
@@ -55,7 +55,8 @@ export async function act(app, name, selections) {
   const { path, count, title, text, none } = ACTIONS[name];
   const verb = name[0].toUpperCase() + name.slice(1);
   let tasks = 0;
-  for (const selection of selections) {
+  const asked = selections.map(name === "refresh" ? ofParcels : (selection) => selection);
+  for (const selection of asked) {
     const counted = await app.post(path, { ...selection, dry_run: true }, false);
     if (!counted) return 0;
     tasks += counted[count];
@@ -67,8 +68,15 @@ export async function act(app, name, selections) {
   const counted = plural(tasks, name === "refresh" ? "parcel" : "task");
   if (!(await confirm(title(counted), text, `${verb} ${counted}`, name === "delete"))) return 0;
   let changed = 0;
-  for (const selection of selections) changed += (await app.post(path, selection))?.[count] ?? 0;
+  for (const selection of asked) changed += (await app.post(path, selection))?.[count] ?? 0;
   return changed;
+}
+
+// A selection of tasks as /v1/refresh names their parcels.
+function ofParcels({ states, site, ...selection }) {
+  if (!states) return selection;
+  const [state, county] = site ? site.split("/") : ["", ""];
+  return { ...selection, task_states: states, state, county };
 }
 
 // The buttons that act on what is selected. `actions`: some of retry, refresh and delete.
@@ -241,7 +249,7 @@ export class TasksPage {
   showSelection() {
     const { state } = this.filter;
     const canRetry = WITHOUT_RECORD.includes(state);
-    const disabled = [canRetry ? "" : "retry", state === "leased" ? "delete" : "", this.all ? "refresh" : ""];
+    const disabled = [canRetry ? "" : "retry", state === "leased" ? "delete" : ""];
     const text = this.all ? `All ${plural(this.total, "task")} selected` : `${plural(this.selected.size, "task")} selected`;
     this.bar.show(this.selected.size ? text : "", disabled);
     const more = this.selected.size && !this.all && this.total > this.selected.size && state !== "leased";

@@ -3,6 +3,7 @@
 import { h, s } from "./dom.js";
 import { compact, money, NOTHING } from "./format.js";
 import { marks } from "./scale.js";
+import { scroller } from "./table.js";
 
 const WIDTH = 460;
 const HEIGHT = 150;
@@ -144,11 +145,7 @@ function figure(title, legend, drawing, names, rows) {
       "details",
       { class: "as-table" },
       h("summary", null, "Show as table"),
-      h(
-        "div",
-        { class: "scroll" },
-        h("table", { class: "plain" }, h("thead", null, h("tr", null, heads)), h("tbody", null, body)),
-      ),
+      scroller(title, h("table", { class: "plain" }, h("thead", null, h("tr", null, heads)), h("tbody", null, body))),
     ),
   );
 }

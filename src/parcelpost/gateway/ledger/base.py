@@ -344,8 +344,11 @@ class Ledger(Protocol):
     async def search_rows(self, table: str, numbers: Sequence[int]) -> Sequence[SearchRow]:
         """Returns the rows with these numbers, as they are now, in this order. Those that are gone are left out."""
 
-    async def search_facets(self, table: str, wanted: SearchFilter) -> FacetCounts:
-        """Returns the values of each facet with their counts, as if nothing of that facet were selected."""
+    async def search_facets(self, table: str, wanted: SearchFilter, facet: str = "", find: str = "") -> FacetCounts:
+        """Returns the values of each facet with their counts, as if nothing of that facet were selected.
+
+        Of one facet or of all, the most frequent values that contain a text.
+        """
 
     async def search_map(self, wanted: SearchFilter, zoom: int) -> SearchMap:
         """Returns the parcels that match, clustered by cells, of which there are `2 ** (zoom + 3)` around the world; or

@@ -179,6 +179,8 @@ def refresh_conditions(wanted: RefreshFilter, run_no: int = 0) -> Conditions:
     conditions.add("s.target <> ''")
     if wanted.norm:
         conditions.add("p.parcel_norm = ?", wanted.norm)
+    if wanted.norms:
+        conditions.add(f"p.parcel_norm IN ({', '.join('?' * len(wanted.norms))})", *wanted.norms)
     if wanted.scraped_before is not None:
         conditions.add("s.scraped_at < ?", wanted.scraped_before)
     conditions.add(

@@ -192,9 +192,9 @@ class SearchQueries(SearchIndex, Protocol):
         rows = {row[0]: SearchRow(*row) for row in found}
         return [rows[number] for number in numbers if number in rows]
 
-    async def search_facets(self, table: str, wanted: SearchFilter) -> FacetCounts:
+    async def search_facets(self, table: str, wanted: SearchFilter, facet: str = "", find: str = "") -> FacetCounts:
         counted = await self._count(table, wanted)
-        return await asyncio.to_thread(counted.groups.facets, counted.selection, counted.counts)
+        return await asyncio.to_thread(counted.groups.facets, counted.selection, counted.counts, facet, find)
 
     # Counting
 

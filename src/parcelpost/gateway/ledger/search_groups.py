@@ -132,14 +132,19 @@ class Groups:
             }
         )
 
-    def facets(self, selection: Selection, counts: Counts) -> FacetCounts:
+    def facets(self, selection: Selection, counts: Counts, facet: str = "", find: str = "") -> FacetCounts:
+        """Of one facet or of all, the values that contain a text, the most frequent."""
+        text = _spaced(find)
         everywhere = selection.all_but()
         unselected = _within(counts, everywhere)
         facets = {}
         for name, by_value in self._by_facet.items():
+            if facet not in ("", name):
+                continue
             here = _within(counts, selection.all_but(name)) if name in selection.facets else unselected
             get = here.get
-            counted = [(value, sum(get(no, 0) for no in groups)) for value, groups in by_value.items()]
+            values = by_value.items() if not text else [item for item in by_value.items() if text in _spaced(item[0])]
+            counted = [(value, sum(get(no, 0) for no in groups)) for value, groups in values]
             found = sorted((item for item in counted if item[1]), key=lambda item: (-item[1], str(item[0])))
             facets[name] = found[:MAX_FACET_VALUES]
         return FacetCounts(facets, sum(unselected.values()))
@@ -180,6 +185,11 @@ def facet_values(name: str, value: Any) -> Sequence[Any]:
     if name == "platform":
         return list(value.split("\n")) if value else ()
     return (bool(value),) if name in _FLAGS else (value,)
+
+
+def _spaced(value: Any) -> str:
+    """`San Telmo` is the county `san-telmo`."""
+    return str(value).casefold().replace("-", " ").replace("_", " ")
 
 
 def _within(counts: Counts, groups: set[int] | None) -> Counts:

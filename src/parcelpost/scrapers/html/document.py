@@ -143,7 +143,8 @@ class Document:
         Other hidden parts stay: sites hide details until somebody opens them.
         """
         styled = (e for e in _elements(_STYLED, self.root) if _NOT_DISPLAYED.search(e.get("style") or ""))
-        hints = (e for e in self.root.iter(*_INLINE) if any(name in (e.get("class") or "") for name in _HINTS))
+        classed = ((e, classes) for e in self.root.iter(*_INLINE) if (classes := e.get("class")))
+        hints = (e for e, classes in classed if any(name in classes for name in _HINTS))
         unseen = [*styled, *_elements(_MARKED_HIDDEN, self.root), *hints]
         dropped = [*self.root.iter(*_STRUCK), *(e for e in unseen if e.tag in _INLINE and _is_beside_text(e))]
         for element in dropped:

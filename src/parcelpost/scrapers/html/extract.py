@@ -21,6 +21,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _SIMILAR = 0.6
+_MAX_VALUE_CHARS = 200
 _NEVER_GUESSED = "parcel_id"
 """A record of the wrong parcel is worse than none."""
 _WORD = re.compile("[a-z]+")
@@ -136,10 +137,15 @@ class Extractor:
         self._order = order
         self._extracted: dict[str, tuple[Selector, ...]] = {}
         """The selectors of the fields extracted so far."""
+        self._not_values = set[str]()
+        """Fields beside whose labels the page has a text that is no such value."""
 
     def value(self, field: Field[T], within: Element | None = None) -> T | None:
         """Returns None if no selector finds a value."""
-        return self._try_selectors(field, lambda selector: self._first(field, selector, within))
+        value = self._try_selectors(field, lambda selector: self._first(field, selector, within))
+        if value is None and field.name in self._not_values:
+            self.problems.note(field.name, "its text is no such value")
+        return value
 
     def values(self, field: Field[T], within: Element | None = None) -> list[T]:
         """All values of the first selector that finds any."""
@@ -184,6 +190,8 @@ class Extractor:
         first_piece: Piece | None = None
         for piece in selector.find(self.document, within):
             value = field.convert(piece)
+            if value is None and selector in field.selectors and _is_printed(piece):
+                self._not_values.add(field.name)
             if value is None or (selector.type != "css" and not isinstance(value, Table) and is_heading(piece.text)):
                 continue
             if not isinstance(value, Table) and _has_another_meaning(piece, field.selectors):
@@ -295,6 +303,12 @@ class Extractor:
 
     def _is_owned(self, text: str) -> bool:
         return any(text in _labels(selectors) for selectors in self._extracted.values())
+
+
+def _is_printed(piece: Piece) -> bool:
+    """Whether it is the text of a value, rather than a gap, a heading, or a whole part of the page."""
+    text = values.text_or_none(piece.text)
+    return text is not None and len(text) <= _MAX_VALUE_CHARS and not is_heading(text)
 
 
 def _fits(text: str, convert: Callable[[str], object | None] | None) -> bool | None:

@@ -127,8 +127,8 @@ class _FieldState:
 
     @property
     def misses(self) -> bool:
-        """Whether the repeated results are failures."""
-        return bool(self.run) and isinstance(self.last, SelectorResult) and not self.last.success
+        """Whether the repeated results are failures. Of successes, only those of one selector are kept."""
+        return bool(self.run) and (isinstance(self.last, list) or (self.last is not None and not self.last.success))
 
     @property
     def broken_selectors(self) -> list[SelectorStats]:
@@ -248,24 +248,24 @@ class _FieldState:
 class _Repetition:
     """How many different parcels in a row have the same value."""
 
-    __slots__ = ("count", "example", "parcel", "value")
+    __slots__ = ("example", "parcels", "value")
 
     def __init__(self) -> None:
         self.value: Json = None
-        self.parcel = ""
+        self.parcels = set[str]()
+        """At most as many as make the value suspect."""
         self.example = ""
-        self.count = 0
 
     def note(self, value: Json, parcel: str, task_id: str) -> None:
         if not value or value != self.value:
-            self.value, self.count = value, 0
-        if value and parcel != self.parcel:
-            self.count += 1
-        self.parcel, self.example = parcel, task_id
+            self.value, self.parcels = value, set()
+        if value and not self.is_suspect:
+            self.parcels.add(parcel)
+        self.example = task_id
 
     @property
     def is_suspect(self) -> bool:
-        return self.count >= ENOUGH_PAGES
+        return len(self.parcels) >= ENOUGH_PAGES
 
 
 class Ranking:
@@ -421,7 +421,7 @@ def _suspect(site: SiteKey, name: str, repetition: _Repetition) -> Broken:
         field=name,
         success_rate=1.0,
         used_to=1.0,
-        failing=(f"same value on {repetition.count} parcels",),
+        failing=(f"same value on {ENOUGH_PAGES} parcels",),
         example=repetition.example,
         found_otherwise=True,
         same_value=value[:_MAX_SAME_CHARS],

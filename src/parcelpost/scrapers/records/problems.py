@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import TypeVar
 
@@ -99,9 +99,18 @@ def mark_unreadable(record: Record, fields: Iterable[str]) -> None:
     """Names the fields in the record, and those that are taken from them, which become null."""
     names = dict.fromkeys(fields)
     for name in list(names):
-        for taken in _TAKEN_FROM.get(name, ()):
+        for taken in taken_from(name):
             if taken != "valuations":
                 setattr(record, taken, None)
             names[taken] = None
     names.pop(VALUES, None)
     record.unreadable = sorted({*record.unreadable, *names})
+
+
+def taken_from(field: str) -> Sequence[str]:
+    """The fields that are taken from a list, or from one of its columns: `last_sale_price` from `sales.price`."""
+    name, _, column = field.partition(".")
+    taken = _TAKEN_FROM.get(VALUES if name == "valuations" and column else name, ())
+    if not column or field == "sales.date":  # without dates, no sale is known to be the last
+        return taken
+    return [one for one in taken if f"_{one}".endswith(f"_{column}")]

@@ -87,7 +87,7 @@ def lien_register(request: Request, world: World, looks: Layout) -> Response:
     """Of the first parcels only, where there are more than a county has."""
     if not request.path.lower().endswith(".csv"):
         return NOT_FOUND
-    lines = (line for parcel in world.page(0, _MOST_LIEN_PARCELS) for line in _lien_lines(parcel))
+    lines = (line for parcel in world.register.page(0, _MOST_LIEN_PARCELS) for line in _lien_lines(parcel))
     return Response(body="\r\n".join((_LIEN_HEADING, *lines, "")).encode(), content_type=CSV)
 
 

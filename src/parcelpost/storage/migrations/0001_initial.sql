@@ -49,7 +49,7 @@ CREATE TABLE tasks (
 CREATE INDEX tasks_ready ON tasks (platform, priority, seq) WHERE status = 'pending' AND available_at IS NULL;
 CREATE INDEX tasks_delayed ON tasks (available_at, platform) WHERE status = 'pending' AND available_at IS NOT NULL;
 CREATE INDEX tasks_leased ON tasks (lease_expires_at) WHERE status = 'pending' AND lease_expires_at IS NOT NULL;
-CREATE INDEX tasks_held ON tasks (claimed_by, platform) WHERE status = 'processing';
+CREATE INDEX tasks_processing ON tasks (claimed_by, platform) WHERE status = 'processing';
 CREATE INDEX tasks_sites ON tasks (platform, state, county, priority, seq)
     WHERE status = 'pending' AND available_at IS NULL;
 CREATE INDEX tasks_named_leases ON tasks (lease_expires_at) WHERE lease_id IS NOT NULL;

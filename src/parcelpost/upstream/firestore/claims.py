@@ -25,7 +25,7 @@ from parcelpost.upstream.firestore.leases import (
     NOT_FOUND,
     QUEUED,
     Fields,
-    Leases,
+    FirestoreLeases,
     ended,
     is_held,
     leased,
@@ -41,14 +41,14 @@ _NO_ROOM = f"its document has more than {MAX_DOCUMENT_BYTES:,} bytes, which leav
 
 
 class Tasks:
-    def __init__(self, calls: Calls, layout: Layout, leases: Leases, settings: FirestoreSettings) -> None:
+    def __init__(self, calls: Calls, layout: Layout, leases: FirestoreLeases, settings: FirestoreSettings) -> None:
         self._calls = calls
         self._layout = layout
         self._leases = leases
         self._settings = settings
 
     async def claim(self, capacity: int, platforms: Sequence[str]) -> Work:
-        """Claims the most urgent tasks, the oldest first. Leaves tasks to other workers that are faster."""
+        """Claims the most urgent tasks, the oldest first. Skips those that another worker claims first."""
         await self._calls.learn_time(self._layout.worker)
         await self._leases.requeue_expired()
         wanted = min(max(capacity, 1), MAX_TASKS)
@@ -114,7 +114,7 @@ class Tasks:
             raise
 
     def _claimed(self, document: Document, task: Task | BadTask, now: datetime) -> Fields:
-        """Fails an unreadable task, which would be handed out for ever; without a reason if there is no room for it."""
+        """Fails an unreadable task, or it would be leased forever; without a reason if there is no room for one."""
         if not _has_room(document):
             return {"status": FAILED}
         if isinstance(task, BadTask):

@@ -29,8 +29,8 @@ from parcelpost.upstream.firestore.claims import Tasks
 from parcelpost.upstream.firestore.encoding import Layout
 from parcelpost.upstream.firestore.errors import NOT_ACCEPTED, NOT_RENEWED
 from parcelpost.upstream.firestore.fleet import Fleet, SelectorStats
-from parcelpost.upstream.firestore.leases import Leases
-from parcelpost.upstream.firestore.results import RawFiles, Results
+from parcelpost.upstream.firestore.leases import FirestoreLeases
+from parcelpost.upstream.firestore.results import RawUploads, Results
 
 KEY_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 
@@ -117,8 +117,8 @@ class FirestoreClient:
     """Created by `open_firestore`. Any number of coroutines of one event loop may share it."""
 
     def __init__(self, calls: Calls, layout: Layout, raw_store: RawStore, settings: FirestoreSettings) -> None:
-        self._leases = Leases(calls, layout, settings)
-        self._raw_files = RawFiles(raw_store)
+        self._leases = FirestoreLeases(calls, layout, settings)
+        self._raw_files = RawUploads(raw_store)
         self._tasks = Tasks(calls, layout, self._leases, settings)
         self._results = Results(calls, layout, self._raw_files)
         self._fleet = Fleet(calls, layout, self._leases)

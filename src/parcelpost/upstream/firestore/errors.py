@@ -76,7 +76,8 @@ def _translated(call: str, error: GoogleAPICallError, may_refuse: bool, needs_in
     if code in {_Code.INVALID_ARGUMENT, _Code.OUT_OF_RANGE, _Code.ALREADY_EXISTS} and may_refuse:
         return Refused(message, hint=_REJECTED_HINT)
     if code is _Code.RESOURCE_EXHAUSTED:
-        return Unavailable(message, retry_after=max(QUOTA_REST_SECONDS, _asked_wait(error)), hint=_QUOTA_HINT)
+        wait = max(QUOTA_REST_SECONDS, _asked_wait(error))
+        return Unavailable(message, retry_after=wait, hint=_QUOTA_HINT, responded=True)
     if code is _Code.FAILED_PRECONDITION:
         return Unauthorized(message, hint=_INDEX_HINT if needs_index else _MODE_HINT)
     if code in _OPERATOR_MUST_ACT or NOT_ACCEPTED in text:
@@ -98,6 +99,6 @@ _OPERATOR_MUST_ACT = {
 
 
 def _asked_wait(error: GoogleAPICallError) -> float:
-    """Returns how many seconds Firestore asks us to wait."""
+    """Returns how many seconds Firestore wants us to wait."""
     waits = (detail.retry_delay.ToTimedelta() for detail in error.details if isinstance(detail, RetryInfo))
     return max((min(wait.total_seconds(), payloads.LONGEST_WAIT_SECONDS) for wait in waits), default=0.0)

@@ -23,7 +23,7 @@ from parcelpost.upstream.firestore.encoding import (
     Plain,
     checked_size,
 )
-from parcelpost.upstream.firestore.leases import Leases, time_of
+from parcelpost.upstream.firestore.leases import FirestoreLeases, time_of
 
 _MAX_COMMANDS = 32
 _COMMAND_LIFETIME = timedelta(seconds=300)
@@ -31,7 +31,7 @@ _COMMAND_LIFETIME = timedelta(seconds=300)
 
 
 class Fleet:
-    def __init__(self, calls: Calls, layout: Layout, leases: Leases) -> None:
+    def __init__(self, calls: Calls, layout: Layout, leases: FirestoreLeases) -> None:
         self._calls = calls
         self._layout = layout
         self._leases = leases
@@ -42,7 +42,7 @@ class Fleet:
         """Returns each command once, except old ones, and none to a worker that is leaving."""
         await self._calls.learn_time(self._layout.worker)
         await self._leases.give_back_lost()
-        by_age = query(COMMANDS, order=("ordered_at",), limit=_MAX_COMMANDS)
+        by_age = query(COMMANDS, order=("sent_at",), limit=_MAX_COMMANDS)
         by_path = {command.path: command for command in await self._calls.query(self._layout.worker, by_age)}
         self._unreturned |= by_path
         now = self._calls.now()
@@ -67,7 +67,7 @@ def _worker_fields(beat: Heartbeat, now: datetime) -> Mapping[str, Plain]:
 
 
 def _is_fresh(command: Document, now: datetime) -> bool:
-    return now - time_of(command, "ordered_at") <= _COMMAND_LIFETIME
+    return now - time_of(command, "sent_at") <= _COMMAND_LIFETIME
 
 
 SHARDS = 16

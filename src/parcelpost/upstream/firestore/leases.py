@@ -71,7 +71,7 @@ def ended(status: str, now: datetime, error: str | None = None) -> Fields:
 
 
 def queued_again(document: Document, max_attempts: int, now: datetime, reason: str) -> Fields:
-    """Returns the fields of a queued task, or of a failed one if it was handed out `max_attempts` times."""
+    """Returns the fields of a queued task, or of a failed one if it was leased `max_attempts` times."""
     attempts = _attempts(document)
     if attempts >= max_attempts:
         return ended(FAILED, now, f"{reason}; it was handed out {attempts} times, which is the limit")
@@ -89,7 +89,7 @@ def _attempts(document: Document) -> int:
     return attempts if type(attempts) is int and attempts > 0 else 0
 
 
-class Leases:
+class FirestoreLeases:
     """The leases of one worker.
 
     Each claim gives its leases a new id, and only those in the worker's store are extended. A claim whose answer was
@@ -110,7 +110,7 @@ class Leases:
             del self._lost[next(iter(self._lost))]
 
     async def requeue_expired(self) -> None:
-        """Queues the tasks of crashed workers again, or fails those that were handed out too often.
+        """Queues the tasks of crashed workers again, or fails those that were leased too often.
 
         Does nothing if another worker is doing the same.
         """

@@ -37,7 +37,7 @@ _ACCESS_HINT = "check firestore.raw and its permissions; everything is stored lo
 _WAIT_HINT = "check firestore.raw and its free space; everything is stored locally and retried"
 
 
-class RawFiles:
+class RawUploads:
     def __init__(self, store: RawStore) -> None:
         self._store = store
 
@@ -106,7 +106,7 @@ class _Prepared(Struct, frozen=True, kw_only=True):
 
 
 class Results:
-    def __init__(self, calls: Calls, layout: Layout, raw_files: RawFiles) -> None:
+    def __init__(self, calls: Calls, layout: Layout, raw_files: RawUploads) -> None:
         self._calls = calls
         self._layout = layout
         self._raw_files = raw_files

@@ -68,13 +68,15 @@ async def test_every_write_that_must_not_be_lost_waits_and_one_event_tells_of_th
                 lpm.pause_platform("vgsi"),
                 lpm.mark_synced([result_id]),
                 lpm.add_tasks([a_task("t9")]),
+                lpm.add_task(a_task("t10")),
+                lpm.claim(platforms=["none"]),
             )
         ]
         await scene.waiting(len(writes))
         assert lpm.backpressure.problem.startswith("StoreBusy: ")
     await asyncio.gather(*writes)
     depth = await lpm.queue_depth()
-    assert (depth.completed, depth.not_found, depth.failed, depth.pending) == (2, 1, 1, 3)
+    assert (depth.completed, depth.not_found, depth.failed, depth.pending) == (2, 1, 1, 4)
     assert scene.seen() == ["StoreNotWritable", "StoreWritable"]
     assert (lpm.backpressure.waiting, lpm.backpressure.problem) == (0, "")
 
@@ -90,6 +92,21 @@ async def test_a_worker_that_drains_waits_no_longer(scene: Scene) -> None:
             await saving
         with pytest.raises(StoreBusy):
             await scene.lpm.release(claim)
+
+
+async def test_a_worker_that_drains_waits_for_its_results_and_claims_no_more(scene: Scene) -> None:
+    await scene.lpm.add_tasks([a_task("t1"), a_task("t2")])
+    (claim,) = await scene.lpm.claim()
+    with scene.locked():
+        saving = asyncio.create_task(scene.lpm.save_result(claim, a_result()))
+        claiming = asyncio.create_task(scene.lpm.claim())
+        await scene.waiting(2)
+        scene.lpm.backpressure.stop_claims()
+        assert await claiming == []
+        assert not saving.done()
+    assert await saving is not None
+    depth = await scene.lpm.queue_depth()
+    assert (depth.completed, depth.pending, depth.processing) == (1, 1, 0)
 
 
 async def test_a_write_that_is_cancelled_while_it_waits_is_made_whole_or_not_at_all(scene: Scene) -> None:

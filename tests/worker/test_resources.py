@@ -14,8 +14,8 @@ from parcelpost.settings import Settings
 from parcelpost.settings.schema import ResourcesSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.upstream.null import NullUpstream
-from parcelpost.worker.browser_limit import Browsers, Resources
 from parcelpost.worker.control import Pressure
+from parcelpost.worker.resources import PoolControl, Resources
 from tests.worker.machine import GIB, MIB, Machine
 from tests.worker.rig import a_context
 
@@ -68,7 +68,7 @@ class Scene:
     def pressure(self) -> Pressure:
         return self.context.control.pressure
 
-    def looked_at(self, browsers: Browsers | None) -> Resources:
+    def looked_at(self, browsers: PoolControl | None) -> Resources:
         return Resources(self.context, browsers=browsers, most_browsers=8, root=self.machine.root)
 
     def seen(self, kind: type[Event]) -> list[Event]:

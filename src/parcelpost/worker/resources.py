@@ -1,4 +1,4 @@
-"""How many browsers may run: measures memory and CPU, sets the memory pressure, and resizes the browser pool."""
+"""Measures memory and CPU, sets the memory pressure, and decides how many browsers may run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,35 @@ from msgspec import Struct
 from parcelpost.events import PressureChanged, ResourcesSampled
 from parcelpost.settings.schema import ResourcesSettings
 from parcelpost.worker.context import Context
-from parcelpost.worker.control import Pressure, next_pressure
+from parcelpost.worker.control import Pressure
 from parcelpost.worker.machine import ROOT, Cpu, Memory, fullest, memories
+
+_LEFT_AT = 0.95
+"""Hysteresis: a level is left at this share of the threshold at which it was entered."""
+
+
+def next_pressure(before: Pressure, percent: float, settings: ResourcesSettings) -> Pressure:
+    """Returns the pressure at this memory use. It rises at a threshold and falls a little below it."""
+    thresholds = {
+        Pressure.SLOW: settings.slow_percent,
+        Pressure.NO_NEW_TASKS: settings.no_new_tasks_percent,
+        Pressure.STOP_BROWSERS: settings.stop_browsers_percent,
+    }
+    return max(
+        (
+            level
+            for level, threshold in thresholds.items()
+            if percent >= (threshold * _LEFT_AT if level <= before else threshold)
+        ),
+        default=Pressure.FINE,
+    )
+
 
 UNMEASURED_BROWSER_BYTES = 350 * 1024**2
 """Assumed memory of a browser until one was measured."""
 
 
-class Figures(Protocol):
+class PoolFigures(Protocol):
     @property
     def browsers(self) -> int: ...
 
@@ -35,11 +56,11 @@ class Figures(Protocol):
         """None until it was measured."""
 
 
-class Browsers(Protocol):
+class PoolControl(Protocol):
     """A browser pool."""
 
     @property
-    def figures(self) -> Figures: ...
+    def figures(self) -> PoolFigures: ...
 
     def allow(self, most: int) -> None:
         """Sets the limit: idle browsers beyond it are stopped, and no more are started."""
@@ -49,7 +70,7 @@ class Browsers(Protocol):
 
 
 def safe_browsers(
-    memories: Sequence[Memory], settings: ResourcesSettings, most: int, now: Figures | None = None
+    memories: Sequence[Memory], settings: ResourcesSettings, most: int, now: PoolFigures | None = None
 ) -> int:
     """Returns how many browsers fit below `slow_percent` of every memory limit, next to everything else in memory.
 
@@ -89,7 +110,7 @@ class Resources:
         self,
         context: Context,
         *,
-        browsers: Browsers | None,
+        browsers: PoolControl | None,
         most_browsers: int,
         root: Path = ROOT,
     ) -> None:
@@ -146,7 +167,7 @@ class Resources:
             )
         )
 
-    def _report_sample(self, pressure: Pressure, figures: Figures | None, safe: int) -> None:
+    def _report_sample(self, pressure: Pressure, figures: PoolFigures | None, safe: int) -> None:
         memory = self.load.memory
         self._emit(
             ResourcesSampled(

@@ -19,74 +19,87 @@ _RETRY_SECONDS = 3.0
 class Backpressure:
     """The only place that waits for a full disk or another program's lock.
 
-    A worker waits as long as it takes, until it drains (`stop_waiting`). A command does not wait: it reports the error.
+    A worker waits as long as it takes, until it drains. A command does not wait: it reports the error.
     """
 
     def __init__(self, store: OpenStore, *, waits: bool) -> None:
         self._store = store
         self._clock = store.clock
         self._emit = store.emit
+        self._waits = waits
+        self._claims_stopped = asyncio.Event()
         self._stopped = asyncio.Event()
+        self._never = asyncio.Event()
         if not waits:
-            self._stopped.set()
+            self.stop_waiting()
         self._since = 0.0
         self.waiting = 0
         """How many writes are waiting."""
         self.problem = ""
         """Why they wait; '' while the store can be written."""
 
+    def stop_claims(self) -> None:
+        """From now on, claims do not wait: the worker drains and starts no more tasks."""
+        self._claims_stopped.set()
+
     def stop_waiting(self) -> None:
-        """From now on, writes raise their error instead of waiting, including those that are waiting."""
+        """From now on, all writes raise their error instead of waiting, including those that are waiting."""
+        self._claims_stopped.set()
         self._stopped.set()
+
+    async def claim(self, claim: Callable[[], Awaitable[list[T]]]) -> list[T]:
+        """Like `write`, but returns no claims once the worker drains."""
+        try:
+            return await self._retry(claim, self._claims_stopped, takes_space=True)
+        except StoreError as error:
+            if self._waits and error.retry_helps:
+                return []
+            raise
 
     async def write(self, write: Callable[[], Awaitable[T]]) -> T:
         """A write that takes space: on a full disk it waits until the executor may continue (I8)."""
-        return await self._retry(write, self._until_there_is_room, self._may_wait)
+        return await self._retry(write, self._stopped, takes_space=True)
 
     async def write_receipts(self, write: Callable[[], Awaitable[T]]) -> T:
         """A write that helps to free space: on a full disk it may use the reserve."""
-        return await self._retry(lambda: self._store.even_if_full(write), self._pause, self._may_wait)
+        return await self._retry(lambda: self._store.even_if_full(write), self._stopped)
 
     async def write_while_open(self, write: Callable[[], Awaitable[T]]) -> T:
         """A write in the background, retried until the store is closed, whatever the error."""
-        return await self._retry(write, self._sleep, self._is_open)
+        return await self._retry(write, self._never)
 
-    async def _retry(
-        self,
-        write: Callable[[], Awaitable[T]],
-        pause: Callable[[StoreError], Awaitable[None]],
-        may_wait: Callable[[StoreError], bool],
-    ) -> T:
+    async def _retry(self, write: Callable[[], Awaitable[T]], end: asyncio.Event, *, takes_space: bool = False) -> T:
+        """Retries the write until `end` is set."""
         try:
             return await write()
         except StoreError as error:
-            if not may_wait(error):
+            if not self._may_wait(error, end):
                 raise
-            first = error
-        self._begin(first)
+            failure = error
+        self._begin(failure)
         try:
-            await pause(first)
             while True:
+                await self._clock.wait(end, _RETRY_SECONDS)
+                if takes_space and isinstance(failure, StoreFull) and not end.is_set() and await self._is_full():
+                    continue  # leaves the last free space to receipts: they allow delivered rows to be deleted
                 try:
                     result = await write()
                 except StoreError as error:
-                    if not may_wait(error):
+                    if not self._may_wait(error, end):
                         raise
                     self.problem = _text(error)
-                    again = error
+                    failure = error
                 else:
                     self._written()
                     return result
-                await pause(again)
         finally:
             self.waiting -= 1
             self.problem = self.problem if self.waiting else ""
 
-    def _may_wait(self, error: StoreError) -> bool:
-        return error.retry_helps and not self._stopped.is_set()
-
-    def _is_open(self, _error: StoreError) -> bool:
-        return not self._store.database.is_closed
+    def _may_wait(self, error: StoreError, end: asyncio.Event) -> bool:
+        if end is self._never:
+            return not self._store.database.is_closed
+        return error.retry_helps and not end.is_set()
 
     def _begin(self, error: StoreError) -> None:
         self.waiting += 1
@@ -98,18 +111,6 @@ class Backpressure:
     def _written(self) -> None:
         if self.waiting == 1:
             self._emit(StoreWritable(seconds=self._clock.monotonic() - self._since))
-
-    async def _pause(self, _error: StoreError) -> None:
-        await self._clock.wait(self._stopped, _RETRY_SECONDS)
-
-    async def _sleep(self, _error: StoreError) -> None:
-        await self._clock.sleep(_RETRY_SECONDS)
-
-    async def _until_there_is_room(self, error: StoreError) -> None:
-        """Leaves the last free space to receipts: they allow delivered rows to be deleted."""
-        await self._pause(error)
-        while isinstance(error, StoreFull) and not self._stopped.is_set() and await self._is_full():
-            await self._pause(error)
 
     async def _is_full(self) -> bool:
         try:
