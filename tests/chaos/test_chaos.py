@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -15,11 +17,13 @@ import pytest
 
 from parcelpost.chaos import disks
 from parcelpost.chaos.breaks import BREAKS
+from parcelpost.chaos.disks import LoopDisk
 from parcelpost.chaos.faults import FAULTS, attackers
 from parcelpost.chaos.judge import INVARIANTS, KINDS
 from parcelpost.chaos.report import render
 from parcelpost.chaos.runner import Done, Outcome
 from parcelpost.chaos.schedule import PHASES, PROFILES, make_schedule
+from parcelpost.chaos.topology import faked_clock, faketime_library
 
 pytestmark = pytest.mark.xdist_group("chaos")
 
@@ -121,6 +125,53 @@ def test_a_known_fault_is_found_within_a_minute_of_faults(tmp_path: Path, name: 
 def test_nothing_is_found_without_the_known_fault(tmp_path: Path, name: str) -> None:
     words = ("--profile", profile_of(name), "--seed", BREAK_SEED, "--attack", BREAKS[name].invariant)
     assert run(tmp_path, *words, minutes=MOST_SECONDS / 60, code=0).violation is None
+
+
+@pytest.mark.long
+@pytest.mark.timeout(500)
+def test_a_kill_that_the_run_did_not_send_is_a_violation(tmp_path: Path) -> None:
+    """As that of a system that has no more memory."""
+    words = ("run", "--seed", "1", "--attack", "I7", "--minutes", "2", "--dir", str(tmp_path / "run"), "--json")
+    command = [sys.executable, "-m", "parcelpost", "chaos", *words]
+    told = tmp_path / "run" / "b1" / "told.jsonl"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        while not told.exists() or b'"saved"' not in (lines := told.read_bytes()):
+            assert process.poll() is None
+        os.kill(json.loads(lines.splitlines()[-1])[1], signal.SIGKILL)
+        outcome = msgspec.json.decode(process.communicate(timeout=400)[0], type=Outcome)
+    assert process.returncode == 1
+    assert outcome.violation is not None
+    assert outcome.violation.invariant == "I8"
+    assert "b1 ended with SIGKILL" in outcome.violation.text
+
+
+def test_an_fsync_fails_on_an_exhausted_device(tmp_path: Path) -> None:
+    """And works once it has room again."""
+    skip_without("disk")
+    disk = LoopDisk(tmp_path, megabytes=32, thin=True)
+    try:
+        filler = disk.exhaust()  # fails if an fsync works
+        filler.unlink()
+        disk.unmount()
+        disk.mount()
+        with (disk.path / "file").open("wb") as file:
+            file.write(b"1" * 100_000)
+            os.fsync(file.fileno())
+    finally:
+        disk.remove()
+
+
+def test_the_wall_clock_of_a_whole_process_jumps(tmp_path: Path) -> None:
+    """And its monotonic clock does not."""
+    if not (library := faketime_library()):
+        pytest.skip("faketime is not installed")
+    (tmp_path / "clock").write_text("+3600")
+    code = "import time; print(time.time(), time.monotonic())"
+    environment = os.environ | faked_clock(library, tmp_path / "clock")
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    wall, monotonic = map(float, ran.stdout.split())
+    assert wall - time.time() == pytest.approx(3_600, abs=30)
+    assert monotonic == pytest.approx(time.monotonic(), abs=30)
 
 
 COMMANDS = {
