@@ -165,10 +165,10 @@ def _parts(outcome: Outcome, title: str, parts: Mapping[str, str]) -> str:
 
 
 def _histories(outcome: Outcome) -> str:
-    """Each can be linked to."""
+    """A link to the text of one opens it."""
     parts = [
-        f'<details id="{escape(_anchor(name))}"><summary>{escape(name)}</summary>'
-        f"<pre>{escape(chr(10).join(lines))}</pre></details>"
+        f"<details><summary>{escape(name)}</summary>"
+        f'<pre id="{escape(_anchor(name))}">{escape(chr(10).join(lines))}</pre></details>'
         for name, lines in outcome.histories.items()
     ]
     return (
