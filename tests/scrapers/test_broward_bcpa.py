@@ -23,6 +23,7 @@ def answer(**more: Any) -> dict[str, Any]:
         ("04 Condominium", "04", "Condominium"),
         ("48-04 Warehouse - Metal", "48-04", "Warehouse - Metal"),
         ("94", "94", None),
+        ("Vacant Lot", None, "Vacant Lot"),
     ],
 )
 def test_a_use_is_a_code_and_words(use: str, code: str, words: str | None) -> None:
@@ -67,3 +68,23 @@ def test_an_unknown_folio_is_not_found(unknown: dict[str, Any]) -> None:
 @pytest.mark.parametrize("failed", [{"Message": "There was an error processing the request."}, {"d": None}, {}])
 def test_an_error_of_the_site_says_nothing_of_the_parcel(failed: dict[str, Any]) -> None:
     assert isinstance(outcome("broward_bcpa", failed), Retry)
+
+
+@pytest.mark.parametrize("second", ["% CARVER LOUIS", "C/O CARVER LOUIS", "ATTN: TAX DEPT"])
+def test_a_second_name_that_takes_the_mail_is_no_owner(second: str) -> None:
+    found = record("broward_bcpa", answer(ownerName2=second))
+    assert (found["owner_names"], found["owner_lines"][:2]) == (["BLOOM CLARA"], ["BLOOM CLARA", second])
+
+
+@pytest.mark.parametrize(
+    ("lots", "acres"),
+    [
+        (("136,749 SqFt",), 3.1393),
+        (("43,560 SqFt", "1.5 Acres"), 2.5),
+        (("43,560 SqFt", "100 Front Feet"), None),
+        (("",), None),
+    ],
+)
+def test_the_land_is_all_lots_together(lots: tuple[str, ...], acres: float | None) -> None:
+    shown = {f"landCalcFact{number}": text for number, text in enumerate(lots, 1)}
+    assert record("broward_bcpa", answer(**shown))["land_area_acres"] == acres

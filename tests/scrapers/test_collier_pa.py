@@ -82,6 +82,10 @@ def test_an_amount_that_the_roll_does_not_have_is_not_taken_from_another_year() 
         ("2025 Preliminary Tax Roll", "preliminary"),
         ("2025 TRIM Tax Roll", "preliminary"),
         ("2024 Certified Tax Roll", "certified"),
+        ("2025 Interim Tax Roll", "preliminary"),
+        ("2025 Draft", "preliminary"),
+        ("2025 In Progress Tax Roll", "preliminary"),
+        ("2024 Final Tax Roll", "certified"),
         ("2024 Tax Roll", "certified"),
     ],
 )
@@ -92,6 +96,12 @@ def test_a_roll_is_final_or_not(roll: str, status: str) -> None:
 def test_an_owner_abroad_has_the_country_where_the_city_stands() -> None:
     found = record("collier_pa", page(place=("Country", "CANADA", "")))
     assert (found["mailing_country"], found["mailing_city"], found["mailing_state"]) == ("CANADA", None, None)
+
+
+def test_the_city_of_an_owner_abroad_is_in_a_line() -> None:
+    found = record("collier_pa", page('<span id="OwnerLine3">10115 BERLIN</span>', place=("Country", "GERMANY", "")))
+    assert (found["owner_names"], found["mailing_lines"]) == (["BLOOM CLARA"], ["9 OAK ST"])
+    assert [found[f"mailing_{name}"] for name in ("city", "zip", "country")] == ["BERLIN", "10115", "GERMANY"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +120,7 @@ def test_a_site_is_a_street_and_a_city(site: str, address: str | None, city: str
 
 @pytest.mark.parametrize(
     ("text", "price"),
-    [("$1,800", 1_800), ("about $1,800", 1_800), ("($1,800)", -1_800), ("$1,800-$2,000", None), ("Exempt", None)],
+    [("$1,800", 1_800), ("about $1,800", 1_800), ("($1,800)", None), ("$1,800-$2,000", None), ("Exempt", None)],
 )
 def test_a_price_is_an_amount_and_nothing_else_is(text: str, price: int | None) -> None:
     sale = (
@@ -150,3 +160,11 @@ def test_a_table_of_permits_is_none_of_sales() -> None:
 
 def test_without_its_first_line_an_address_is_no_owner() -> None:
     assert isinstance(outcome("collier_pa", page().replace('id="OwnerLine1"', "")), Retry)
+
+
+def test_the_section_and_the_sheet_of_the_map() -> None:
+    table = grid(("Map No.", "Section", "Township", "Range"), ("4A16", "16", "49", "25"))
+    found = record("collier_pa", page(table))
+    assert (found["sec_twp_rng"], found["map_block_lot"]) == ("16-49-25", "4A16")
+    without = record("collier_pa", page(table.replace("<td>49</td>", "<td></td>")))
+    assert without["sec_twp_rng"] is None

@@ -347,9 +347,70 @@ async def test_realauction_keeps_its_session_and_expands_the_answers(site: Websi
     assert len(site.asked) == before
 
 
+@pytest.mark.parametrize(("ending", "expected"), [({}, Retry), (None, GiveUp)])
+async def test_a_list_of_realauction_that_ends_early_is_not_the_list(
+    site: Website, scraping: Scraping, ending: dict[str, str] | None, expected: type[Retry | GiveUp]
+) -> None:
+    """The session expires behind the first page, or the pages never end."""
+
+    def index(asked: Asked) -> Reply:
+        number = asked.query.get("bypassPage", "1")
+        found = ending if ending is not None and number != "1" else {"retHTML": ITEM, "rlist": number}
+        return Reply(json.dumps(found).encode(), headers={"Content-Type": "application/json"})
+
+    site.pages["/index.cfm"] = index
+    assert isinstance(await scraping("realauction", "", entry={}, extra={"auction_date": "2026-01-15"}), expected)
+
+
 async def test_realauction_without_a_session_is_tried_again(site: Website, scraping: Scraping) -> None:
     site.page("/index.cfm", b"")
     outcome = await scraping("realauction", "", entry={}, extra={"auction_date": "2026-01-15"})
     assert isinstance(outcome, Retry)
     assert "session" in outcome.reason
     assert isinstance(await scraping("realauction", "", entry={}), GiveUp)
+
+
+# pioneer_taxdeed
+
+GRID = """<html><head><script>jQuery('#TaxDeed').jqGrid({datatype:'json', rowList:[10,2], rowNum:25, pager:'#pager',
+url:'/Home/GridSearchData?SearchType=Status', colModel: [{name:'CaseNumber', index:'CaseNumber'},{name:'ParcelID'},
+{name:'OpeningBid'}]});</script></head><body><table id="TaxDeed"></table>
+<footer>All rights reserved</footer></body></html>"""
+
+
+def _deeds(site: Website, *cases: list[str], records: int, pages: int | None = None) -> None:
+    def rows(asked: Asked) -> Reply:
+        number, size = int(asked.query["page"]), 10
+        shown = [{"id": at, "cell": cell} for at, cell in enumerate(cases)][(number - 1) * size : number * size]
+        answer = {"page": number, "total": pages or -(-len(cases) // size), "records": records, "rows": shown}
+        return Reply(json.dumps(answer).encode(), headers={"Content-Type": "application/json"})
+
+    site.page("/deeds", GRID.encode())
+    site.pages["/Home/GridSearchData"] = rows
+
+
+async def test_a_grid_is_followed_to_its_last_page(site: Website, scraping: Scraping) -> None:
+    cases = [[f"2024-{number}", f"12-{number}", "$5.00"] for number in range(23)]
+    _deeds(site, *cases, records=23)
+    outcome = await scraping("pioneer_taxdeed", "", url=f"{site.url}/deeds")
+    assert isinstance(outcome, Done), outcome
+    found: Any = [outcome.data, *outcome.additional_records]
+    assert [(one["case_number"], one["parcel_id"], one["opening_bid"]) for one in found] == [
+        (case, parcel, 5) for case, parcel, _ in cases
+    ]
+
+
+@pytest.mark.parametrize(
+    ("records", "pages", "cell", "expected"),
+    [(0, 1, None, NotFound), (5, None, ["1", "2", "$3"], Retry), (1, None, ["1", "2"], Retry), (1, 500, ["1"], GiveUp)],
+)
+async def test_a_grid_that_has_less_than_it_says_is_not_the_list(
+    site: Website,
+    scraping: Scraping,
+    records: int,
+    pages: int | None,
+    cell: list[str] | None,
+    expected: type[NotFound | Retry | GiveUp],
+) -> None:
+    _deeds(site, *([cell] if cell else []), records=records, pages=pages)
+    assert isinstance(await scraping("pioneer_taxdeed", "", url=f"{site.url}/deeds"), expected)

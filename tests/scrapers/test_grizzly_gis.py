@@ -245,3 +245,22 @@ def test_a_description_that_stands_twice_is_read_once_and_a_note_on_it_never() -
     note = "<p><b>Description</b> above is not to be used as the Legal Description</p>"
     gone = page().replace("<tr><td>Description*</td><td>LOT 1</td></tr>", f"<tr><td>{note}</td></tr>")
     assert record("grizzly_gis", gone)["legal_description"] is None
+
+
+@pytest.mark.parametrize("unit", ["UNIT B", "REAR", "APT C", "NW", "# B"])
+def test_a_part_of_a_building_is_no_city(unit: str) -> None:
+    found = record("grizzly_gis", page(site=f"12 ELM ST, {unit}"))
+    assert (found["situs_address"], found["situs_city"]) == (f"12 ELM ST, {unit}", None)
+
+
+def test_neither_a_book_nor_a_page_is_no_place_in_the_books() -> None:
+    found = record("grizzly_gis", page(sales=SALES.replace("1 / 2", "0 / 0")))
+    assert (found["last_sale_book_page"], found["sales"][0]["book_page"]) == (None, None)
+    assert "sales.book_page" not in found["unreadable"]
+
+
+def test_bold_lines_may_also_say_who_takes_the_mail() -> None:
+    owner = "<b>BLOOM CLARA<br>CARVER LOUIS<br>C/O MOSS ADA</b><br>12 ELM ST<br>MARIGOLD, FL 32099"
+    found = record("grizzly_gis", page(owner=owner))
+    assert found["owner_names"] == ["BLOOM CLARA", "CARVER LOUIS"]
+    assert found["mailing_lines"] == ["C/O MOSS ADA", "12 ELM ST"]

@@ -127,3 +127,17 @@ def test_a_latitude_is_north_and_a_longitude_west() -> None:
     ):
         found = record("leepa", page(grid(("Latitude", "Longitude"), cells)))
         assert (found["latitude"], found["longitude"]) == place
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("Final Value", "certified"),
+        ("Proposed", "preliminary"),
+        ("Estimated", "preliminary"),
+        ("Working Value", "preliminary"),
+    ],
+)
+def test_a_value_is_final_only_if_the_page_says_so(words: str, status: str) -> None:
+    found = record("leepa", page(values=grid(*VALUES).replace("Final Value", words)))
+    assert found["value_status"] == status

@@ -143,3 +143,27 @@ def test_a_number_that_goes_over_several_lines_is_none() -> None:
 def test_a_total_is_no_parcel(total: str) -> None:
     (found,) = liens(HEADING, "77,400,11/14/07,N,,2006,100.10", f"{total},,,,,,99999")
     assert found["parcel_id"] == "77"
+
+
+@pytest.mark.parametrize(
+    ("heading", "flags", "is_read"),
+    [
+        ("SUBTAX", ("N", "Y"), True),
+        ("ENDORSED", ("N", "Y"), True),
+        ("LATER", ("N", "Y"), False),
+        ("SUBTAX", ("0", "1"), False),
+        ("SUBTAX", ("", "X"), False),
+        ("SUBTAX", ("", ""), False),
+    ],
+)
+def test_payments_on_a_certificate_do_not_count_as_liens(
+    heading: str, flags: tuple[str, str], *, is_read: bool
+) -> None:
+    lines = [f"77,400,11/14/07,{flags[0]},2006,100", f"77,400,08/07/08,{flags[1]},2007,90", ""]
+    heads = f"PARCEL_ID,CERTIFICATE_NUMBER,ISSUE_DATE,{heading},TAX_YEAR,PRINCIPAL"
+    found = outcome("lien_register", "\n".join([heads, *lines]))
+    assert isinstance(found, Done if is_read else Retry)
+
+
+def test_a_register_with_one_line_a_certificate_needs_no_column_of_later_taxes() -> None:
+    assert len(liens("PARCEL_ID,CERTIFICATE_NUMBER,PRINCIPAL", "77,400,100", "78,400,100", "78,401,90")) == 3

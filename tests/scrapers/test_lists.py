@@ -84,7 +84,8 @@ def test_the_day_of_an_auction_may_stand_where_bidding_starts() -> None:
 
 def live(*cells: str, link: str = "/al/county/12/openlienparcel/34/01-02-03") -> str:
     row = "".join(cell if cell.startswith("<td") else f"<td>{cell}</td>" for cell in cells)
-    return f'<table id="auctionTable"><tr><td></td><td><a href="{link}">3</a></td>{row}</tr></table>'
+    items = f'<table id="auctionTable"><tr><td></td><td><a href="{link}">3</a></td>{row}</tr></table>'
+    return f"<html><body>{items}<div>Showing 1 to 1 of 1 entries</div>{FOOTER}</body></html>"
 
 
 AUCTION = '<td class="no-translate-auctionname">2024 Tax Lien Auction</td>'
@@ -109,9 +110,9 @@ def test_the_link_names_the_parcel_where_no_cell_does() -> None:
 
 
 def test_empty_lists_are_not_found_and_other_pages_come_again() -> None:
-    assert isinstance(
-        outcome("govease", '<table id="auctionTable"><tr><td>No data available</td></tr></table>'), NotFound
-    )
+    empty = '<table id="auctionTable"><tr><td>No data available</td></tr></table>'
+    assert isinstance(outcome("govease", f"<html><body>{empty}{FOOTER}</body></html>"), NotFound)
+    assert isinstance(outcome("govease", empty), Retry)
     assert isinstance(outcome("deedauction", auction()), NotFound)
     for platform in ("govease", "deedauction", "pioneer_taxdeed"):
         assert isinstance(outcome(platform, "<html><body>Please sign in</body></html>"), Retry)
@@ -155,3 +156,59 @@ def test_a_list_whose_rows_cannot_be_read_is_not_empty() -> None:
     assert isinstance(outcome("deedauction", auction(item(1, "", "$100", "Upcoming"))), Retry)
     assert isinstance(outcome("govease", live("01-02-03", "BLOOM CLARA", AUCTION)), Retry)
     assert isinstance(outcome("govease", live("01-02-03", "$50.00", AUCTION, link="/elsewhere")), Retry)
+
+
+def auction_item(number: int, **rows: str) -> str:
+    cells = "".join(f'@H@CAD_LBL">{name}:@F @CAD_DTA">{text}@G' for name, text in rows.items())
+    return f'<div id="AITEM_{number}"><table>{cells}</table></div>'
+
+
+SOUND = auction_item(1, **{"Case #": "2024-7", "Opening Bid": "$5.00"})
+
+
+@pytest.mark.parametrize(
+    ("items", "listed", "missing"),
+    [
+        (SOUND + auction_item(2, **{"Opening Bid": "$9.00"}), "1,2", "no case and no parcel"),
+        (SOUND, "1,2", "1 of 2"),
+        (auction_item(1, **{"Case #": "2024-7", "Base Bid": "$5.00"}), "1", "liens.opening_bid"),
+        (auction_item(1, **{"Case #": "2024-7", "Opening Bid": "soon"}), "1", "liens.opening_bid"),
+    ],
+)
+def test_items_of_an_auction_do_not_vanish(items: str, listed: str, missing: str) -> None:
+    assert isinstance(outcome("realauction", {"retHTML": SOUND, "rlist": "1"}), Done)
+    found = outcome("realauction", {"retHTML": items, "rlist": listed})
+    assert isinstance(found, Retry)
+    assert missing in found.reason
+    assert found.partial is not None
+
+
+def test_a_response_without_items_among_others_is_not_passed_over() -> None:
+    found = outcome("realauction", {"answers": [{"retHTML": SOUND, "rlist": "1"}, {"rlist": "2"}]})
+    assert isinstance(found, Retry)
+    assert found.partial is not None
+
+
+@pytest.mark.parametrize(
+    ("status", "is_otc"),
+    [("Lands Available", True), ("LAND AVAILABLE LIST", True), ("Redeemed", False), ("Ready for Review", None)],
+)
+def test_what_can_be_bought_at_once_is_known_only_by_a_known_status(status: str, *, is_otc: bool | None) -> None:
+    (found,) = records("pioneer_taxdeed", pioneer(CaseNumber="2023-0308TD", Status=status))
+    assert found["is_otc"] is is_otc
+
+
+def test_rows_without_the_page_around_them_are_not_the_list() -> None:
+    whole = live("01-02-03", "$50.00", AUCTION)
+    assert isinstance(outcome("govease", whole), Done)
+    for part in (whole.replace("Showing 1 to 1 of 1 entries", ""), whole.replace(FOOTER, "")):
+        found = outcome("govease", part)
+        assert isinstance(found, Retry)
+        assert found.partial is not None
+
+
+def test_the_current_bid_of_an_item_is_its_high_bid() -> None:
+    bid = "<td>09d 13h</td>", '<td><span data-control-id="current-bid">{}</span></td>'
+    for text, amount in [("$75.00", 75), ("", None)]:
+        (found,) = records("govease", live("01-02-03", "$50.00", AUCTION, bid[0], bid[1].format(text)))
+        assert (found["liens"][0]["opening_bid"], found["liens"][0]["high_bid"]) == (50, amount)

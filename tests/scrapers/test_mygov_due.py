@@ -124,3 +124,14 @@ def test_a_list_that_says_that_it_has_more_bills_is_not_all(more: dict[str, Any]
     assert record("mygov_due", page)["unreadable"] == []
     page["due"]["PPT"] |= more
     assert "tax_bills" in record("mygov_due", page)["unreadable"]
+
+
+def test_coordinates_of_another_grid_or_swapped_are_named() -> None:
+    for latitude, longitude, is_read in [
+        ("28.1", "-81.9", True),
+        ("-81.9", "28.1", False),
+        ("712345.1", "-81.9", False),
+    ]:
+        place = {"account_number": "1-2", "parcel_coordinates": {"latitude": latitude, "longitude": longitude}}
+        found = record("mygov_due", answer(bill(2023, 100), parcels=[place]))
+        assert (found["latitude"] is None, "longitude" in found["unreadable"]) == (not is_read, not is_read)

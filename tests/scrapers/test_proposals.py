@@ -360,6 +360,7 @@ def test_a_worker_reads_a_table_by_what_is_certain_and_marks_the_record() -> Non
         "last_sale_date": "2014-12-15",
     }
     assert (found.data["land_value"], found.data["market_value"]) == (5_001, None)
+    assert found.data["unreadable"] == ["market_value"], "TOTVAL is one, but not for certain"
 
 
 @pytest.mark.parametrize("name", ["FLOODZONE", "FLD_ZONE", "FEMA_FLOOD_ZONE", "Flood_Zone"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from parcelpost.model import NotFound, Retry
 from tests.scrapers.reading import grid, outcome, qpublic, record, two_columns
 
@@ -328,3 +330,50 @@ def test_only_the_site_s_own_words_say_that_there_is_no_parcel() -> None:
         ("Image not found", Retry),
     ):
         assert isinstance(outcome("qpublic", f"<html><body><p>{text}</p></body></html>"), kind), text
+
+
+@pytest.mark.parametrize("markup", ["<div>{}</div>", "<strong>{}</strong><br>", "<p>{}</p>"])
+@pytest.mark.parametrize(
+    "heading", ["Previous Owner", "PREVIOUS OWNER", "Agent", "Registered Agent", "Lessee", "Mortgage Company", "Tenant"]
+)
+def test_people_below_a_heading_of_others_are_no_owners(heading: str, markup: str) -> None:
+    address = "".join(f"<div>{line}</div>" for line in ("SMITH JOHN", "9 ELM ST", "BOONE, IA 50036"))
+    owner = f"{address}{markup.format(heading)}<div>OLD MAN</div><div>7 OAK ST</div><div>AMES, IA 50010</div>"
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=owner))
+    assert (found["owner_names"], found["mailing_lines"]) == (["SMITH JOHN"], ["9 ELM ST"])
+    assert "owner_names" not in found["unreadable"]
+    assert "OLD MAN" in found["owner_lines"]
+
+
+@pytest.mark.parametrize("markup", ["<div>{}</div>", "<strong>{}</strong><br>"])
+@pytest.mark.parametrize("country", ["", "<div>USA</div>", "<div>CANADA</div>"])
+def test_names_below_an_unknown_heading_are_no_owners_if_there_are_others(markup: str, country: str) -> None:
+    place = "TORONTO ON M4B 1B3" if "CANADA" in country else "BOONE, IA 50036"
+    address = "".join(f"<div>{line}</div>" for line in ("SMITH JOHN", "9 ELM ST", place)) + country
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=f"{address}{markup.format('Zunft')}<div>OLD MAN</div>"))
+    assert (found["owner_names"], found["mailing_lines"]) == (["SMITH JOHN"], ["9 ELM ST"])
+    assert "owner_names" in found["unreadable"]
+
+
+def test_a_co_owner_is_an_owner() -> None:
+    owner = "Owner<br>SMITH JOHN<br>9 ELM ST<br>BOONE, IA 50036<br>Co Owner<br>DOE JANE<br>7 OAK ST<br>AMES, IA 50010"
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=owner))
+    assert (found["owner_names"], "owner_names" in found["unreadable"]) == (["SMITH JOHN", "DOE JANE"], False)
+
+
+def test_a_page_without_its_owners_is_incomplete_and_without_values_names_all_of_them() -> None:
+    values = grid(("", "2024"), ("Just Value", "$5"))
+    found = outcome("qpublic", qpublic(summary=SUMMARY, valuation=values))
+    assert isinstance(found, Retry)
+    assert "owners" in found.reason
+    without = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER))
+    assert {"valuations", "market_value", "taxable_value", "value_year"} <= set(without["unreadable"])
+    assert "owner_names" in record("qpublic", qpublic(summary=SUMMARY, owner="", valuation=values))["unreadable"]
+
+
+def test_a_unit_below_the_street_is_no_city() -> None:
+    for below, city in [("UNIT B", None), ("REAR", None), ("BOONE", "BOONE")]:
+        summary = two_columns(parcel_id="34-09", property_address=f"12 PINE ST<br>{below}")
+        found = record("qpublic", qpublic(summary=summary, owner=OWNER))
+        assert found["situs_city"] == city
+        assert (below in found["situs_address"]) is (city is None)

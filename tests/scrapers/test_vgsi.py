@@ -120,7 +120,7 @@ def test_land_in_feet_is_not_taken_for_acres(name: str, text: str, acres: float 
 
 
 def test_the_last_sale_is_the_newest_one_with_a_day() -> None:
-    rows = [("BLOOM", "$0", "", "1/2", ""), ("CARVER", "$500", "", "3/4", "09/05/2001"), ("MOSS", "$0", "", "5/6", "")]
+    rows = [("CARVER", "$500", "", "3/4", "09/05/2001"), ("MOSS", "$0", "", "5/6", ""), ("BLOOM", "$0", "", "1/2", "")]
     cells = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     found = record("vgsi", page(SALES.format(cells)), "MA")
     assert (found["last_sale_date"], found["last_sale_price"], found["last_sale_book_page"]) == (
@@ -150,6 +150,13 @@ def test_owner_co_owner_and_a_foreign_address() -> None:
     assert (found["mailing_country"], found["mailing_state"]) == ("CANADA", "ON")
 
 
+@pytest.mark.parametrize("text", ["C/O DOE", "% DOE", "ATTN: TAX", "12 ELM ST"])
+def test_a_co_owner_who_takes_the_mail_is_none(text: str) -> None:
+    found = record("vgsi", page(CoOwner=text, Addr1="5 KING ST<br>LYME NH 03768"), "NH")
+    assert (found["owner_names"], found["mailing_lines"]) == (["BLOOM CLARA"], [text, "5 KING ST"])
+    assert text in found["owner_lines"]
+
+
 def test_a_section_without_data_does_not_make_a_parcel_unknown() -> None:
     long = "<p>No Data for Building Permits</p>" + "<p>Vision Government Solutions</p>" * 50
     assert isinstance(outcome("vgsi", f"<html><body>{long}</body></html>"), Retry)
@@ -175,3 +182,19 @@ def test_a_page_without_a_co_owner_is_no_failure_of_a_selector(co_owner: str, tr
     shown = Page(body=page(CoOwner=co_owner).encode())
     parsed = platform.parse(shown, Target(parcel_id="", state="NH", county="invented"))
     assert {one.success for one in parsed.selector_results if one.field == "co_owner"} == tried
+
+
+@pytest.mark.parametrize("day", ["", "00/00/0000"])
+def test_which_sale_is_the_last_is_not_known_if_the_newest_has_no_day(day: str) -> None:
+    rows = [("BLOOM", "$900", "", "1/2", day), ("CARVER", "$500", "", "3/4", "09/05/2014")]
+    cells = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    found = record("vgsi", page(SALES.format(cells)), "MA")
+    assert (found["last_sale_date"], found["last_sale_price"], found["last_sale_book_page"]) == (None, None, None)
+    assert {"last_sale_date", "last_sale_price", "last_sale_book_page"} <= set(found["unreadable"])
+    assert len(found["sales"]) == 2
+    assert "sales" not in found["unreadable"]
+
+
+def test_buildings_that_the_page_does_not_count_are_named() -> None:
+    found = record("vgsi", page(building(1, "1804", "1,500", "$90"), BldCount="0"), "NH")
+    assert {"buildings", "building_count"} <= set(found["unreadable"])

@@ -14,7 +14,7 @@ from parcelpost.scrapers.html.extract import Extractor, Field, Section, section
 from parcelpost.scrapers.html.selectors import Id, Label
 from parcelpost.scrapers.html.tables import SALE_KINDS, Columns
 from parcelpost.scrapers.records.problems import Problems, drop_repeated
-from parcelpost.scrapers.records.record import Lien, Record, Sale, TaxBill, Valuation
+from parcelpost.scrapers.records.record import Building, Lien, Record, Sale, TaxBill, Valuation
 from parcelpost.scrapers.records.validation import check_shapes
 from tests.scrapers import test_grizzly_gis as grizzly
 from tests.scrapers.reading import grid, outcome, qpublic, record, two_columns
@@ -138,6 +138,7 @@ def layer(*attributes: Any, fields: tuple[str, ...] = tuple(ROW)) -> Any:
     [
         {**ROW, "PIN": "*****"},
         {**ROW, "PIN": "PENDING"},
+        {**ROW, "PIN": "SubdivisionName BONE LAKE ADD Lot 9"},
         [{"attributes": ROW}],
         {name: value for name, value in ROW.items() if name != "SALEDATE"},
         {**ROW, "PIN": "2", "LANDVAL": "LAND", "MKTVAL": "TOTAL", "SALEDATE": "DATE"},
@@ -309,6 +310,69 @@ def test_a_value_of_another_kind_is_null_and_named(field: str, text: str) -> Non
     setattr(found, field, text)
     check_shapes(found)
     assert (getattr(found, field), found.unreadable) == (None, [field])
+
+
+@pytest.mark.parametrize(
+    ("found", "unreadable"),
+    [
+        (Record(parcel_id="1", sales=[Sale(price=Decimal(-225_000))]), {"sales.price"}),
+        (Record(parcel_id="1", land_value=Decimal(-18_000)), {"land_value"}),
+        (Record(parcel_id="1", valuations=[Valuation(land_value=Decimal(-18_000))]), {"valuations.land_value"}),
+        (
+            Record(parcel_id="1", building_area_sqft=Decimal(244), buildings=[Building(base_sqft=Decimal(-1_756))]),
+            {"buildings.base_sqft", "building_area_sqft"},
+        ),
+        (Record(parcel_id="1", liens=[Lien(face_amount=Decimal("-2104.88"))]), {"liens.face_amount"}),
+        (Record(parcel_id="1", liens=[Lien(opening_bid=Decimal(-34_400))]), {"liens.opening_bid"}),
+        (Record(parcel_id="1", liens=[Lien(interest_rate_pct=Decimal(180))]), {"liens.interest_rate_pct"}),
+        (Record(parcel_id="1", liens=[Lien(interest_rate_pct=Decimal(-1))]), {"liens.interest_rate_pct"}),
+        (Record(parcel_id="1", liens=[Lien(sale_date="2099-01-02")]), {"liens.sale_date"}),
+        (Record(parcel_id="1", market_value=Decimal(10) ** 12), {"market_value"}),
+        (Record(parcel_id="1", year_built=2099), {"year_built"}),
+        (
+            Record(parcel_id="1", latitude=Decimal("712345.1"), longitude=Decimal(-81)),
+            {"latitude", "longitude"},
+        ),
+        (Record(parcel_id="1", latitude=Decimal(-81), longitude=Decimal(28)), {"latitude", "longitude"}),
+    ],
+)
+def test_a_number_that_its_field_cannot_have_is_null_and_named(found: Record, unreadable: set[str]) -> None:
+    check_shapes(found)
+    assert set(found.unreadable) == unreadable
+    for path in unreadable:
+        of, _, name = path.rpartition(".")
+        assert all(getattr(item, name) is None for item in (getattr(found, of) if of else [found])), path
+
+
+def test_a_balance_in_favor_of_the_taxpayer_is_negative() -> None:
+    found = Record(parcel_id="1", tax_due=Decimal(-5), tax_bills=[TaxBill(tax_due=Decimal(-5))])
+    check_shapes(found)
+    assert (found.tax_due, found.unreadable) == (Decimal(-5), [])
+
+
+@pytest.mark.parametrize(
+    ("date", "status", "is_read"),
+    [
+        ("2026-12-31", "certified", True),
+        ("2027-01-01", "certified", False),
+        ("2035-10-12", "certified", False),
+        ("2099-01-02", "current", False),
+        ("2029-01-02", "current", True),  # the values of a town are as old as its last revaluation
+    ],
+)
+def test_a_sale_long_after_the_newest_values_has_no_date(date: str, status: str, *, is_read: bool) -> None:
+    found = Record(parcel_id="1", value_status=status, last_sale_date=date, last_sale_price=Decimal(5))
+    found.valuations = [Valuation(year=2024, status=status)]
+    found.sales = [Sale(date=date, price=Decimal(5)), Sale(date="2001-02-03", price=Decimal(4))]
+    check_shapes(found)
+    assert (found.last_sale_date, found.last_sale_price) == ((date, 5) if is_read else (None, None))
+    assert [sale.date for sale in found.sales] == [date if is_read else None, "2001-02-03"]
+    assert ({"sales.date", "last_sale_date", "last_sale_price"} <= set(found.unreadable)) is not is_read
+
+
+def test_a_year_of_two_digits_is_none_far_ahead() -> None:
+    assert values.iso_date("10/12/35") == "1935-10-12"
+    assert values.iso_date("10/12/25") == "2025-10-12"
 
 
 def test_a_text_that_is_no_such_value_is_named() -> None:

@@ -12,7 +12,7 @@ from parcelpost.scrapers.html.extract import SelectorResult
 from parcelpost.scrapers.html.selectors import Css, Id
 from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.scrapers.learning.sections import PageSections
-from parcelpost.storage.signals import MAX_SIGNALS
+from parcelpost.storage.learning_signals import MAX_SIGNALS
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.status import WorkerStatus, publish
 from tests.storage.factories import a_task

@@ -49,6 +49,7 @@ from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
 from parcelpost.storage.claims import Sites
 from parcelpost.storage.history import Metrics, SyncLog
+from parcelpost.storage.learning_signals import Signals
 from parcelpost.storage.leases import Leases
 from parcelpost.storage.locks import LeaderLocks
 from parcelpost.storage.options import LONGEST_DELAY, StoreOptions
@@ -57,7 +58,6 @@ from parcelpost.storage.refresh import StoreFreshness
 from parcelpost.storage.reparse import StoredPages
 from parcelpost.storage.results import Saving
 from parcelpost.storage.retention import Maintenance
-from parcelpost.storage.signals import Signals
 from parcelpost.storage.snapshot import DAMAGE_STATE, DamageNote
 from parcelpost.storage.tasks import Added, RefreshRun
 from parcelpost.storage.worker_state import WorkerState, put

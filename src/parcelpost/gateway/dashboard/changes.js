@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { h, patch } from "./dom.js";
 import { ago, money, NOTHING, plural, words } from "./format.js";
-import { linkTo, place } from "./parcels.js";
+import { linkTo, place } from "./cells.js";
 import { empty, table, whole } from "./table.js";
 
 const PAGE = innerWidth > 760 ? 50 : 20;

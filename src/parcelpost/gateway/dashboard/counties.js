@@ -3,7 +3,7 @@
 import { ask, fetchFile } from "./api.js";
 import { h, on, patch } from "./dom.js";
 import { ago, compact, duration, moment, NOTHING, number, percent, plural, words } from "./format.js";
-import { linkTo, place } from "./parcels.js";
+import { linkTo, place } from "./cells.js";
 import { badge, empty, facts, findingList, meter, problems, section, sentence, SEVERITY_TONES, SortedTable, table } from "./table.js";
 import { taskLink, tasksLink } from "./tasks.js";
 

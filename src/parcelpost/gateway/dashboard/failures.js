@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { h, on, patch } from "./dom.js";
 import { ago, number, plural } from "./format.js";
-import { place } from "./parcels.js";
+import { place } from "./cells.js";
 import { act, actionBar, checkbox, STATES, stateBadge, taskLink, tasksLink } from "./tasks.js";
 import { empty, table } from "./table.js";
 

@@ -2,7 +2,7 @@
 
 import { h, on, patch, syncFields } from "./dom.js";
 import { compact } from "./format.js";
-import { titled } from "./parcels.js";
+import { titled } from "./cells.js";
 
 const FEW = 6;
 const WAIT_MS = 400;

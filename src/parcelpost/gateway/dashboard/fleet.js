@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { bytes, compact, duration, NOTHING, number } from "./format.js";
-import { place } from "./parcels.js";
+import { place } from "./cells.js";
 import { badge, command, empty, table } from "./table.js";
 
 const COLUMNS = [

@@ -2,7 +2,7 @@
 
 import { h, on, patch } from "./dom.js";
 import { money, number } from "./format.js";
-import { linkTo, status, titled } from "./parcels.js";
+import { linkTo, status, titled } from "./cells.js";
 import { empty } from "./table.js";
 
 const TO_THE_RIGHT = new Set(["money", "number"]);

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { day, money, NOTHING } from "./format.js";
-import { status } from "./parcels.js";
+import { status } from "./cells.js";
 import { badge, scroller, table, whole } from "./table.js";
 import { lienChart } from "./yearly.js";
 

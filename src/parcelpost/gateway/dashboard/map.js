@@ -5,7 +5,7 @@ import { ask } from "./api.js";
 import { h, on, patch } from "./dom.js";
 import { compact, money, number, percent, plural } from "./format.js";
 import { boundsOf, boxOf, boxText, degreesApart, latOf, lonOf, overlap, TILE, union, viewOf, xOf, yOf } from "./mercator.js";
-import { linkTo } from "./parcels.js";
+import { linkTo } from "./cells.js";
 import { scroller } from "./table.js";
 
 const MOST_ZOOM = 18;

@@ -5,7 +5,7 @@ import { Chart } from "./chart.js";
 import { h, on, patch } from "./dom.js";
 import { fleet } from "./fleet.js";
 import { compact, duration, number, plural } from "./format.js";
-import { lienTable, parcelTable } from "./parcels.js";
+import { lienTable, parcelTable } from "./latest.js";
 import { platforms } from "./platforms.js";
 import { legend, queue } from "./queue.js";
 import { perMinute } from "./scale.js";

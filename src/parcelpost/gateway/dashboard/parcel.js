@@ -4,7 +4,7 @@ import { ask, save, token } from "./api.js";
 import { h, on, patch } from "./dom.js";
 import { duration, money, moment, NOTHING, number, plural, words } from "./format.js";
 import { lienCard, mergedLiens } from "./liens.js";
-import { place, platforms } from "./parcels.js";
+import { place, platforms } from "./cells.js";
 import { comparison, differences, isNothing, lists, sections, shown } from "./record.js";
 import { badge, empty, scroller, section, table } from "./table.js";
 import { yearChart } from "./yearly.js";

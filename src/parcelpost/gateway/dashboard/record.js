@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { money, NOTHING, number, words } from "./format.js";
-import { status } from "./parcels.js";
+import { status } from "./cells.js";
 import { badge, scroller, table, whole } from "./table.js";
 
 const SECTIONS = [

@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { h, on, patch } from "./dom.js";
 import { duration, moment, NOTHING, number } from "./format.js";
-import { linkTo, place } from "./parcels.js";
+import { linkTo, place } from "./cells.js";
 import { act, STATES, stateBadge } from "./tasks.js";
 import { badge, command, empty, facts, section, table } from "./table.js";
 

@@ -4,7 +4,7 @@ import { ask } from "./api.js";
 import { confirm, say } from "./commands.js";
 import { h, on, patch } from "./dom.js";
 import { ago, NOTHING, number, plural } from "./format.js";
-import { place } from "./parcels.js";
+import { place } from "./cells.js";
 import { badge, empty, table, whole } from "./table.js";
 
 export const STATES = {

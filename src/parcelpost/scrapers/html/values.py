@@ -26,10 +26,13 @@ _LEADING_NUMBER = re.compile(r"\s*(-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?)(?![\
 _FRACTION = re.compile(r"(?:(\d{1,6})[\s-])?\s*(\d{1,3})/(\d{1,3})(?=$|\D)(.*)", re.ASCII)
 _ACRES = re.compile(r"\s*(?:\+\s*/?\s*-|\u00b1)?\s*(?:ac(?:re)?s?\b\.?.*|\(.*)?", re.IGNORECASE | re.ASCII)
 _SHORT_CODE = re.compile(r"(?=[A-Z]{0,2}[0-9])([0-9A-Z]{1,3})(?= \(|$)", re.ASCII)
+_YES_NO = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
 _MAX_MILLAGE = 500
+_WORD = re.compile(r"[^\W_]+")
+_FINAL_ROLL = frozenset({"certified", "final", "tax", "roll", "value", "values"})
 _ZERO_DATES = frozenset({"1899-12-30", "1899-12-31", "1900-01-01"})
 """The zero dates of databases: nobody entered a date."""
-_LAST_SHORT_YEAR = 2040
+_LAST_SHORT_YEAR = 2030
 _NOTHING = frozenset(
     {
         *("", "-", "--", "---", "\u2013", "\u2014", "n/a", "n.a.", "na", "none", "null", "unknown"),
@@ -86,6 +89,11 @@ def text_or_none(text: str | None) -> str | None:
     """Cleaned text; None for placeholders such as '', '-', 'N/A', '***' and 'Loading...'."""
     cleaned = clean(text)
     return None if cleaned.lower() in _NOTHING or _PLACEHOLDER.fullmatch(cleaned) else cleaned
+
+
+def is_nothing(text: str) -> bool:
+    """Whether it says that there is no value: '', '-', 'N/A'."""
+    return clean(text).lower() in _NOTHING
 
 
 def is_placeholder(text: str) -> bool:
@@ -174,7 +182,7 @@ def percent(text: str | None) -> Decimal | None:
 def iso_date(text: str | None, *, newest: date | None = None) -> str | None:
     """A date as `2020-08-14`, from the formats of American pages; a time after it is ignored.
 
-    A year of two digits is the latest one not after `newest` (default: 2040).
+    A year of two digits is the latest one not after `newest` (default: 2030).
     """
     day = _iso_date(clean(text), newest)
     return None if day in _ZERO_DATES else day
@@ -240,7 +248,7 @@ def parcel_norm(parcel_id: str | None) -> str:
 
 
 def yes_no(text: str | None) -> bool | None:
-    return {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}.get(clean(text).lower())
+    return _YES_NO.get(clean(text).lower())
 
 
 def party(text: str | None) -> str | None:
@@ -261,6 +269,11 @@ def millage(text: str | None) -> Decimal | None:
     """A rate in dollars per $1,000; None for 0 and for what is too large to be one."""
     rate = number(text)
     return rate if rate is not None and 0 < rate < _MAX_MILLAGE else None
+
+
+def roll_status(words: str) -> str:
+    """`certified` for a roll that is called so, final, or nothing else; whatever else it is called, it may change."""
+    return "certified" if _FINAL_ROLL.issuperset(_WORD.findall(words.lower())) else "preliminary"
 
 
 def _fraction(whole_text: str | None, over: str, under: str) -> Decimal | None:

@@ -146,4 +146,4 @@ def _join(first: Page, features: Rows) -> bytes:
     return msgspec.json.encode({**_members(first), "features": features, "exceededTransferLimit": False})
 
 
-PLATFORM = CountyPlatform(name="arcgis", version=5, sparse=True, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="arcgis", version=6, sparse=True, read=read, fetch=fetch)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 from parcelpost.model import Json, NotFound, Retry
-from parcelpost.scrapers.html.addresses import joined_names, owners_and_mailing, take_mailing
+from parcelpost.scrapers.html.addresses import is_care_of, joined_names, owners_and_mailing, take_mailing
 from parcelpost.scrapers.html.values import (
     json_at,
     json_date,
@@ -16,6 +16,7 @@ from parcelpost.scrapers.html.values import (
     json_objects,
     json_text,
     json_year,
+    leading_number,
     millage,
 )
 from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
@@ -26,6 +27,11 @@ _FOLIO = re.compile(r"[0-9A-Z]{8,14}", re.ASCII)
 _DISTRICT = re.compile(r"[0-9]{2,6}[A-Z]?", re.ASCII)
 _BOOK_PAGE = re.compile(r"\d{3,6} ?/ ?\d{1,6}|\d{7,14}", re.ASCII)
 _USE = re.compile(r"([0-9]{1,3}(?:-[0-9]{1,3})?)\s+(?:-\s+)?(.+)", re.ASCII)
+_LOT = re.compile(r"([\d,.]+)\s*(sq\.?\s?f(?:ee)?t|square (?:foot|feet)|acres?)\.?", re.ASCII | re.IGNORECASE)
+_LOTS = 4
+_SQUARE_FEET = 43_560
+"""Of an acre."""
+_USE_CODE = re.compile(r"[0-9]{1,3}(?:-[0-9]{1,3})?", re.ASCII)
 _FLAG = re.compile(r"\b([YN])\b", re.ASCII)
 _PARCELS = ("parcelInfok__BackingField", "parcelInfo")
 _MILLAGES = ("millageRatek__BackingField", "millageRate")
@@ -58,7 +64,9 @@ def read(reader: PageReader) -> ReadResult:
         return Retry("the response is incomplete: its folio is missing")
     if missing := [name for name in _KEYS if name not in parcel]:
         reader.problems.lacks(f"{len(missing)} fields ({', '.join(missing[:3])})")
-    use = _USE.fullmatch(json_text(parcel.get("useCode")) or "")
+    use_text = json_text(parcel.get("useCode"))
+    use = _USE.fullmatch(use_text or "")
+    is_code = use is None and _USE_CODE.fullmatch(use_text or "") is not None
     record = Record(
         parcel_id=folio,
         ownership_type=json_text(parcel.get("ownerShipType")),
@@ -66,9 +74,10 @@ def read(reader: PageReader) -> ReadResult:
         situs_city=json_text(parcel.get("situsCity")),
         situs_zip=json_text(parcel.get("situsZipCode")),
         legal_description=json_text(parcel.get("legal")),
-        land_use_code=use[1] if use else json_text(parcel.get("useCode")),
-        land_use_desc=use[2] if use else None,
+        land_use_code=use[1] if use else use_text if is_code else None,
+        land_use_desc=use[2] if use else None if is_code else use_text,
         zoning=json_text(parcel.get("landCalcZoning")),
+        land_area_acres=_acres(parcel),
         year_built=json_year(parcel.get("actualAge")),
         building_area_sqft=json_nonzero(parcel.get("bldgUnderAirFootage")) or json_nonzero(parcel.get("bldgSqFT")),
         bedrooms=json_nonzero(parcel.get("beds")),
@@ -84,6 +93,15 @@ def read(reader: PageReader) -> ReadResult:
     return record
 
 
+def _acres(parcel: Mapping[str, Json]) -> Decimal | None:
+    """Of all lots, in `136,749 SqFt` or `1.5 Acres`; None if one is measured otherwise."""
+    shown = [text for at in range(1, _LOTS + 1) if (text := json_text(parcel.get(f"landCalcFact{at}")))]
+    lots = [match for text in shown if (match := _LOT.fullmatch(text))]
+    sizes = [(leading_number(lot[1]), _SQUARE_FEET if lot[2].lower().startswith("sq") else 1) for lot in lots]
+    known = [size / per_acre for size, per_acre in sizes if size is not None]
+    return round(sum(known, Decimal(0)), 4) or None if len(known) == len(shown) else None
+
+
 def _of_form(form: re.Pattern[str], given: Json, field: str, problems: Problems) -> str | None:
     text = json_text(given)
     if text is not None and form.fullmatch(text) is None:
@@ -93,10 +111,10 @@ def _of_form(form: re.Pattern[str], given: Json, field: str, problems: Problems)
 
 
 def _take_owner(record: Record, parcel: Mapping[str, Json]) -> None:
-    """A second name that begins with `%` receives the mail."""
-    names = [json_text(parcel.get(name)) for name in ("ownerName1", "ownerName2")]
-    record.owner_names = joined_names([name for name in names if name and not name.startswith("%")])
-    record.owner_lines = [name for name in names if name]
+    """A second name that begins with `%` or `C/O` receives the mail."""
+    names = [name for member in ("ownerName1", "ownerName2") if (name := json_text(parcel.get(member)))]
+    record.owner_names = joined_names([name for name in names if not is_care_of(name)])
+    record.owner_lines = names
     lines = [json_text(parcel.get(name)) or "" for name in ("mailingAddress1", "mailingAddress2", "mailingAddress3")]
     record.owner_lines += [line for line in lines if line]
     _, below, place = owners_and_mailing(lines, names=0)
@@ -153,4 +171,4 @@ def _sales(parcel: Mapping[str, Json], problems: Problems) -> Iterator[Sale]:
             )
 
 
-PLATFORM = CountyPlatform(name="broward_bcpa", version=4, read=read)
+PLATFORM = CountyPlatform(name="broward_bcpa", version=5, read=read)

@@ -25,7 +25,6 @@ from parcelpost.scrapers.records.problems import VALUES
 from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale, take_values
 
 _ROLL = re.compile(r"(\d{4})\b(.*)", re.ASCII)
-_NOT_FINAL = ("preliminary", "proposed", "trim", "tentative", "estimate", "working")
 _AMOUNT = re.compile(r"(?<![(\d-])\$[\d,]+(?:\.\d+)?(?![\w)]|[.,]\d|\s?[KMB]\b)", re.ASCII)
 _TEXT = etree.XPath("string()")
 _NOT_ZERO = re.compile(r"[1-9]", re.ASCII)
@@ -53,7 +52,7 @@ def _roll(piece: Piece) -> tuple[int, str] | None:
     match = _ROLL.match(values.clean(piece.text))
     if not match or values.year(match[1]) is None:
         return None
-    return int(match[1]), "preliminary" if any(word in match[2].lower() for word in _NOT_FINAL) else "certified"
+    return int(match[1]), values.roll_status(match[2])
 
 
 def _row(name: str, words: str) -> tuple[Id, Id, XPath]:
@@ -283,6 +282,7 @@ PERMITS = section("permits", _PERMITS, Headed(_PERMITS))
 _CODED = re.compile(r"([0-9A-Z]{1,8})\s*-\s*(.+)", re.ASCII)
 _SITE = re.compile(r"(.*),\s*([^,\d]+?)\s+(\d{5}(?:-\d{4})?)", re.ASCII)
 _OWNER_LINES = 5
+_SECTION = ("Section", "Township", "Range")
 _STATE = re.compile(r"[A-Z]{2}", re.ASCII)
 _SALES = Columns({"date": ("Date",), "book_page": ("Book-Page",), "price": ("Amount",)}, "book_page")
 SALES = section(
@@ -365,6 +365,7 @@ ACRES = Field(
     _acres,
 )
 STRAP = Field("alternate_id", (Id("StrapNumber"), Below("Strap No.")), _words)
+MAP = Field("map_block_lot", (Id("MapNumber"), Below("Map No.")), _words)
 DISTRICT = Field("tax_district", (Id("MillageArea"), Label("Millage Area")), _words)
 CITY = Field("mailing_city", (Id("OwnerCity"), Label("City")), _words)
 STATE = Field("mailing_state", (Id("OwnerState"), Label("State")), _state)
@@ -388,6 +389,8 @@ def read(reader: PageReader) -> ReadResult:
     record = Record(
         parcel_id=parcel_id,
         alternate_id=extractor.value(STRAP),
+        map_block_lot=extractor.value(MAP),
+        sec_twp_rng=_section(document),
         legal_description=extractor.value(LEGAL),
         land_area_acres=extractor.value(ACRES),
         land_use_code=use[0],
@@ -405,10 +408,8 @@ def read(reader: PageReader) -> ReadResult:
         valuations=[valuation(extractor, document, *roll, tax)],
         sales=list(_sales(extractor, roll[0])),
     )
-    record.owner_lines = names
-    record.owner_names, record.mailing_lines, _ = owners_and_mailing(names)
+    _take_owner(record, document, names)
     _take_site(record, extractor.value(SITE))
-    _take_country(record, document)
     take_buildings(record, extractor)
     take_values(record)
     past = list(history(extractor))
@@ -420,11 +421,23 @@ def read(reader: PageReader) -> ReadResult:
     return record
 
 
-def _take_country(record: Record, document: Document) -> None:
-    """For foreign addresses, the country is in the place of the city, under another label."""
+def _take_owner(record: Record, document: Document, lines: list[str]) -> None:
+    """For foreign addresses, the country is in the place of the city, under another label, and the city in a line."""
     named = document.by_id("CityCountry")
     if named is not None and label(text_of(named)) == "country":
         record.mailing_country, record.mailing_city = record.mailing_city, None
+    record.owner_lines = lines
+    record.owner_names, record.mailing_lines, place = owners_and_mailing(lines, country=record.mailing_country)
+    if place is not None and record.mailing_city is None:
+        record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
+        record.mailing_country = record.mailing_country or place.country
+
+
+def _section(document: Document) -> str | None:
+    """`16-49-25`, from three cells."""
+    cells = [(Piece(document.by_id(name)), *tables.below(document, name)) for name in _SECTION]
+    parts = [next((text for piece in pieces if (text := values.text_or_none(piece.text))), None) for pieces in cells]
+    return "-".join(filter(None, parts)) if None not in parts else None
 
 
 def _no_record(document: Document) -> ReadResult:
@@ -466,4 +479,4 @@ PAGE_SECTIONS = (
     PageSection("sales", (Id("SaleDate1"), Headed(_SALES), Says("Latest Sales History"))),
     page_end("collierappraiser"),
 )
-PLATFORM = CountyPlatform(name="collier_pa", version=7, read=read, sections=PAGE_SECTIONS)
+PLATFORM = CountyPlatform(name="collier_pa", version=8, read=read, sections=PAGE_SECTIONS)

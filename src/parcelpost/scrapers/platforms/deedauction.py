@@ -185,4 +185,4 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return Page(body=_PAGE_BREAK.join(bodies), content_type=first.content_type, url=first.url)
 
 
-PLATFORM = CountyPlatform(name="deedauction", version=6, is_list=True, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="deedauction", version=7, is_list=True, read=read, fetch=fetch)

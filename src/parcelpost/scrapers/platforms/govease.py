@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from urllib.parse import unquote
 
-from msgspec import Struct
-
 from parcelpost.model import NotFound, Retry
 from parcelpost.scrapers.html import tables, values
-from parcelpost.scrapers.html.document import Document, Element, Piece, text_of
+from parcelpost.scrapers.html.document import Document, Element, text_of
 from parcelpost.scrapers.html.extract import shown_fields
-from parcelpost.scrapers.html.selectors import AtEnd, Css
+from parcelpost.scrapers.html.selectors import Css
 from parcelpost.scrapers.html.values import parcel_norm
-from parcelpost.scrapers.platform import FOOTER, CountyPlatform, PageReader, PageSection, ReadResult
+from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult, page_end
 from parcelpost.scrapers.records.problems import Problems
 from parcelpost.scrapers.records.record import LIEN, Lien, Record
 
@@ -55,14 +53,16 @@ def read(reader: PageReader) -> ReadResult:
 
 
 def _check_rows(document: Document, count: int, problems: Problems) -> None:
-    """Every row with two values or more must be an item; a whole page also says how many there are."""
+    """Every row with two values or more must be an item, and the page must say how many there are."""
     shown = sum(1 for cells in _rows(document) if sum(1 for cell in cells if text_of(cell)) > 1)
     headings = sum(1 for row in document.root.iter("tr") if next(row.iterchildren("th"), None) is not None)
     widths = {len(cells) for cells in _rows(document) if len(cells) > 1}
     if count < shown - headings or len(widths) > 1:
         problems.note("liens", "some rows of the list have unexpected cells or cannot be read")
     total = next((match for text in document.labels() if (match := _TOTAL.fullmatch(text))), None)
-    if total is not None and (count, total[3]) != (int(total[2]) - int(total[1]) + 1, total[2]):
+    if total is None:
+        problems.lacks("the number of items below the list")
+    elif (count, total[3]) != (int(total[2]) - int(total[1]) + 1, total[2]):
         problems.lacks(f"items of the list: it has {count} of {total[3]}")
 
 
@@ -102,7 +102,12 @@ def _record(cells: Sequence[Element]) -> Record | None:
     texts = map(text_of, following)
     details = next((text for text in texts if "Use Code:" in text or "Tax Rate Area:" in text), "")
     use, area, acres = _USE.search(details), _TAX_AREA.search(details), _ACRES.search(details)
-    lien = Lien(case_number=item[2], opening_bid=amounts.pop() if len(amounts) == 1 else None, status=None)
+    bids = (element for cell in cells for element in cell.iter() if element.get("data-control-id") == "current-bid")
+    lien = Lien(
+        case_number=item[2],
+        opening_bid=amounts.pop() if len(amounts) == 1 else None,
+        high_bid=next((values.money(text_of(element)) for element in bids), None),
+    )
     return Record(
         parcel_id=values.text_or_none(text_of(following[parcels[0]])) if parcels else values.text_or_none(named),
         record_kind=LIEN,
@@ -149,22 +154,4 @@ def _situs(cells: Sequence[Element]) -> str | None:
     return values.text_or_none(text_of(between[-1])) if between else None
 
 
-class WholeOrFragment(Struct, frozen=True):
-    """The footer of a whole page. Rows that a script inserts into a page have none."""
-
-    type = "label"
-    expression = "footer"
-
-    def find(self, document: Document, within: Element | None) -> Iterable[Piece]:
-        if next(document.root.iter("head", "header", "title", "nav"), None) is None:
-            return [Piece(document.root)]
-        return AtEnd(FOOTER).find(document, within)
-
-
-PLATFORM = CountyPlatform(
-    name="govease",
-    version=7,
-    is_list=True,
-    read=read,
-    sections=(PageSection("the end of the page", (WholeOrFragment(),)),),
-)
+PLATFORM = CountyPlatform(name="govease", version=8, is_list=True, read=read, sections=(page_end(),))

@@ -13,7 +13,7 @@ from parcelpost.model import NotFound, Page, Retry, Target
 from parcelpost.scrapers.counties import County, parcel_number, quote_part, require_county, target_url
 from parcelpost.scrapers.fetch.errors import CannotFetch
 from parcelpost.scrapers.html import tables, values
-from parcelpost.scrapers.html.addresses import owners_and_mailing, take_mailing
+from parcelpost.scrapers.html.addresses import is_unit, owners_and_mailing, take_mailing
 from parcelpost.scrapers.html.document import (
     Document,
     Element,
@@ -386,7 +386,7 @@ def _no_record(document: Document) -> ReadResult:
 def _situs(record: Record, site: str | None) -> None:
     """`12 ELM ST, MARIGOLD`; text with digits after a comma is not a city."""
     street, _, behind = (site or "").rpartition(",")
-    match = _CITY.fullmatch(behind.strip()) if street else None
+    match = _CITY.fullmatch(behind.strip()) if street and not is_unit(behind) else None
     record.situs_address = values.text_or_none(street if match else site)
     if match:
         record.situs_city, record.situs_zip = values.text_or_none(match[1]), match[2]
@@ -481,4 +481,4 @@ PAGE_SECTIONS = (
     PageSection("land", (Id("parcelDetails_LandTable"), Says("Land Breakdown"))),
     page_end("grizzlylogic", "no warrant", "last updated"),
 )
-PLATFORM = CountyPlatform(name="grizzly_gis", version=7, read=read, fetch=fetch, sections=PAGE_SECTIONS)
+PLATFORM = CountyPlatform(name="grizzly_gis", version=8, read=read, fetch=fetch, sections=PAGE_SECTIONS)

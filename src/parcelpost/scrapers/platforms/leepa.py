@@ -389,7 +389,7 @@ def _valuations(extractor: Extractor) -> Iterator[Valuation]:
             continue
         yield Valuation(
             year=int(match[1]),
-            status=_status(match[2] or ""),
+            status=values.roll_status(match[2] or ""),
             land_value=values.money(tables.text(row, "land_value")),
             market_value=values.money(tables.text(row, "market_value")),
             assessed_value=values.money(tables.text(row, "assessed_value")),
@@ -411,15 +411,10 @@ def _sales(extractor: Extractor) -> Iterator[Sale]:
         yield sale
 
 
-def _status(words: str) -> str:
-    lower = words.lower()
-    return "preliminary" if "proposed" in lower or "preliminary" in lower or "trim" in lower else "certified"
-
-
 PAGE_SECTIONS = (
     PageSection("values", (Id("PropertyValueHistory"), Id("valueGrid"), Headed(_VALUES))),
     PageSection("land", (Id("PropertyDetailsCurrent"), Says("Land Tracts"))),
     PageSection("sales", (Id("SalesDetails"), Headed(_SALES))),
     page_end("new query", "alternate address"),
 )
-PLATFORM = CountyPlatform(name="leepa", version=7, read=read, sections=PAGE_SECTIONS)
+PLATFORM = CountyPlatform(name="leepa", version=8, read=read, sections=PAGE_SECTIONS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from parcelpost.model import NotFound, Retry
@@ -26,7 +27,7 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "certificate_year": ("CERTIFICATEYEAR", "CERTYEAR", "SALEYEAR", "YEARSOLD"),
     "sale_date": ("ISSUEDATE", "ISSUEDDATE", "SALEDATE", "DATEISSUED", "CERTIFICATEDATE", "DATESOLD", "SOLDDATE"),
-    "subsequent": ("SUBTAX", "SUBSEQUENTTAX", "SUBSEQUENT", "ENDORSEMENT"),
+    "subsequent": ("SUBTAX", "SUBSEQUENTTAX", "SUBSEQUENT", "ENDORSEMENT", "ENDORSED", "ENDORSEDTAX"),
     "redemption_date": ("REDEMPTIONDATE", "REDEEMEDDATE", "DATEREDEEMED", "REDEEMDATE", "REDEEMED"),
     "tax_year": ("TAXYEAR", "YEAROFTAX"),
     "face_amount": ("PRINCIPAL", "FACEAMOUNT", "FACEVALUE", "FACE", "LIENAMOUNT", "CERTIFICATEAMOUNT", "AMOUNT"),
@@ -51,7 +52,7 @@ _KINDS: Mapping[str, Callable[[str], object | None]] = {
     "certificate": _number,
     "certificate_year": values.year,
     "sale_date": values.iso_date,
-    "subsequent": lambda text: None if values.written_date(text) else text,
+    "subsequent": values.yes_no,
     "tax_year": values.year,
     "face_amount": values.money,
     "interest_amount": values.money,
@@ -84,6 +85,11 @@ def read(reader: PageReader) -> ReadResult:
     fitting = [row for row in listed if _fits(row)]
     if len(fitting) < len(listed):
         reader.problems.note("liens", f"{len(listed) - len(fitting)} lines have values that do not fit their columns")
+    keys = Counter(_key(row) for row in fitting if all(_key(row)))
+    if any(keys[_key(row)] > 1 and values.yes_no(row.get("subsequent")) is None for row in fitting):
+        reader.problems.note(
+            "liens.subsequent_tax", "of the lines of one certificate, it is not known which are later taxes"
+        )
     sold = _sale_dates(fitting)
     records = [record for row in fitting if (record := _record(row, sold)) is not None]
     if not records and (listed or table.dropped):
@@ -165,4 +171,4 @@ def _status(row: Row) -> str | None:
     return "outstanding" if not values.clean(redeemed).strip("-") or values.yes_no(redeemed) is False else None
 
 
-PLATFORM = CountyPlatform(name="lien_register", version=6, is_list=True, read=read)
+PLATFORM = CountyPlatform(name="lien_register", version=7, is_list=True, read=read)

@@ -292,5 +292,5 @@ _PARTS = (
     *("RollYear1", "SalesInfos", "SiteAddress", "Taxable"),
 )
 PLATFORM = CountyPlatform(
-    name="miamidade_pa", version=8, read=read, sections=tuple(PageSection(name, keys=(name,)) for name in _PARTS)
+    name="miamidade_pa", version=9, read=read, sections=tuple(PageSection(name, keys=(name,)) for name in _PARTS)
 )

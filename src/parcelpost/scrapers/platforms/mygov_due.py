@@ -270,4 +270,4 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
 
 
 PAGE_SECTIONS = tuple(PageSection(name, keys=("due", "PPT", name)) for name in ("parcels", "accounts"))
-PLATFORM = CountyPlatform(name="mygov_due", version=7, read=read, fetch=fetch, sections=PAGE_SECTIONS)
+PLATFORM = CountyPlatform(name="mygov_due", version=8, read=read, fetch=fetch, sections=PAGE_SECTIONS)

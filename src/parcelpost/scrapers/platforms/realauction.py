@@ -21,6 +21,7 @@ from parcelpost.scrapers.html.document import Document, Element, label, text_of
 from parcelpost.scrapers.html.selectors import Css
 from parcelpost.scrapers.html.values import json_at, json_objects, json_text
 from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
+from parcelpost.scrapers.records.problems import Problems
 from parcelpost.scrapers.records.record import LIEN, Lien, Record
 
 _MOST_PAGES = 100
@@ -62,11 +63,17 @@ def read(reader: PageReader) -> ReadResult:
     day = json_text(json_at(reader.json, "auction_date"))
     if not answers:
         return Retry("the page has no auction response")
-    texts = [text for answer in answers if (text := answer.get("retHTML")) and isinstance(text, str)]
-    if not texts:
+    texts = [text if isinstance(text := answer.get("retHTML"), str) else "" for answer in answers]
+    if not any(texts):
         return Retry("the responses are empty: the session was not accepted")
-    items = [item for text in texts for item in _items(text)]
-    records = [record for item in items if (record := _record(item, day)) is not None]
+    items: list[Fields] = []
+    for answer, text in zip(answers, texts, strict=True):
+        shown = list(_items(text))
+        items += shown
+        listed = [number for number in (json_text(answer.get("rlist")) or "").split(",") if number.strip()]
+        if not text or (listed and len(listed) != len(shown)):
+            reader.problems.lacks(f"items of the list: a response has {len(shown)} of {len(listed)}")
+    records = [record for item in items if (record := _record(item, day, reader.problems)) is not None]
     reader.selector_results.note("liens", ITEM, bool(records))
     if records:
         reader.selector_results.note_columns(
@@ -105,7 +112,7 @@ def _lines(fields: Fields, name: str) -> list[str]:
     return next((fields[label(name_)] for name_ in _LABELS[name] if label(name_) in fields), [])
 
 
-def _record(fields: Fields, day: str | None) -> Record | None:
+def _record(fields: Fields, day: str | None, problems: Problems) -> Record | None:
     def first(name: str) -> str | None:
         return next(iter(_lines(fields, name)), None)
 
@@ -113,6 +120,7 @@ def _record(fields: Fields, day: str | None) -> Record | None:
     if parcel is not None and not any(sign.isdigit() for sign in parcel):
         parcel = None  # the text of the link, if there is no number
     if case is None and parcel is None:
+        problems.note("liens", "an item has no case and no parcel")
         return None
     lines = _lines(fields, "situs")
     lien = Lien(
@@ -123,10 +131,20 @@ def _record(fields: Fields, day: str | None) -> Record | None:
     )
     record = Record(parcel_id=parcel, record_kind=LIEN, liens=[lien], situs_address=lines[0] if lines else None)
     record.assessed_value = values.money(first("assessed_value"))
+    if lien.opening_bid is None and _has_unknown_amount(fields):
+        problems.note("liens.opening_bid", "an item has an amount under an unknown label")
     if len(lines) > 1 and (place := _PLACE.fullmatch(lines[1][:_MOST_PLACE_CHARS].upper())):
         city = (values.text_or_none(place[1]) or "").strip(" ,-")
         record.situs_city, record.situs_zip = city if len(city) > 2 else None, place[2]
     return record
+
+
+def _has_unknown_amount(fields: Fields) -> bool:
+    """Whether an item has an amount that no known label names, or text in the place of its bid."""
+    known = {label(name) for names in _LABELS.values() for name in names}
+    return bool(_lines(fields, "opening_bid")) or any(
+        "$" in text for name, texts in fields.items() if name not in known for text in texts
+    )
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
@@ -154,13 +172,12 @@ async def _answers(base: str, preview: str, fetcher: Fetcher) -> AsyncIterator[d
         page = await fetcher.get(f"{load}&bypassPage={number}", headers=headers, cached=False)
         answer = _decoded(page)
         if not answer.get("retHTML"):
-            if number == 1:
-                raise RetryLater("the response is empty: the session was not accepted")
-            return
+            raise RetryLater("the response is empty: the session was not accepted, or has expired")
         if (now := str(answer.get("rlist") or answer["retHTML"])) == listed:
             return
         listed = now
-        yield {"retHTML": answer["retHTML"]}
+        yield {name: answer[name] for name in ("retHTML", "rlist") if name in answer}
+    raise CannotFetch(f"the list has more than {_MOST_PAGES} pages")
 
 
 def _decoded(page: Page) -> dict[str, Any]:
@@ -179,4 +196,4 @@ def _day(target: Target) -> date:
         raise CannotFetch("the task needs a date: set auction_date=YYYY-MM-DD in its extra fields") from None
 
 
-PLATFORM = CountyPlatform(name="realauction", version=3, is_list=True, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="realauction", version=4, is_list=True, read=read, fetch=fetch)

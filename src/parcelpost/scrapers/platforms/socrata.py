@@ -88,4 +88,4 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return await fetch_all_rows(ask, lambda _, rows: msgspec.json.encode(rows), distinct=False)
 
 
-PLATFORM = CountyPlatform(name="socrata", version=6, sparse=True, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="socrata", version=7, sparse=True, read=read, fetch=fetch)

@@ -17,7 +17,7 @@ from parcelpost.scrapers.html.extract import Extractor, Field, section
 from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Captioned, Css, Id, IdEnd, Label, Says, XPath
 from parcelpost.scrapers.html.tables import SALE_KINDS, Columns, Headed, Row, Table
 from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, PageSection, ReadResult, page_end
-from parcelpost.scrapers.records.problems import Problems
+from parcelpost.scrapers.records.problems import LAST_SALE, Problems
 from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale, total_area
 
 _NUMBER = re.compile(r"building (\d{1,3})\b", re.ASCII | re.IGNORECASE)
@@ -184,6 +184,7 @@ def read(reader: PageReader) -> ReadResult:
     _take_buildings(record, extractor)
     _take_rooms(record, document, extractor.problems)
     take_last_sale(record)
+    _check_last_sale(record, extractor.problems)
     return record
 
 
@@ -318,6 +319,13 @@ def _sales(extractor: Extractor) -> list[Sale]:
     return list(_sold(history, extractor.problems)) or [sale for sale in _sold(last, Problems()) if sale.date]
 
 
+def _check_last_sale(record: Record, problems: Problems) -> None:
+    """Sales are listed from the newest one: one without a date above the newest date may be the last sale."""
+    dates = [sale.date for sale in record.sales if sale.date]
+    if dates == sorted(dates, reverse=True) and dates and record.sales[0].date is None:
+        problems.note(LAST_SALE, "the newest sale has no date")
+
+
 def _last_sale(document: Document) -> dict[str, Piece]:
     elements_by_name = ((name, document.by_id_end(ending)) for name, ending in _LAST_SALE.items())
     return {name: Piece(elements[0]) for name, elements in elements_by_name if elements}
@@ -335,15 +343,10 @@ def _sold(rows: Iterable[Row], problems: Problems) -> Iterator[Sale]:
         yield Sale(
             date=date,
             price=price,
-            book_page=_book_page(tables.text(row, "book_page")),
+            book_page=values.text_or_none(tables.text(row, "book_page")),
             instrument=values.text_or_none(tables.text(row, "instrument")),
             grantee=values.party(tables.text(row, "owner")),
         )
-
-
-def _book_page(text: str) -> str | None:
-    """None for `/0`: there is neither a book nor a page."""
-    return values.text_or_none(text) if any(sign in "123456789" for sign in text) else None
 
 
 def _buildings(document: Document, sections: Iterable[Element]) -> Iterator[Building]:
@@ -385,7 +388,7 @@ def _beside(document: Document, within: Element, name: str) -> str | None:
 
 def _take_buildings(record: Record, extractor: Extractor) -> None:
     record.buildings = list(_buildings(extractor.document, extractor.values(SECTIONS)))
-    if record.building_count == 0:
+    if record.building_count == 0 and not record.buildings:
         extractor.selector_results.drop(SECTIONS.name)
     elif _numbers(record.buildings) != set(range(1, (record.building_count or 0) + 1)):
         extractor.problems.note("buildings", "not every building that the page counts has a section")
@@ -442,4 +445,4 @@ PAGE_SECTIONS = (
     PageSection("land", (IdEnd("tblLand"), IdEnd("tblLandUse"), Says("Land"))),
     page_end("vision government solutions, inc", "vision appraisal tech"),
 )
-PLATFORM = CountyPlatform(name="vgsi", version=7, read=read, fetch=fetch, sections=PAGE_SECTIONS)
+PLATFORM = CountyPlatform(name="vgsi", version=8, read=read, fetch=fetch, sections=PAGE_SECTIONS)

@@ -17,7 +17,7 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from parcelpost.errors import InvalidSettings
 from parcelpost.model import GiveUp, Json, Retry, Target
@@ -26,10 +26,10 @@ from parcelpost.scrapers.html import values
 from parcelpost.scrapers.html.addresses import owners_and_mailing
 from parcelpost.scrapers.records.column_values import has_shape
 from parcelpost.scrapers.records.columns import Column, described
-from parcelpost.scrapers.records.field_map_proposal import propose
+from parcelpost.scrapers.records.field_map_proposal import LIKELY_FROM, propose
 from parcelpost.scrapers.records.problems import Problems
 from parcelpost.scrapers.records.record import LIEN, Lien, Record, Sale
-from parcelpost.scrapers.records.validation import is_withheld
+from parcelpost.scrapers.records.validation import is_parcel_number, is_withheld
 from parcelpost.scrapers.tabular import column_name
 
 Row = Mapping[str, Json]
@@ -76,15 +76,17 @@ class FieldMap(Struct, frozen=True, kw_only=True):
     kind: str
     fields: Mapping[str, Source]
     lien: Mapping[str, Source]
+    doubtful: Mapping[str, Source] = {}
+    """Fields that a proposal is not certain of: they are not read, but named where their columns have something."""
 
     def values_of(self, row: Row) -> dict[str, Any]:
         return {name: source.value(row) for name, source in self.fields.items()}
 
     def record(self, row: Row, fields: Mapping[str, Any] | None = None) -> Record | None:
-        """Returns None if the row has no parcel number: one without a digit is a note. `fields`: its values."""
+        """Returns None if the row has no parcel number: a note or a description is none. `fields`: its values."""
         if fields is None:
             fields = self.values_of(row)
-        if not any(map(str.isdigit, fields["parcel_id"] or "")):
+        if not is_parcel_number(fields["parcel_id"] or ""):
             return None
         given = {name: value for name, value in fields.items() if value is not None and name != "mailing"}
         record = Record(field_map=self.name, **given)
@@ -92,7 +94,9 @@ class FieldMap(Struct, frozen=True, kw_only=True):
             _take_mailing(record, mailing)
         if record.last_sale_date or record.last_sale_price is not None:
             record.sales = [Sale(date=record.last_sale_date, price=record.last_sale_price)]
-        record.unreadable = sorted({_UNREADABLE.get(name, name) for name in self.unreadable(row, fields)})
+        unread = [name for name, source in self.doubtful.items() if source.has_value(row)]
+        unread += self.unreadable(row, fields)
+        record.unreadable = sorted({_UNREADABLE.get(name, name) for name in unread})
         if "last_sale_date" in record.unreadable or "last_sale_price" in record.unreadable:
             record.unreadable.append("sales")
         if self.kind == LIEN:
@@ -183,6 +187,7 @@ def columns_of(rows: Sequence[Row]) -> set[str]:
 
 
 def _take_mailing(record: Record, lines: list[str]) -> None:
+    record.owner_lines = [*record.owner_names, *lines]
     _, record.mailing_lines, place = owners_and_mailing(lines, names=0)
     if place is not None and record.mailing_city is None:
         record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
@@ -504,7 +509,10 @@ def _proposed(rows: Sequence[Row], columns: Sequence[Column], asked: str) -> Fie
             f"no field map matches these columns, and it is not certain which of them are {'; '.join(missing)}: "
             "create a field map with 'parcelpost platforms map URL'"
         )
-    return build_field_map(PROPOSED, proposal.field_map(), PROPOSED)
+    field_map = build_field_map(PROPOSED, proposal.field_map(), PROPOSED)
+    likely = proposal.field_map(LIKELY_FROM)["fields"]
+    doubtful = {name: _source(given) for name, given in likely.items() if name not in field_map.fields}
+    return structs.replace(field_map, doubtful=doubtful)
 
 
 def _fitting(maps: Iterable[FieldMap], columns: set[str]) -> FieldMap | None:

@@ -12,9 +12,12 @@ T = TypeVar("T")
 _MAX_COMPARED = 20
 VALUES = "values"
 """Argument of `note`: the list of valuations and the fields taken from it."""
+LAST_SALE = "last_sale"
+"""Argument of `note`: the fields of the last sale, but not the list of sales."""
 _LAST_SALE = ("last_sale_date", "last_sale_price", "last_sale_instrument", "last_sale_book_page")
 _TAKEN_FROM = {
     "sales": _LAST_SALE,
+    LAST_SALE: _LAST_SALE,
     "buildings": ("year_built", "building_area_sqft", "building_count", "bedrooms", "bathrooms"),
     VALUES: (
         *(
@@ -103,7 +106,7 @@ def mark_unreadable(record: Record, fields: Iterable[str]) -> None:
             if taken != "valuations":
                 setattr(record, taken, None)
             names[taken] = None
-    names.pop(VALUES, None)
+    names = {name: None for name in names if name not in (VALUES, LAST_SALE)}
     record.unreadable = sorted({*record.unreadable, *names})
 
 

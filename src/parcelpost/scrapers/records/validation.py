@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from functools import cache, lru_cache
 from typing import Any, get_type_hints
 
 from msgspec import Struct
 
+from parcelpost.scrapers.html.addresses import settle_owners
 from parcelpost.scrapers.html.document import is_label_text, label
-from parcelpost.scrapers.records.record import Record, TaxBill, Valuation
+from parcelpost.scrapers.records.record import Lien, Record, Sale, TaxBill, Valuation
 
 Check = Callable[[str], bool]
 
@@ -51,6 +53,8 @@ _STATUS = re.compile(r"[^\W\d_][^\d$]{2,60}")
 _VACANT = re.compile(r"[VI][A-Z /-]{0,24}", re.ASCII | re.IGNORECASE)
 _NOT_QUALIFIED = re.compile(r"[VI]|vacant|improved", re.IGNORECASE)
 _WORDS = re.compile(r".*[^\W\d_].*", re.DOTALL)
+_LONG_WORD, _MANY_WORDS = re.compile(r"[^\W\d_]{4,}"), 3
+"""A text with so many is a description with a number in it."""
 _MAX_NAME_CHARS, _MAX_SHORT_CHARS = 200, 80
 
 
@@ -151,7 +155,23 @@ _IDENTITY = frozenset(
 )
 _LISTS = ("valuations", "sales", "tax_bills", "buildings", "liens")
 _MAILING = ("mailing_city", "mailing_state", "mailing_zip", "mailing_country")
-_MAX_ACRES = 100_000
+_NEVER_NEGATIVE, _ANY_SIGN = (0, 10**11), (-(10**11), 10**11)
+_RANGES: Mapping[str, tuple[int, int]] = {
+    **dict.fromkeys(("exemption_value", "assessment_cap_value", "tax_amount", "tax_due", "paid_amount"), _ANY_SIGN),
+    **dict.fromkeys(("building_area_sqft", "base_sqft", "actual_sqft"), (0, 10**8)),
+    **dict.fromkeys(("bedrooms", "bathrooms", "building_count", "permit_count"), (0, 10_000)),
+    **dict.fromkeys(("year", "value_year", "tax_year", "certificate_year", "year_built"), (1_600, 2_040)),
+    "land_area_acres": (0, 100_000),
+    "interest_rate_pct": (0, 50),
+    "millage_rate": (0, 500),
+    "latitude": (-15, 72),
+    "longitude": (-180, -60),
+}
+"""What a number of the field can be; of the others, amounts, none is negative. Deductions, and what
+somebody is owed, may be written with a minus."""
+_LAST_YEAR = 2_040
+_YEARS_AHEAD, _YEARS_AHEAD_OF_REVALUATION = 2, 10
+"""How many years after its newest values a parcel may have been sold; `current` values are those of a revaluation."""
 _LAST_SALE = {"instrument": "last_sale_instrument", "book_page": "last_sale_book_page"}
 
 
@@ -160,6 +180,10 @@ def check_shapes(record: Record) -> None:
     failed = [name for name, check in _FIELDS.items() if not _passes(getattr(record, name), check)]
     for name in failed:
         setattr(record, name, None)
+    has_owner = bool(record.owner_names)
+    settle_owners(record)
+    if has_owner and not record.owner_names:
+        failed.append("owner_names")  # an address is in their place
     names = [name for name in record.owner_names if _passes(name, _is_name)]
     if len(names) < len(record.owner_names):
         failed.append("owner_names")
@@ -174,9 +198,11 @@ def check_shapes(record: Record) -> None:
         record.mailing_lines = lines
         failed.append("mailing_lines")
     failed += _drop_broken(record)
-    if record.land_area_acres is not None and not 0 <= record.land_area_acres <= _MAX_ACRES:
-        record.land_area_acres = None
-        failed.append("land_area_acres")
+    record.last_sale_book_page = _place_in_books(record.last_sale_book_page)
+    for sale in record.sales:
+        sale.book_page = _place_in_books(sale.book_page)
+    failed += _drop_out_of_range(record)
+    failed += _drop_late_dates(record)
     failed += _check_items("sales", record.sales, _SALE)
     failed += _check_items("liens", record.liens, _LIEN)
     failed += _check_items("tax_bills", record.tax_bills, _BILL)
@@ -186,6 +212,70 @@ def check_shapes(record: Record) -> None:
             failed.append(copied)
     if failed:
         record.unreadable = sorted({*record.unreadable, *failed})
+
+
+def _place_in_books(text: str | None) -> str | None:
+    """None for `0 / 0`: there is neither a book nor a page."""
+    return text if text is None or any(sign.isalpha() or sign in "123456789" for sign in text) else None
+
+
+def _drop_out_of_range(record: Record) -> set[str]:
+    """Sets numbers to null that are too small or too large for their field."""
+    failed = _out_of_range(record)
+    for of in _LISTS:
+        failed |= {f"{of}.{name}" for item in getattr(record, of) for name in _out_of_range(item)}
+    if failed & {"latitude", "longitude"}:  # swapped, or of another grid
+        record.latitude = record.longitude = None
+        failed |= {"latitude", "longitude"}
+    if "buildings.base_sqft" in failed:
+        record.building_area_sqft = None  # their sum
+        failed.add("building_area_sqft")
+    return failed
+
+
+def _out_of_range(item: Struct) -> set[str]:
+    failed = {
+        name
+        for name, least, most in _ranges_of(type(item))
+        if (number := getattr(item, name)) is not None and not least <= number <= most
+    }
+    for name in failed:
+        setattr(item, name, None)
+    return failed
+
+
+@cache
+def _ranges_of(kind: type[Struct]) -> tuple[tuple[str, int, int], ...]:
+    numbers = [name for name, hint in get_type_hints(kind).items() if hint in (Decimal | None, int | None)]
+    return tuple((name, *_RANGES.get(name, _NEVER_NEGATIVE)) for name in numbers)
+
+
+def _drop_late_dates(record: Record) -> set[str]:
+    """Sets dates to null that lie in the future, and those of the last sale if it is not known which one that is."""
+    failed = set()
+    for item, name in _dates_of(record):
+        day = getattr(item, name)
+        is_sale = isinstance(item, Sale) or name == "last_sale_date"
+        if day is not None and int(day[:4]) > (_last_year_of_sales(record) if is_sale else _LAST_YEAR):
+            setattr(item, name, None)
+            failed |= {"sales.date", *_LAST_SALES} if is_sale else {_path(item, name)}
+    for name in failed & set(_LAST_SALES):
+        setattr(record, name, None)
+    return failed
+
+
+def _path(item: Struct, name: str) -> str:
+    of = {TaxBill: "tax_bills.", Lien: "liens."}.get(type(item), "")
+    return f"{of}{name}"
+
+
+def _last_year_of_sales(record: Record) -> int:
+    years = [record.value_year, record.tax_year, *(one.year for one in record.valuations)]
+    years += [bill.tax_year for bill in record.tax_bills]
+    years += [int(record.data_date[:4])] if record.data_date else []
+    newest = max((year for year in years if year is not None), default=_LAST_YEAR)
+    ahead = _YEARS_AHEAD_OF_REVALUATION if record.value_status == "current" else _YEARS_AHEAD
+    return min(newest + ahead, _LAST_YEAR)
 
 
 def _drop_broken(record: Record) -> set[str]:
@@ -202,7 +292,8 @@ def _drop_broken(record: Record) -> set[str]:
 
 
 def _drop_texts(item: Struct) -> set[str]:
-    failed = {name for name in _texts_of(type(item)) if _is_no_text(getattr(item, name))}
+    texts = ((name, getattr(item, name)) for name in _texts_of(type(item)))
+    failed = {name for name, text in texts if text is not None and _is_no_text(text)}
     if isinstance(item, TaxBill) and any(map(_is_no_text, item.flags or ())):
         failed.add("flags")
     for name in failed:
@@ -233,11 +324,16 @@ def drop_dates(record: Record) -> None:
 
 def _dates_of(record: Record) -> Iterator[tuple[Struct, str]]:
     for item in (record, *record.sales, *record.tax_bills, *record.liens):
-        yield from ((item, name) for name in _DATES if name in item.__struct_fields__)
+        yield from ((item, name) for name in _dates_in(type(item)))
+
+
+@cache
+def _dates_in(kind: type[Struct]) -> tuple[str, ...]:
+    return tuple(name for name in _DATES if name in kind.__struct_fields__)
 
 
 def is_parcel_number(text: str) -> bool:
-    return any(map(str.isdigit, text)) and not is_broken(text)
+    return any(map(str.isdigit, text)) and not is_broken(text) and len(_LONG_WORD.findall(text)) < _MANY_WORDS
 
 
 def _is_no_text(value: str | None) -> bool:

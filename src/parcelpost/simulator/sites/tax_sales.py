@@ -52,8 +52,11 @@ _LONGEST_NAME = 20
 
 def govease(request: Request, world: World, looks: Layout) -> Response:
     """The rows of an auction's table, without its headings."""
-    rows = "".join(_govease_row(case) for case in _cases(request, world))
-    return html_page(f'<table id="{looks.name("auctionTable")}"><tbody>{rows}</tbody></table>')
+    cases = list(_cases(request, world))
+    rows = "".join(map(_govease_row, cases))
+    return html_page(f"""<!DOCTYPE html><html><head><title>Live Auction</title></head><body>
+<table id="{looks.name("auctionTable")}"><tbody>{rows}</tbody></table>
+<div>Showing 1 to {len(cases)} of {len(cases)} entries</div><footer>All rights reserved.</footer></body></html>""")
 
 
 def _govease_row(case: AuctionCase) -> str:

@@ -11,7 +11,14 @@ from itertools import zip_longest
 from parcelpost.model import NotFound, Page, Retry, Target
 from parcelpost.scrapers.counties import County, parcel_number, quote_part, require_county, required_id, target_url
 from parcelpost.scrapers.html import values
-from parcelpost.scrapers.html.addresses import is_last_of_address, is_street, owners_and_mailing, take_mailing
+from parcelpost.scrapers.html.addresses import (
+    is_country,
+    is_street,
+    is_unit,
+    is_whole_address,
+    owners_and_mailing,
+    take_mailing,
+)
 from parcelpost.scrapers.html.document import Document, Element, Piece, label, lines_of, says_no_parcel, text_of
 from parcelpost.scrapers.html.extract import Field, section
 from parcelpost.scrapers.html.selectors import Beginning, IdEnd, Label, Titled
@@ -20,6 +27,7 @@ from parcelpost.scrapers.platform import (
     CountyPlatform,
     Fetcher,
     PageReader,
+    PageSection,
     ReadResult,
     fetch_or_render,
     page_end,
@@ -60,11 +68,21 @@ _MAIL_ONLY = frozenset({"mailing address", "mailing name & address", "mail to", 
 """Headings of the mailing address; the owner is under another one."""
 _SUB_HEADING = re.compile(
     r"(?:(?:current|primary|secondary|other|legal|joint|deed|contract|title|property|record|mailing|tax|fee|first|second)"
-    r"[ -])?(?:co-?)?(?:owners?|holders?|taxpayers?|buyers?|titleholders?)(?: of record| names?| information| address)?"
-    r"(?: ?#?\d)?"
+    r"[ -])?(?:co[ -]?)?(?:owners?|holders?|taxpayers?|buyers?|titleholders?)"
+    r"(?: of record| names?| information| address)?(?: ?#?\d)?"
 )
-_UNKNOWN = "?"
-"""A line in the markup of a heading, with a name below it."""
+_OF_OTHERS = re.compile(
+    r"(?=.*\b(?:previous|prior|former|past|agent|lessee|lessor|tenant|landlord|occupant|mortgagee?|lender|servicer|escrow"
+    r"|lien ?holder|applicant|manager|management|contact|beneficiary|interested|billing|grantor|grantee|seller)s?\b)"
+    r"(?:(?:previous|prior|former|past|registered|property|managing|mortgagee?|lien|loan|tax|mailing|billing|escrow"
+    r"|interested|contact|owner|agent|lessee|lessor|tenant|landlord|occupant|lender|servicer|holder|applicant|manager"
+    r"|management|beneficiary|party|parties|grantor|grantee|seller|company|co|name|information|address|of record)"
+    r"s?[ /&()-]*)++"
+)
+"""Headings of people who are not the owner, and of no others."""
+_OTHER, _UNKNOWN = "other", "?"
+"""Headings of names that are no owners, and of which it is not known; such a one is in the markup of a heading, or the
+only line below an address that is not all in capitals."""
 _MOST_LINES = 60
 _Block = tuple[str, list[str], tuple[list[str], list[str], values.CityStateZip | None]]
 """A heading, the lines below it, and their meaning."""
@@ -72,11 +90,15 @@ _NOBODY: _Block = ("", [], ([], [], None))
 
 
 def take_owner(record: Record, module: Element, problems: Problems) -> None:
-    """All names, and the mailing address, else the first owner's address."""
-    listed = list(_blocks(module))
+    """All names, and the mailing address, else the first owner's address. Names below an unknown heading are no owners,
+    unless there are no others.
+    """
+    listed = _blocks(module)
     if any(heading == _UNKNOWN for heading, _ in listed):
         problems.note("owner_names", "there is an unknown heading above the names")
-    blocks = [(heading, lines, owners_and_mailing(lines)) for heading, lines in listed if lines]
+    known = [(heading, lines) for heading, lines in listed if lines and heading not in (_OTHER, _UNKNOWN)]
+    known = known or [(heading, lines) for heading, lines in listed if lines and heading != _OTHER]
+    blocks = [(heading, lines, owners_and_mailing(lines)) for heading, lines in known]
     names = [name for heading, _, read in blocks if heading not in _MAIL_ONLY for name in read[0]]
     record.owner_names = list(dict.fromkeys(names)) or [name for _, _, read in blocks for name in read[0]][:1]
     mail = next((block for block in blocks if block[0] in _MAIL_ONLY and block[2][2]), None)
@@ -85,26 +107,32 @@ def take_owner(record: Record, module: Element, problems: Problems) -> None:
     record.owner_lines = [line for _, lines in listed for line in lines]
 
 
-def _blocks(module: Element) -> Iterator[tuple[str, list[str]]]:
+def _blocks(module: Element) -> list[tuple[str, list[str]]]:
     """Splits the lines at each line with city and state, and adds the heading above."""
     content = next((e for e in module.iter("div") if "module-content" in (e.get("class") or "")), module)
     set_off = {text_of(e) for e in content.iter("b", "strong", "th", "h3", "h4", "label")}
-    heading = ""
-    lines: list[str] = []
+    blocks: list[tuple[str, list[str]]] = [("", [])]
     shown = lines_of(content)[:_MOST_LINES]
     for line, following in zip_longest(shown, shown[1:], fillvalue=""):
+        above = blocks[-1][1]
+        is_below_address = is_whole_address(above)
+        is_above_name = bool(following) and following not in set_off and not is_street(following)
         if label(line) in _HEADINGS or _SUB_HEADING.fullmatch(label(line)):
-            yield heading, lines
-            heading, lines = label(line), []
-        elif line in set_off and following and following not in set_off and not is_street(following):
-            yield heading, lines
-            heading, lines = _UNKNOWN, []
+            blocks.append((label(line), []))
+        elif _OF_OTHERS.fullmatch(label(line)):
+            blocks.append((_OTHER, []))
+        elif is_above_name and (line in set_off or (is_below_address and _is_label_below(line, above))):
+            blocks.append((_UNKNOWN, []))
+        elif is_below_address and not is_country(line):
+            blocks.append((blocks[-1][0], [line]))
         else:
-            lines.append(line)
-            if is_last_of_address(lines):
-                yield heading, lines
-                lines = []
-    yield heading, lines
+            above.append(line)
+    return blocks
+
+
+def _is_label_below(line: str, address: list[str]) -> bool:
+    """Whether a line below an address in capitals is not in capitals."""
+    return line != line.upper() and all(text == text.upper() for text in address)
 
 
 _USE = re.compile(r"(.{0,200}?)\s*\((?=[^)]{0,8}\d)([0-9A-Z-]{1,8})\)\s*", re.ASCII)
@@ -249,13 +277,14 @@ USE = Field(
     ),
     _words,
 )
+_OWNERS = Titled(
+    ("owners", "owner", "owner information", "current owner", "ownership", "deed holder"),
+    exclude=("list", "previous", "prior", "former", "past", "history"),
+)
 OWNER = Field(
     "owner_names",
     (
-        Titled(
-            ("owners", "owner", "owner information", "current owner", "ownership", "deed holder"),
-            exclude=("list", "previous", "prior", "former", "past", "history"),
-        ),
+        _OWNERS,
         Label("Owner"),
         Label("Owner Name"),
         Label("Primary Owner"),
@@ -353,6 +382,8 @@ def read(reader: PageReader) -> ReadResult:
     owners = extractor.value(OWNER, summary)
     if owners is not None:
         take_owner(record, owners, reader.problems)
+    elif next(iter(_OWNERS.find(document, None)), None) is not None:
+        reader.problems.note("owner_names", "the section of the owners is empty")
     take_buildings(record, extractor)
     take_values(record)
     take_last_sale(record)
@@ -407,7 +438,9 @@ def _take_situs(record: Record, lines: list[str]) -> None:
     if place is not None:
         record.situs_city, record.situs_zip = place.city, place.zip
         lines = lines[:-1]
-    elif len(lines) == 2 and record.situs_city is None and not any(sign.isdigit() for sign in lines[1]):
+    elif (
+        len(lines) == 2 and record.situs_city is None and not any(map(str.isdigit, lines[1])) and not is_unit(lines[1])
+    ):
         record.situs_city = lines.pop()
     record.situs_address = values.text_or_none(" ".join(lines))
 
@@ -442,6 +475,9 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return await fetch_or_render(fetcher, url, county=county, until=_MODULES)
 
 
-PAGE_SECTIONS = (page_end("last data upload", "schneider", "developed by"),)
-PLATFORM = CountyPlatform(name="qpublic", version=7, read=read, fetch=fetch, sections=PAGE_SECTIONS)
-BEACON = CountyPlatform(name="beacon", version=7, read=read, fetch=fetch, sections=PAGE_SECTIONS)
+PAGE_SECTIONS = (
+    PageSection("owners", OWNER.selectors),
+    page_end("last data upload", "schneider", "developed by"),
+)
+PLATFORM = CountyPlatform(name="qpublic", version=8, read=read, fetch=fetch, sections=PAGE_SECTIONS)
+BEACON = CountyPlatform(name="beacon", version=8, read=read, fetch=fetch, sections=PAGE_SECTIONS)

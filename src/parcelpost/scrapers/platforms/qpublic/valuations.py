@@ -148,7 +148,7 @@ def valuations(extractor: Extractor) -> list[Valuation]:
     if any(_is_placeholder(text_of(pair)) for module in (*wholes, *parts) for pair in module.iter("th", "td")):
         extractor.problems.note(VALUES, "some of the values were not loaded")
     if not listed and not says_none(extractor.document, ("valu", "assessment")):
-        extractor.problems.note("valuations", "the page has no readable values")
+        extractor.problems.note(VALUES, "the page has no readable values")
     if listed:
         extractor.selector_results.note_columns("valuations", _ROWS, shown_fields(listed, _ROWS))
     return listed

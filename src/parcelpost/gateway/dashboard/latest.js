@@ -1,8 +1,9 @@
-// Parcels and liens as tables, wherever they are listed.
+// The latest parcels and liens, on the overview.
 
+import { linkTo, place, platforms, status } from "./cells.js";
 import { h } from "./dom.js";
 import { day, moment, money, NOTHING, number } from "./format.js";
-import { badge, table, whole } from "./table.js";
+import { table, whole } from "./table.js";
 
 const PARCELS = [
   { label: "Parcel" },
@@ -23,18 +24,6 @@ const LIENS = [
   { label: "Holder" },
   { label: "Sold" },
 ];
-const TONES = {
-  redeemed: "good",
-  paid: "good",
-  open: "warn",
-  unpaid: "warn",
-  outstanding: "warn",
-  sold: "warn",
-  delinquent: "bad",
-  expired: "bad",
-};
-
-export const linkTo = (address) => `#${address.replace("/v1/parcels", "/parcel")}`;
 
 export const parcelTable = (parcels) =>
   table(
@@ -49,8 +38,6 @@ export const lienTable = (liens) =>
     LIENS,
     liens.map((lien) => ({ key: `lien ${lien.lien_no}`, cells: lienCells(lien) })),
   );
-
-export const status = (text) => (text ? badge(TONES[text.toLowerCase()] ?? "", text) : NOTHING);
 
 function parcelCells(parcel) {
   return [
@@ -80,12 +67,5 @@ function lienCells(lien) {
   ];
 }
 
-export const platforms = ({ sources }) => [...new Set(sources.map(({ platform }) => platform))].join(", ");
-
 const parcelLink = ({ address, parcel_id }) =>
   h("a", { class: `name ${whole(parcel_id)}`, href: linkTo(address) }, parcel_id);
-
-export const titled = (slug) =>
-  slug.replaceAll(/[_-]/g, " ").replace(/(^|\s)\p{Ll}/gu, (letter) => letter.toUpperCase());
-
-export const place = ({ county, state }) => [titled(county), state].filter(Boolean).join(", ") || NOTHING;
