@@ -31,6 +31,8 @@ _SITE_RATES = {"challenge": 0.05, "429": 0.2, "redesign": 1.0, "charset": 1.0}
 _PHASE_SECONDS = 10.0
 _COMMAND_SECONDS = 30.0
 _DRAIN_SECONDS = 20.0
+_GRACE_SECONDS = 40.0
+"""A gateway gives open requests 30 s."""
 _STOPPED_SECONDS = 4.0
 _EXCUSED_SECONDS = 30.0
 READY_TASKS = 20
@@ -79,15 +81,16 @@ class Target(Struct, kw_only=True):
 
     async def ends(self, member: Member, began: float) -> None:
         """Waits until it has ended, as it was told to."""
+        most = _GRACE_SECONDS if member in self.topology.gateways else _DRAIN_SECONDS
         try:
-            async with asyncio.timeout(_DRAIN_SECONDS):
+            async with asyncio.timeout(most):
                 await member.wait()
         except TimeoutError:
             is_quiet = not member.is_stopped and self.troubled.get(member.name, -1.0) <= began
             member.send(signal.SIGKILL)
             await member.wait()
             if is_quiet and not self.hurt_by(member):
-                _fail("I1", f"{member.name} did not end within {_DRAIN_SECONDS:.0f} s of SIGTERM")
+                _fail("I1", f"{member.name} did not end within {most:.0f} s of SIGTERM")
 
     def trouble(self, name: str, hurt_by: str = "") -> None:
         self.troubled[name] = self.clock.monotonic()
