@@ -29,12 +29,22 @@ def why_not() -> str:
 
 
 class LoopDisk:
-    """Mounted at `path`. Call `remove` when done: a mount outlives the process."""
+    """Mounted at `path`. Call `remove` when done: a mount outlives the process.
 
-    def __init__(self, folder: Path, megabytes: int, inodes: int | None = None) -> None:
-        self._image = folder / "disk.img"
+    The device of a `thin` one has no more room than its files need: once `exhaust` has taken the rest, writes to new
+    blocks fail although the file system has many, and so does their fsync.
+    """
+
+    def __init__(self, folder: Path, megabytes: int, inodes: int | None = None, *, thin: bool = False) -> None:
+        self._kept = folder / "disk.img"
+        self._platter = folder / "platter" if thin else None
+        self._image = self._kept
         self.path = folder / "disk"
         self.path.mkdir()
+        if self._platter is not None:
+            self._platter.mkdir()
+            _run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", self._platter)
+            self._image = self._platter / "disk.img"
         with self._image.open("wb") as image:
             image.truncate(megabytes * 1024 * 1024)
         few = () if inodes is None else ("-N", str(inodes))
@@ -48,7 +58,7 @@ class LoopDisk:
         would take again, without power as it is.
         """
         device = _run("losetup", "--find", "--show", self._image).strip()
-        _run("mount", device, self.path)
+        _run("mount", *(("-o", "discard") if self._platter else ()), device, self.path)
         _run("losetup", "--detach", device)  # when nobody has it mounted any more
 
     def unmount(self) -> None:
@@ -64,6 +74,23 @@ class LoopDisk:
             fcntl.ioctl(handle, _SHUTDOWN, struct.pack("I", _WITHOUT_LOG_FLUSH))
         finally:
             os.close(handle)
+
+    def exhaust(self) -> Path:
+        """Takes the rest of a thin disk's device. Returns the file to remove. Raises DiskError if fsync works."""
+        if self._platter is None:
+            raise DiskError("not a thin disk")
+        filler = self._platter / "filler"
+        with filler.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(self._platter).free)
+        probe = self.path / "probe"
+        try:
+            with probe.open("wb") as file:
+                file.write(os.urandom(4 * 1024 * 1024))
+                os.fsync(file.fileno())
+        except OSError:
+            return filler
+        filler.unlink()
+        raise DiskError("an fsync succeeded on an exhausted device")
 
     def fill(self, leave_bytes: int = 0) -> Path:
         """A file that takes all the room but so much; remove it to make room again."""
@@ -95,13 +122,20 @@ class LoopDisk:
 
     def remove(self) -> None:
         self.release()
-        self._image.unlink(missing_ok=True)
+        self._kept.unlink(missing_ok=True)
 
     def release(self) -> None:
         """Unmounts it. The image stays."""
-        for lazily in ((), ("-l",)):  # while somebody has a file open there, only lazily
-            if self.path.is_mount():
-                subprocess.run(["umount", *lazily, self.path], capture_output=True, check=False)
+        _unmount(self.path)
+        if self._platter is not None and self._platter.is_mount():
+            subprocess.run(["cp", "--sparse=always", self._image, self._kept], capture_output=True, check=False)
+            _unmount(self._platter)
+
+
+def _unmount(path: Path) -> None:
+    for lazily in ((), ("-l",)):  # while somebody has a file open there, only lazily
+        if path.is_mount():
+            subprocess.run(["umount", *lazily, path], capture_output=True, check=False)
 
 
 class DiskError(Exception):

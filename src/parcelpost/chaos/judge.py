@@ -13,9 +13,10 @@ import hashlib
 import json
 import math
 import re
+import signal
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,11 +39,29 @@ INVARIANTS = {
     "I9": "crashed processes' tasks come back, others' stay",
 }
 
+KINDS = {
+    "lost": "acknowledged, and in neither store nor gateway",
+    "doubled": "two of what there may be one of",
+    "stuck": "it does not go on, or does not end",
+    "held by nobody": "a task of a process that has ended",
+    "out of order": "a result before its page, or an older one over a newer",
+    "half-written": "a task without its result, a record or a page that is not whole",
+    "unreported": "an end that nobody is told of",
+    "wrongly rejected": "refused, or said not to exist, for no reason",
+    "too large": "more than its cap",
+}
+
 _MOST_MEMORY_BYTES = 700 * 1024**2
-_STORE_SLACK = 1.25
-_STORE_FIXED_BYTES = 8 * 1024**2
-"""What a store may take beside its cap: its reserve, and what was in progress when the cap was reached."""
+_STORE_SLACK = 1.05
+_STORE_FIXED_BYTES = 1024**2
+"""What a store may take beside its cap: what was in progress when it was reached."""
+_WORKS_BELOW = 0.8
+"""The share of its cap from which a store may make its workers wait."""
 _UNHELD_SECONDS = 25.0
+_RECOVERED_SECONDS = 8.0
+"""A process that has opened the store has recovered by then what others had left."""
+_AT_WORK_SECONDS = 20.0
+_MOST_LINES = 100
 _MOST_SKEW_SECONDS = 4.0
 _SAME_MOMENT_SECONDS = 0.002
 """Ledgers keep milliseconds: of two scrapes in the same one, either may be the newest."""
@@ -52,7 +71,7 @@ _SHA256 = re.compile(rb'"sha256": ?"([0-9a-f]{64})"')
 class Violation(Struct, frozen=True, kw_only=True):
     invariant: str
     kind: str
-    """lost, doubled, stuck, held by nobody, out of order, half-written, unreported, wrongly rejected, too large."""
+    """One of `KINDS`."""
     text: str
     task: str = ""
     store: str = ""
@@ -89,25 +108,36 @@ class Journal:
         self._file.write(json.dumps([round(seconds, 3), source, event, facts]) + "\n")
 
     def history(self, task: str) -> list[str]:
-        """Everything about a task, with what was done to the run in that time."""
+        """The lines of a task, and the faults during its life that touched the members that handled it."""
+        lines = self._lines()
+        return _shown(lines, [line for line in lines if _is_of(line, task)], lines[-1][0] if lines else 0.0, task)
+
+    def around(self, worker: str, began: float, ended: float) -> list[str]:
+        """The lines of a worker in some seconds of the run, and the faults that touched it."""
+        lines = self._lines()
+        own = [line for line in lines if line[1] == worker and began - self._began <= line[0] <= ended - self._began]
+        return _shown(lines, own[:_MOST_LINES], ended - self._began)
+
+    def _lines(self) -> list[list[Any]]:
         self._file.flush()
-        lines = [json.loads(line) for line in self.path.read_text("utf-8").splitlines()]
-        own = [line for line in lines if line[3].get("task") == task or task in line[3].get("tasks", ())]
-        if not own:
-            return []
-        sources = {line[1] for line in own}
-        first, last = min(line[0] for line in own) - 1.0, max(line[0] for line in lines)
-        done = [line for line in lines if line[1] == "fault" and first <= line[0] <= last]
-        near = [line for line in done if not line[3].get("target") or _touches(line[3]["target"], sources)]
-        shown = sorted([*own, *near[-30:]], key=lambda line: float(line[0]))
-        return [_as_text(line, task) for line in shown]
+        return [json.loads(line) for line in self.path.read_text("utf-8").splitlines()]
 
     def close(self) -> None:
         self._file.close()
 
 
-def _touches(target: str, sources: Iterable[str]) -> bool:
-    return any(source.startswith(target) for source in sources)
+def _is_of(line: list[Any], task: str) -> bool:
+    return line[3].get("task") == task or task in line[3].get("tasks", ())
+
+
+def _shown(lines: list[list[Any]], own: list[list[Any]], ended: float, task: str = "") -> list[str]:
+    if not own:
+        return []
+    members = {line[1] for line in own}
+    stores = {member.rstrip("0123456789") for member in members}
+    faults = [line for line in lines if line[1] == "fault" and line[3]["target"] in {"", *members, *stores}]
+    during = [line for line in faults if line[0] <= ended and line[0] + line[3].get("seconds", 0.0) >= own[0][0]]
+    return [_as_text(line, task) for line in sorted([*own, *during], key=lambda line: float(line[0]))]
 
 
 def _as_text(line: list[Any], task: str) -> str:
@@ -124,7 +154,9 @@ class Judge:
         self._clock = clock
         self.topology: Topology
         self.checked: Counter[str] = Counter()
-        """How many facts were compared, by invariant."""
+        """How many facts were compared, by invariant and kind: 'I2 lost'."""
+        self.struck: Counter[str] = Counter()
+        """Phases in which a process sent itself a signal: 'save SIGKILL'."""
         self.served: dict[str, str] = {}
         """The parcel of each page that the county served, by hash."""
         self.receipts: dict[str, set[str]] = {}
@@ -137,6 +169,7 @@ class Judge:
         """Tasks that a store acknowledged."""
         self.saved: dict[tuple[str, str], dict[str, Any]] = {}
         """Saved results, by store and task."""
+        self._wall = clock.now().timestamp() - clock.monotonic()
         self.scraped_at: dict[str, tuple[float, float]] = {}
         """When a result was scraped, and by how much the worker's clock was ahead, by key."""
         self.saves = 0
@@ -148,8 +181,13 @@ class Judge:
         self.opened: dict[int, tuple[str, float]] = {}
         """Owner and time by process that has opened a store."""
         self.poison: set[str] = set()
+        self.lost_pages: set[str] = set()
+        """Tasks whose page this run may have deleted."""
+        self.rejected: set[str] = set()
         self.dead: dict[int, float] = {}
         """When processes were killed or told to end."""
+        self.sent_itself: dict[int, tuple[int, str]] = {}
+        """The signal that a process sent itself, and the phase, by process."""
         self.paused: dict[int, list[tuple[float, float]]] = {}
         self._claims: dict[tuple[str, str], list[_Claim]] = {}
         self._ending: dict[str, float] = {}
@@ -161,50 +199,54 @@ class Judge:
         self.broken: Violation | None = None
         """Found while a proxy watched."""
 
+    def compared(self, invariant: str, kind: str, count: int = 1) -> None:
+        self.checked[f"{invariant} {kind}"] += count
+
     # What the proxies see
 
-    def saw_county(self, request: Message, answer: Message | None, trouble: str) -> None:
+    def saw_county(self, name: str, request: Message, answer: Message | None, trouble: str) -> None:
         number = re.search(r"[Pp]id=(\w+)", request.target)
         if answer is not None and number:
             digest = hashlib.sha256(answer.content).hexdigest()
             self.served[digest] = number[1]
-            self._journal.note("county", "served", parcel=number[1], status=answer.status, page=digest, trouble=trouble)
+            self._journal.note(name, "served", parcel=number[1], status=answer.status, page=digest, trouble=trouble)
 
-    def saw_gateway(self, request: Message, answer: Message | None, trouble: str) -> None:
+    def saw_gateway(self, name: str, request: Message, answer: Message | None, trouble: str) -> None:
         try:
-            self._saw_gateway(request, answer, trouble)
+            self._saw_gateway(name, request, answer, trouble)
         except BrokenInvariant as error:
             self.broken = self.broken or error.violation
 
-    def _saw_gateway(self, request: Message, answer: Message | None, trouble: str) -> None:
+    def _saw_gateway(self, name: str, request: Message, answer: Message | None, trouble: str) -> None:
         path, worker = request.target.split("?")[0], request.headers.get("x-worker-id", "?")
         status = answer.status if answer else 0
         if path.endswith("/work"):
             given = [one["task_id"] for one in _json(answer).get("tasks", ())] if status == 200 else []
             if given:
-                self._journal.note("gateway", "leased", worker=worker, tasks=given, trouble=trouble)
+                self._journal.note(name, "leased", worker=worker, tasks=given, trouble=trouble)
         elif path.endswith("/raw-files") and (found := _SHA256.search(request.body)):
             if status == 200:
                 self.pages.add(found[1].decode())
-            self._journal.note("gateway", "page", worker=worker, page=found[1].decode(), status=status, trouble=trouble)
+            self._journal.note(name, "page", worker=worker, page=found[1].decode(), status=status, trouble=trouble)
         elif path.endswith("/results"):
-            self._saw_results(request, answer, worker, trouble)
+            self._saw_results(name, request, answer, worker, trouble)
         elif "/tasks/" in path:
             task, _, end = path.rpartition("/tasks/")[2].rpartition("/")
             if status == 200:
                 self.ends.add(task)
-            self._journal.note("gateway", end, worker=worker, task=task, status=status, trouble=trouble)
+            self._journal.note(name, end, worker=worker, task=task, status=status, trouble=trouble)
 
-    def _saw_results(self, request: Message, answer: Message | None, worker: str, trouble: str) -> None:
+    def _saw_results(self, name: str, request: Message, answer: Message | None, worker: str, trouble: str) -> None:
         sent = {str(entry.get("task_id")): entry for entry in entries(request)}
         given = receipts(answer) if answer is not None and answer.status == 200 else []
         outcomes = {one["task_id"]: one["status"] for one in given}
         for task, entry in sent.items():
             outcome = outcomes.get(task, f"status {answer.status}" if answer else "not reached")
             key, page = str(entry.get("idempotency_key")), entry.get("raw_html_hash")
-            self._journal.note("gateway", outcome, worker=worker, task=task, key=key[-12:], trouble=trouble)
+            self._journal.note(name, outcome, worker=worker, task=task, key=key[-12:], trouble=trouble)
             if outcome in ("stored", "duplicate"):
-                self.checked["I6"] += 1
+                self.compared("I6", "out of order")
+                self.compared("I5", "doubled")
                 if page and str(page) not in self.pages:
                     text = f"the gateway has the result, but never acknowledged its page {page}"
                     raise BrokenInvariant(Violation(invariant="I6", kind="out of order", text=text, task=task))
@@ -224,12 +266,15 @@ class Judge:
     def read_told(self) -> None:
         """Reads new lines of all workers in the order of their times."""
         found: list[tuple[float, int, str, dict[str, Any], str]] = []
-        for worker in list(self.topology.workers.values()):
-            found += [(*line, worker.name) for line in self._new_lines(worker.told_file)]
+        for member in list(self.topology.everyone):
+            found += [(*line, member.name) for line in self._new_lines(member.told_file)]
         for at, pid, event, facts, worker_name in sorted(found, key=lambda line: line[0]):
             self._journal.note(worker_name, event, at, **facts)
             self._last_told[pid] = at
-            self._take(at, pid, event, facts, worker_name)
+            if event == "struck":
+                self._struck(at, pid, facts)
+            elif worker_name in self.topology.workers:
+                self._take(at, pid, event, facts, worker_name)
 
     def _new_lines(self, file: Path) -> Iterator[tuple[float, int, str, dict[str, Any]]]:
         try:
@@ -242,6 +287,12 @@ class Judge:
         self._positions[file] = self._positions.get(file, 0) + end
         for line in content[:end].splitlines():
             yield msgspec.json.decode(line, type=tuple[float, int, str, dict[str, Any]])
+
+    def _struck(self, at: float, pid: int, facts: dict[str, Any]) -> None:
+        self.struck[f"{facts['phase']} {facts['signal']}"] += 1
+        if facts["signal"] != "SIGSTOP":
+            self.dead.setdefault(pid, at)
+            self.sent_itself[pid] = signal.Signals[facts["signal"]], facts["phase"]
 
     def _take(self, at: float, pid: int, event: str, facts: dict[str, Any], worker: str) -> None:
         store = self.topology.store_of(worker).name
@@ -266,7 +317,7 @@ class Judge:
 
     def _claimed(self, store: str, task: str, claim: _Claim) -> None:
         earlier = self._claims.setdefault((store, task), [])
-        self.checked["I9"] += 1
+        self.compared("I9", "doubled")
         if earlier:
             last = earlier[-1]
             if f"{task} {last.token}" not in self._ending and self._was_responsive(last.pid, claim.at):
@@ -291,9 +342,9 @@ class Judge:
             text = "two results of the task were acknowledged"
             raise BrokenInvariant(Violation(invariant="I4", kind="doubled", text=text, task=task, store=store))
         self.saved[store, task] = facts
-        self.scraped_at[facts["key"]] = facts["scraped"], facts["ahead"]
+        self.scraped_at[facts["key"]] = facts["scraped"], facts["scraped"] - at - self._wall
         if facts["page"]:
-            self.checked["I6"] += 1
+            self.compared("I6", "half-written")
             parcel = self.topology.tasks.get(task)
             if self.served.get(facts["page"]) != parcel:
                 text = f"the saved page {facts['page'][:12]} is not one that the county served for parcel {parcel}"
@@ -306,7 +357,7 @@ class Judge:
 
     def _check_claim(self, store: str, task: str, token: str, at: float) -> None:
         """The claim has ended the task. At that time it must have been the last one."""
-        self.checked["I4"] += 1
+        self.compared("I4", "doubled")
         claims = self._claims.get((store, task), [])
         own = next((claim for claim in claims if claim.token == token), None)
         newer = [claim for claim in claims if own and claim.token != token and own.at < claim.at < at]
@@ -328,7 +379,11 @@ class Judge:
         self._check_size(store)
 
     def _check_tasks(self, store: Store, stored: set[str], tasks: dict[str, str]) -> None:
-        self.checked["I1"] += len(stored)
+        self.compared("I1", "lost", len(stored))
+        self.compared("I1", "wrongly rejected", len(tasks))
+        for task, status in tasks.items():
+            if status == "not_found" and self.topology.is_on_site(task):
+                self._fail("I1", "wrongly rejected", "the task ended as not found, and the site has it", task, store)
         for task in sorted(stored - tasks.keys()):
             if not self._is_upstream(task):
                 self._fail("I1", "lost", "the store acknowledged the task and does not have it any more", task, store)
@@ -339,8 +394,9 @@ class Judge:
     def _check_results(
         self, store: Store, saved: dict[str, dict[str, Any]], tasks: dict[str, str], results: dict[str, Any]
     ) -> None:
-        self.checked["I2"] += len(saved)
-        self.checked["I3"] += len(tasks)
+        self.compared("I2", "lost", len(saved))
+        self.compared("I3", "half-written", len(tasks))
+        self.compared("I1", "unreported", len(tasks))
         for task, facts in saved.items():
             if task not in results:
                 if facts["key"] not in self.receipts.get(task, ()):
@@ -365,31 +421,42 @@ class Judge:
             )
             if synced and not is_receipted:
                 self._fail("I2", "lost", "the result left the outbox without a receipt", task, store)
-            if rejected and success and task not in self.poison:
-                self._fail("I1", "wrongly rejected", f"the result was rejected: {rejected}", task, store)
+            if rejected:
+                self._check_rejected(store, task, str(rejected), is_record=bool(success))
+
+    def _check_rejected(self, store: Store, task: str, reason: str, *, is_record: bool) -> None:
+        self.rejected.add(task)
+        is_told = task in self.lost_pages and "page" in reason
+        if is_record and task not in self.poison and not is_told:
+            self._fail("I1", "wrongly rejected", f"the result was rejected: {reason}", task, store)
 
     def _check_held(self, store: Store, held: Sequence[tuple[str, str]]) -> None:
         """A claim of a crashed process may wait for the next start, but not for long."""
         now = self._clock.monotonic()
         running = {worker.pid for worker in store.workers if worker.runs}
         owners = {owner for pid, (owner, _) in self.opened.items() if pid in running}
-        has_opened = [at for pid, (_, at) in self.opened.items() if pid in running]
+        has_opened = [
+            at
+            for pid, (_, at) in self.opened.items()
+            if pid in running and not any(end > at for _, end in self.paused.get(pid, ()))
+        ]
         unheld = {(task, owner) for task, owner in held if owner not in owners}
         self._unheld = {
             key: at for key, at in self._unheld.items() if key[0] != store.name or (key[1], key[2]) in unheld
         }
+        self.compared("I9", "held by nobody", len(held))
         for task, owner in unheld:
             since = self._unheld.setdefault((store.name, task, owner), now)
-            self.checked["I9"] += 1
-            if now - since > _UNHELD_SECONDS and any(now - at > _UNHELD_SECONDS for at in has_opened):
+            at_start = any(at > since and now - at > _RECOVERED_SECONDS for at in has_opened)
+            if at_start or (now - since > _UNHELD_SECONDS and any(now - at > _UNHELD_SECONDS for at in has_opened)):
                 self._fail("I9", "held by nobody", f"the task is held by {owner}, which has ended", task, store)
 
     def _check_size(self, store: Store) -> None:
-        self.checked["I8"] += 1
-        total = sum(file.stat().st_size for file in _files(store.path.parent) if "backups" not in file.parts)
-        cap = self.topology.cap_bytes
-        if total > cap * _STORE_SLACK + _STORE_FIXED_BYTES:
-            self._fail("I8", "too large", f"the store takes {total:,} bytes; its cap is {cap:,}", "", store)
+        self.compared("I8", "too large", 1 + len(store.workers))
+        total = size_of(store)
+        if total > store.cap_bytes * _STORE_SLACK + _STORE_FIXED_BYTES:
+            text = f"the store takes {total:,} bytes; its cap is {store.cap_bytes:,}"
+            self._fail("I8", "too large", text, "", store)
         for worker in store.workers:
             if (size := worker.memory_bytes()) > _MOST_MEMORY_BYTES:
                 self._fail("I8", "too large", f"{worker.name} takes {size:,} bytes of memory", "", store)
@@ -397,9 +464,17 @@ class Judge:
     async def check_pages(self, store: Store) -> None:
         """I6 of every result in the store. Not after a power cut: the next start restores pages."""
         checked, missing = await asyncio.to_thread(_missing_pages, store)
-        self.checked["I6"] += checked
+        self.compared("I6", "lost", checked)
         for task, html_path in missing:
+            if task in self.lost_pages:
+                continue  # its result must be rejected, or its page be delivered from a journal
             self._fail("I6", "lost", f"the page {html_path} is missing or is another one", task, store)
+
+    def pages_deleted(self, store: Store) -> None:
+        """All pages of the store were deleted: what it has by now."""
+        with contextlib.closing(read_only(store.path)) as db:
+            rows = db.execute("SELECT task_id FROM results WHERE html_path IS NOT NULL").fetchall()
+        self.lost_pages |= {row[0] for row in rows}
 
     # What the gateway holds
 
@@ -409,7 +484,8 @@ class Judge:
         for (_store, task), facts in self.saved.items():
             told.setdefault(task, set()).add(facts["key"])
         counts = Counter(row[0] for row in rows)
-        self.checked["I5"] += len(rows)
+        self.compared("I5", "doubled", len(rows))
+        self.compared("I5", "half-written", sum(len(row) > 2 for row in rows))
         for task, count in counts.items():
             if count > 1:
                 self._fail("I5", "doubled", f"the gateway has {count} results of the task", task)
@@ -418,7 +494,7 @@ class Judge:
                 self._fail("I5", "doubled", f"the gateway's key {key} is not one of the worker's", task)
             if digest and key != f"{task}:{digest[0]}" and task in told:
                 self._fail("I5", "half-written", "the gateway's record is not the one of its key", task)
-        self.checked["I2"] += len(acknowledged)
+        self.compared("I2", "lost", len(acknowledged))
         newest = self._newest_scrapes(rows)
         for task in acknowledged.keys() - counts.keys():
             if not any(self._is_superseded(task, key, newest) for key in acknowledged[task]):
@@ -446,18 +522,29 @@ class Judge:
         last = newest.get(self.topology.tasks.get(task, ""))
         return last is not None and (last > scraped_at - _SAME_MOMENT_SECONDS or abs(ahead) > _MOST_SKEW_SECONDS)
 
-    def check_order(self, rows: Sequence[tuple[str, str, str]]) -> None:
+    def check_gateway_pages(self, folder: Path) -> None:
+        """Each page that a gateway acknowledged is in its folder, whole."""
+        self.compared("I6", "lost", len(self.pages))
+        for digest in self.pages:
+            if not _has(folder / digest[:2] / digest[2:4] / f"{digest}.html.gz", digest):
+                self._fail("I6", "lost", f"the gateway acknowledged the page {digest} and does not have it")
+
+    def check_order(self, parcels: int, rows: Sequence[tuple[str, str, str]]) -> None:
         """`rows`: parcels whose task is not the one that was scraped last: (parcel, its task, the last task)."""
+        self.compared("I5", "out of order", parcels)
         for parcel, task, newest in rows:
             self._fail("I5", "out of order", f"parcel {parcel} shows {task}, but {newest} was scraped later", task)
 
+    def is_refused(self, task: str) -> bool:
+        """Whether its result may be rejected, and wait for an operator."""
+        return task in self.poison or task in self.lost_pages
+
     def check_end(self, unfinished: Sequence[tuple[str, str]]) -> None:
         """`unfinished`: tasks and states at the gateway after everything was healed."""
-        self.checked["I1"] += len(self.topology.tasks)
+        self.compared("I1", "stuck", len(self.topology.tasks))
         for task, state in unfinished:
-            if task in self.poison:
-                continue  # a rejected result is kept until an operator decides
-            self._fail("I1", "stuck", f"at the end the gateway still has the task as {state}", task)
+            if not self.is_refused(task):
+                self._fail("I1", "stuck", f"at the end the gateway still has the task as {state}", task)
         for store in self.topology.stores.values():
             with contextlib.closing(read_only(store.path)) as db:
                 left = db.execute(_LEFT).fetchall()
@@ -470,9 +557,16 @@ class Judge:
 
     def check_offline(self, store: Store, saves: int, seconds: float) -> None:
         """I7: the workers of the store have run in peace, and the gateway was away for that long."""
-        self.checked["I7"] += 1
+        self.compared("I7", "stuck")
         if not saves:
             text = f"no task was scraped in {seconds:.1f} s in which only the gateway was away"
+            self._fail("I7", "stuck", text, "", store)
+
+    def check_at_work(self, store: Store, worker: str, seconds: float, ready: int) -> None:
+        """It has run in peace that long without a save."""
+        self.compared("I7", "stuck")
+        if seconds > _AT_WORK_SECONDS:
+            text = f"{worker} saved nothing for {seconds:.0f} s, with {ready} tasks ready and nothing in its way"
             self._fail("I7", "stuck", text, "", store)
 
     def _fail(self, invariant: str, kind: str, text: str, task: str = "", store: Store | None = None) -> None:
@@ -523,6 +617,26 @@ def _json(message: Message | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def size_of(store: Store) -> int:
+    """In bytes, without the backups, the reserve, and free pages in the file, which the next rows take."""
+    with contextlib.closing(read_only(store.path)) as db:
+        free, page = (int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("freelist_count", "page_size"))
+    total = -free * page
+    for path in store.path.parent.rglob("*"):
+        with contextlib.suppress(OSError):
+            if not {"backups", "reserve"} & set(path.parts) and path.is_file():
+                total += path.stat().st_size
+    return total
+
+
+def may_grow(store: Store) -> bool:
+    """Whether it is not so near its cap that its workers wait."""
+    try:
+        return size_of(store) < store.cap_bytes * _WORKS_BELOW
+    except sqlite3.Error:
+        return False
+
+
 def _missing_pages(store: Store) -> tuple[int, list[tuple[str, str]]]:
     """Returns how many pages results name, and those that are not there, unless they were cleaned away meanwhile."""
     query = "SELECT task_id, html_path, raw_sha256 FROM results WHERE html_path IS NOT NULL"
@@ -542,10 +656,3 @@ def _hash_of(file: Path) -> str:
         return hashlib.sha256(gzip.decompress(file.read_bytes())).hexdigest()
     except (OSError, EOFError):
         return ""
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            if path.is_file():
-                yield path

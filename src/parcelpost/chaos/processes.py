@@ -18,7 +18,6 @@ from parcelpost.clock import Clock
 
 HOST = "127.0.0.1"
 _START_SECONDS = 60.0
-_END_SECONDS = 20.0
 
 
 class Command(Struct, frozen=True, kw_only=True):
@@ -34,7 +33,7 @@ class Command(Struct, frozen=True, kw_only=True):
 
 
 class Member:
-    """One process of the run, by name. `exited` is called with it and its exit code when it ended uncalled for."""
+    """One process of the run, by name."""
 
     def __init__(self, name: str, command: Command, folder: Path, clock: Clock) -> None:
         folder.mkdir(parents=True)
@@ -47,9 +46,12 @@ class Member:
         self.started_at = 0.0
         self.is_stopped = False
         self.is_wanted = False
-        """Whether it is to run: an exit is a surprise, unless a fault explains it."""
-        self.expects_exit = ""
-        """Why its next exit is no surprise."""
+        """Whether it is started again when it ends."""
+        self.sent: set[int] = set()
+        """The signals that this process was sent."""
+        self._exits: list[int] = []
+        """Codes of its earlier processes."""
+        self._log_position = 0
         self.holds_until = 0.0
         """It is not started again before."""
         self._clock = clock
@@ -71,6 +73,8 @@ class Member:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PARCELPOST_")}
         environment |= {"PARCELPOST_CONFIG": os.devnull, **self.command.environment}
         place = [str(self.folder), str(self.told_file), self.command.breaks]
+        if self._process is not None:
+            self._exits.append(await self._process.wait())
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "parcelpost.chaos.worker_process", *place, *self.command.line(),
@@ -78,10 +82,11 @@ class Member:
             )  # fmt: skip
         self.starts += 1
         self.started_at = self._clock.monotonic()
-        self.is_wanted, self.is_stopped, self.expects_exit = True, False, ""
+        self.is_wanted, self.is_stopped, self.sent = True, False, set()
 
     def send(self, number: int) -> None:
         if self.runs:
+            self.sent.add(number)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
@@ -98,26 +103,28 @@ class Member:
         self.is_stopped = False
         self.send(signal.SIGCONT)
 
-    async def terminate(self) -> bool:
-        """Sends SIGTERM. Returns False if it had to be killed after all."""
-        self.is_wanted = False
-        self.send(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(_END_SECONDS):
-                await self.wait()
-        except TimeoutError:
-            await self.kill()
-            return False
-        return True
-
     async def wait(self) -> int:
         return await self._process.wait() if self._process else 0
+
+    @property
+    def kills(self) -> int:
+        """How many of its processes ended by SIGKILL."""
+        return [*self._exits, self.exit_code].count(-signal.SIGKILL)
 
     def memory_bytes(self) -> int:
         try:
             return int(psutil.Process(self.pid).memory_info().rss) if self.runs else 0
         except psutil.Error:
             return 0
+
+    def new_log(self) -> str:
+        """Returns the whole lines that were logged since the last call."""
+        with self.log.open("rb") as log:
+            log.seek(self._log_position)
+            content = log.read()
+        end = content.rfind(b"\n") + 1
+        self._log_position += end
+        return content[:end].decode(errors="replace")
 
     def last_lines(self, count: int = 3) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])

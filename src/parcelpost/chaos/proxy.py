@@ -58,20 +58,22 @@ class Trouble(Struct, frozen=True, kw_only=True):
     """Of a delay."""
     worker: str = ""
     """'': all of them."""
+    chance: random.Random
+    """Which requests are hit."""
 
 
-Observe = Callable[[Message, Message | None, str], None]
-"""Called before the answer is passed on: with the request, the real answer (None: not reached) and the trouble."""
+Observe = Callable[[str, Message, Message | None, str], None]
+"""Called before the answer is passed on: with the proxy's name, the request, the real answer (None: not reached) and
+the trouble."""
 
 
 class Proxy:
-    """Listens on one port for one server. Faults are chosen by chance, for each request."""
+    """Listens on one port for one server."""
 
-    def __init__(self, name: str, port: int, chance: random.Random, clock: Clock, observe: Observe) -> None:
+    def __init__(self, name: str, port: int, clock: Clock, observe: Observe) -> None:
         self.name = name
         self.port = 0
         self._server_port = port
-        self._chance = chance
         self._clock = clock
         self._observe = observe
         self.troubles: dict[object, Trouble] = {}
@@ -84,12 +86,6 @@ class Proxy:
     async def listening(self) -> AsyncIterator[Proxy]:
         async with tcp_server(self._serve, "127.0.0.1", limit=_MOST_HEAD_BYTES) as self.port:
             yield self
-
-    @property
-    def is_offline(self) -> bool:
-        return any(
-            one.kind in ("refused", "busy") and one.rate == 1.0 and not one.worker for one in self.troubles.values()
-        )
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server: list[asyncio.StreamWriter] = []
@@ -110,22 +106,24 @@ class Proxy:
         kind = trouble.kind if trouble else ""
         self.struck += bool(kind)
         if kind == "refused":
-            self._observe(request, None, kind)
+            self._observe(self.name, request, None, kind)
             return False
         if kind == "busy" or self._is_poisoned(request):
             status = "503 Service Unavailable" if kind == "busy" else "400 Bad Request"
-            self._observe(request, None, kind or "poison")
+            self._observe(self.name, request, None, kind or "poison")
             await _write(writer, _made(status, b'{"error":{"code":"chaos","message":"not now"}}'))
             return True
         if kind == "misdirected" and request.target.endswith("/results") and (other := self._other(request)):
-            self._observe(request, None, kind)  # it never arrives, and is answered with what another one was told
+            self._observe(
+                self.name, request, None, kind
+            )  # it never arrives, and is answered with what another one was told
             await _write(writer, other.raw_head + other.raw_body)
             return True
         answer = await link.ask(request)
         if kind == "doubled":
-            self._observe(request, answer, "")
+            self._observe(self.name, request, answer, "")
             answer = await link.ask(request)
-        self._observe(request, answer, kind)
+        self._observe(self.name, request, answer, kind)
         other_answer = self._other(request) if kind == "misdirected" else None
         if answer.status == 200:
             self._answers.append((request.target.split("?")[0].rsplit("/", 1)[-1], answer))
@@ -139,10 +137,10 @@ class Proxy:
             )
             return True
         whole = (other_answer or answer).raw_head + (other_answer or answer).raw_body
-        if kind == "cut":
-            await _write(writer, whole[: self._chance.randrange(len(whole))])
+        if trouble and kind == "cut":
+            await _write(writer, whole[: trouble.chance.randrange(len(whole))])
             return False
-        await _write(writer, whole)
+        await _write(writer, whole * 2 if kind == "doubled-answer" else whole)
         return answer.headers.get("connection", "").lower() != "close"
 
     def _trouble(self, request: Message) -> Trouble | None:
@@ -151,7 +149,7 @@ class Proxy:
             (
                 one
                 for one in list(self.troubles.values())
-                if (not one.worker or one.worker == worker) and self._chance.random() < one.rate
+                if (not one.worker or one.worker == worker) and one.chance.random() < one.rate
             ),
             None,
         )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import groupby
 from pathlib import Path
 
 from parcelpost.chaos.faults import FAULTS
-from parcelpost.chaos.judge import INVARIANTS
+from parcelpost.chaos.judge import INVARIANTS, KINDS
 from parcelpost.chaos.runner import Done, Outcome, by_fault, slowest
 
 _WIDTH, _LEFT, _RIGHT = 1060, 130, 14
@@ -47,7 +47,8 @@ def render(outcome: Outcome) -> str:
     verdict = f"Broken: {outcome.violation}" if outcome.violation else "Nothing was lost."
     parts = [
         f"<h1>Chaos run: {escape(outcome.profile)}, seed {outcome.seed}</h1>",
-        f'<p class="dim">{_duration(outcome.seconds)}; gateways on {escape(outcome.gateways or "nothing")}. '
+        f'<p class="dim">{_duration(outcome.seconds)}; gateways on {escape(outcome.gateways or "nothing")}; '
+        f"clocks jump by {escape(outcome.clocks or 'nothing')}. "
         "Real gateways, workers and a simulated county ran on one machine and were hurt on a schedule. What they were "
         "told was compared with what the stores and the gateways hold.</p>",
         f'<p class="verdict{" broken" if outcome.violation else ""}">{escape(verdict)}</p>',
@@ -56,13 +57,17 @@ def render(outcome: Outcome) -> str:
         "<h2>Timeline</h2>",
         _timeline(outcome),
         "<h2>Invariants</h2>",
-        _invariants(outcome),
+        _parts(outcome, "Invariant", INVARIANTS),
+        "<h2>Kinds of violation</h2>",
+        _parts(outcome, "Kind", KINDS),
         "<h2>What was done</h2>",
         _faults(outcome),
+        _phases(outcome),
         "<h2>Slowest recoveries</h2>",
         _recoveries(outcome),
-        f"<h2>Again</h2><pre>parcelpost chaos run --profile {escape(outcome.profile)} --seed {outcome.seed} "
-        f"--minutes {max((outcome.per_second and len(outcome.per_second) / 60) or 0, 0.1):.1f}</pre>",
+        "<h2>Histories</h2>",
+        _histories(outcome),
+        f"<h2>Again</h2><pre>{escape(outcome.again)}</pre>",
     ]
     body = "\n".join(parts)
     return (
@@ -80,6 +85,7 @@ def _figures(outcome: Outcome) -> str:
         ("tasks", outcome.tasks),
         ("results saved", outcome.saved),
         ("acknowledged", outcome.delivered),
+        ("rejected with a reason", outcome.rejected),
         ("comparisons", sum(outcome.checked.values())),
     )
     return f'<div class="figures">{"".join(f"<div><b>{number:,}</b>{name}</div>" for name, number in figures)}</div>'
@@ -88,11 +94,9 @@ def _figures(outcome: Outcome) -> str:
 def _history(outcome: Outcome) -> str:
     if outcome.violation is None:
         return ""
-    lines = escape("\n".join(outcome.history) or "It concerns no single task.")
-    return (
-        f'<h2 id="history">What shows it</h2><p>{escape(str(outcome.violation))}</p><pre>{lines}</pre>'
-        f"<p>All files of the run: <code>{escape(outcome.folder)}</code></p>"
-    )
+    task = outcome.violation.task
+    lines = escape("\n".join(outcome.histories.get(task, ())) or "It concerns no single task.")
+    return f"<h2>What shows it</h2><p>{escape(str(outcome.violation))}</p><pre>{lines}</pre>"
 
 
 def _timeline(outcome: Outcome) -> str:
@@ -147,15 +151,34 @@ def _mark(done: Done, y: int, per_px: float) -> str:
     )
 
 
-def _invariants(outcome: Outcome) -> str:
-    broken = outcome.violation.invariant if outcome.violation else ""
+def _parts(outcome: Outcome, title: str, parts: Mapping[str, str]) -> str:
     rows = []
-    for name, text in INVARIANTS.items():
-        checks = outcome.checked.get(name, 0)
-        state = '<a href="#history">broken</a>' if name == broken else "holds" if checks else "not tried"
-        row = f"<td>{name}</td><td>{escape(text)}</td><td class=n>{checks:,}</td><td>{state}</td>"
-        rows.append(f"<tr{' class=broken' if name == broken else ''}>{row}</tr>")
-    return f"<table><tr><th></th><th>Invariant</th><th class=n>Comparisons</th><th></th></tr>{''.join(rows)}</table>"
+    for name, text in parts.items():
+        state = outcome.state(name)
+        numbers = f"<td class=n>{outcome.compared(name):,}</td><td class=n>{outcome.attacked(name):,}</td>"
+        row = (
+            f"<td>{name}</td><td>{escape(text)}</td>{numbers}<td class=n>{int(state == 'broken')}</td><td>{state}</td>"
+        )
+        rows.append(f"<tr{' class=broken' if state == 'broken' else ''}>{row}</tr>")
+    head = "<th class=n>Compared</th><th class=n>Attacks</th><th class=n>Found</th><th></th>"
+    return f"<table><tr><th>{title}</th><th></th>{head}</tr>{''.join(rows)}</table>"
+
+
+def _histories(outcome: Outcome) -> str:
+    """A link to the text of one opens it."""
+    parts = [
+        f"<details><summary>{escape(name)}</summary>"
+        f'<pre id="{escape(_anchor(name))}">{escape(chr(10).join(lines))}</pre></details>'
+        for name, lines in outcome.histories.items()
+    ]
+    return (
+        f"{''.join(parts)}<p>Everything that happened is in <code>journal.jsonl</code> of "
+        f"<code>{escape(outcome.folder)}</code>, with the logs of all processes.</p>"
+    )
+
+
+def _anchor(name: str) -> str:
+    return f"history-{name.replace(' ', '-')}"
 
 
 def _faults(outcome: Outcome) -> str:
@@ -167,16 +190,22 @@ def _faults(outcome: Outcome) -> str:
         if counts[name]
     ]
     rows += [
-        f"<td>{escape(name)}</td><td>skipped: {escape(reason)}</td><td></td><td class=n>0</td>"
+        f"<td>{escape(name)}</td><td>did not strike: {escape(reason)}</td><td></td><td class=n>0</td>"
         for name, reason in sorted(outcome.skipped.items())
     ]
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return f"<table><tr><th>Fault</th><th></th><th>Attacks</th><th class=n>Times</th></tr>{body}</table>"
 
 
+def _phases(outcome: Outcome) -> str:
+    struck = ", ".join(f"{name} {count}" for name, count in outcome.struck.items())
+    return f"<p>Processes were hit in these phases: {escape(struck or 'none')}.</p>"
+
+
 def _details(steps: Sequence[Done], name: str) -> str:
     """How often each kind of it was taken."""
-    details = sorted(done.step.detail for done in steps if done.step.fault == name and done.step.detail)
+    taken = [done.step for done in steps if done.step.fault == name and not done.skipped]
+    details = sorted(step.detail for step in taken if step.detail)
     counts = ", ".join(f"{detail} {len(list(same))}" for detail, same in groupby(details))
     return f'<br><span class="dim">{escape(counts)}</span>' if counts else ""
 
@@ -186,14 +215,16 @@ def _recoveries(outcome: Outcome) -> str:
     if not times:
         return "<p>No worker was restarted.</p>"
     rows = "".join(
-        f"<tr><td class=n>{_clock(one.at)}</td><td>{escape(one.worker)}</td><td>{escape(one.why)}</td>"
-        f"<td class=n>{one.seconds:.2f} s</td><td>{escape(_meanwhile(outcome.steps, one.at, one.seconds))}</td></tr>"
+        f'<tr><td class=n><a href="#{_anchor(one.history)}">{_clock(one.at)}</a></td><td>{escape(one.worker)}</td>'
+        f"<td>{escape(one.why)}</td><td class=n>{one.seconds:.2f} s</td><td class=n>{one.from_end:.2f} s</td>"
+        f"<td>{escape(_meanwhile(outcome.steps, one.at, one.seconds))}</td></tr>"
         for one in slowest(outcome.recoveries)
     )
     return (
         f"<p>From the start of the new process to its first saved result: {times[len(times) // 2]:.2f} s (median of "
         f"{len(times):,}). The slowest, with what else went on:</p><table><tr><th class=n>At</th><th>Worker</th>"
-        f"<th>After</th><th class=n>Took</th><th>Meanwhile</th></tr>{rows}</table>"
+        f"<th>After</th><th class=n>From the start</th><th class=n>From the end of the last</th><th>Meanwhile</th></tr>"
+        f"{rows}</table>"
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import random
 import signal
 import sqlite3
 from collections import Counter
@@ -13,22 +12,26 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from parcelpost.chaos.faults import FAULTS, Target, attackers, why_not
-from parcelpost.chaos.judge import BrokenInvariant, Journal, Judge, Violation, read_only
+from parcelpost.chaos.disks import DiskError
+from parcelpost.chaos.faults import FAULTS, READY_TASKS, Missed, Target, attackers, ready_tasks, why_not
+from parcelpost.chaos.judge import BrokenInvariant, Journal, Judge, Violation, may_grow, read_only
 from parcelpost.chaos.processes import Member, wait_until
 from parcelpost.chaos.schedule import PROFILES, Step, make_schedule
 from parcelpost.chaos.topology import Store, Topology
 from parcelpost.clock import Clock
+from parcelpost.errors import ParcelpostError
 
 _POLL_SECONDS = 0.2
 _CHECK_SECONDS = 3.0
 _PAGES_SECONDS = 15.0
 _GATEWAY_SECONDS = 10.0
-_FEED_BELOW = 500
+_FEED_BELOW = 80
+"""Tasks that the gateways have for each worker."""
 _SETTLE_SECONDS = 180.0
-_EXCUSED_SECONDS = 30.0
-_DOWN_SECONDS = (0.05, 0.6)
+_DOWN_SECONDS = 0.3
+_HISTORIES = 10
 
 
 class Recovery(Struct, frozen=True):
@@ -37,9 +40,13 @@ class Recovery(Struct, frozen=True):
     why: str
     seconds: float
     """From the new start to the first result that was saved."""
+    from_end: float
+    """From the end of the process that had saved one: also when others were killed in between."""
+    history: str = ""
+    """Its name in the histories."""
 
 
-class Done(Struct, frozen=True):
+class Done(Struct):
     """A step that was taken, or why it was not."""
 
     step: Step
@@ -50,10 +57,16 @@ class Done(Struct, frozen=True):
 class Outcome(Struct, kw_only=True):
     profile: str
     seed: int
+    minutes: float
     breaks: str
+    attack: str
     folder: str
     seconds: float = 0.0
+    found_after: float = 0.0
+    """Seconds of faults until the violation."""
     gateways: str = ""
+    clocks: str = ""
+    """How clocks are made to jump."""
     steps: list[Done] = field(default_factory=list)
     kills: int = 0
     power_cuts: int = 0
@@ -64,35 +77,69 @@ class Outcome(Struct, kw_only=True):
     saved: int = 0
     delivered: int = 0
     checked: dict[str, int] = field(default_factory=dict)
+    """How many facts were compared, by invariant and kind: 'I2 lost'."""
+    struck: dict[str, int] = field(default_factory=dict)
+    """Phases in which a process was hit, and how: 'save SIGKILL'."""
+    rejected: int = 0
+    """Results of deleted pages and poison that wait for an operator, each with its reason."""
     per_second: list[tuple[int, int]] = field(default_factory=list)
     """Results saved, and acknowledged by a gateway, in each second."""
     recoveries: list[Recovery] = field(default_factory=list)
     violation: Violation | None = None
-    history: list[str] = field(default_factory=list)
+    histories: dict[str, list[str]] = field(default_factory=dict)
+    """Of the violation's task, and of the slowest recoveries."""
+    missing: dict[str, str] = field(default_factory=dict)
+    """What of the profile there was not, and why."""
 
     @property
     def skipped(self) -> dict[str, str]:
-        return {done.step.fault: done.skipped for done in self.steps if done.skipped}
+        """Faults that never struck, and what there was not, with the reason."""
+        return self.missing | {
+            done.step.fault: done.skipped
+            for done in self.steps
+            if done.skipped and not by_fault(self.steps)[done.step.fault]
+        }
+
+    def compared(self, part: str) -> int:
+        """Of an invariant, or of a kind of violation."""
+        return sum(count for name, count in self.checked.items() if part in name.split(" ", 1))
+
+    def attacked(self, part: str) -> int:
+        """How many faults struck that attack an invariant, or those that a kind of violation breaks."""
+        invariants = {name.split(" ", 1)[0] for name in self.checked if part in name.split(" ", 1)}
+        counts = by_fault(self.steps)
+        return sum(counts[name] for name, fault in FAULTS.items() if invariants & set(fault.attacks.split()))
+
+    def state(self, part: str) -> str:
+        if self.violation and part in (self.violation.invariant, self.violation.kind):
+            return "broken"
+        return "holds" if self.compared(part) else "not tried"
+
+    @property
+    def again(self) -> str:
+        """The command with the same schedule."""
+        how = {"profile": self.profile, "seed": self.seed, "minutes": f"{self.minutes:g}"}
+        how |= {"break": self.breaks} if self.breaks else {"attack": self.attack} if self.attack else {}
+        return " ".join(["parcelpost chaos run", *(f"--{name} {value}" for name, value in how.items())])
 
 
 Say = Callable[[str], None]
 
 
 class Runner:
-    def __init__(
-        self, profile: str, seed: int, seconds: float, folder: Path, clock: Clock, say: Say, breaks: str
-    ) -> None:
-        self._profile = PROFILES[profile]
-        self._seconds = seconds
-        self._folder = folder
+    def __init__(self, outcome: Outcome, clock: Clock, say: Say) -> None:
+        self.outcome = outcome
+        self._profile = PROFILES[outcome.profile]
+        self._seconds = outcome.minutes * 60
+        self._folder = Path(outcome.folder)
         self._clock = clock
         self._say = say
-        self.schedule: Sequence[Step] = make_schedule(self._profile, seed, seconds, attackers(breaks))
-        self.outcome = Outcome(profile=profile, seed=seed, breaks=breaks, folder=str(folder))
-        self._chance = random.Random(f"run/{seed}")  # noqa: S311 - no secrets
+        self._schedule = make_schedule(self._profile, outcome.seed, self._seconds, attackers(outcome.attack))
         self._began = 0.0
-        self._waiting: dict[int, tuple[float, str, str]] = {}
-        """Start, name and reason of restarted workers that have not saved a result yet."""
+        self._waiting: dict[str, tuple[float, float, int, str]] = {}
+        """Restarted workers that have not saved a result yet: end of the one before, start, process and reason."""
+        self._free_since: dict[str, float] = {}
+        """Since when a worker has had tasks and nothing in its way."""
         self._is_ending = False
 
     async def run(self) -> Outcome:
@@ -106,8 +153,12 @@ class Runner:
             async with topology:
                 self._began = self._clock.monotonic()
                 self.outcome.gateways = "PostgreSQL" if topology.is_on_postgres else "SQLite"
-                self._target = Target(topology=topology, judge=self._judge, clock=self._clock, chance=self._chance)
-                await self._run()
+                self.outcome.clocks = "libfaketime" if topology.faketime else "a shift of the program's own clock"
+                self._target = Target(topology=topology, judge=self._judge, clock=self._clock)
+                try:
+                    await self._run()
+                finally:
+                    self._sum_up(began)
         except BaseExceptionGroup as group:
             violations, others = group.split(BrokenInvariant)
             if others is not None:
@@ -116,7 +167,6 @@ class Runner:
         except BrokenInvariant as error:
             self._found(error)
         finally:
-            self._sum_up(began)
             self._journal.close()
         return self.outcome
 
@@ -125,7 +175,8 @@ class Runner:
             error = error.exceptions[0]
         if isinstance(error, BrokenInvariant):
             self.outcome.violation = error.violation
-            self.outcome.history = self._journal.history(error.violation.task) if error.violation.task else []
+            if task := error.violation.task:
+                self.outcome.histories[task] = self._journal.history(task)
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -151,22 +202,24 @@ class Runner:
 
     async def _follow_schedule(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for step in self.schedule:
+            for step in self._schedule:
                 await self._clock.sleep(max(0.0, self._began + step.at - self._clock.monotonic()))
                 group.create_task(self._take(step))
             await self._clock.sleep(max(0.0, self._began + self._seconds - self._clock.monotonic()))
 
     async def _take(self, step: Step) -> None:
         reason = why_not(step.fault, self._topology)
-        self.outcome.steps.append(Done(step, self._clock.monotonic() - self._began, reason))
+        done = Done(step, self._clock.monotonic() - self._began, reason)
+        self.outcome.steps.append(done)
         self._say(f"{step}{f'  (skipped: {reason})' if reason else ''}")
         if reason:
             return
         self._journal.note("fault", step.fault, target=step.target, seconds=step.seconds, detail=step.detail)
         try:
             await FAULTS[step.fault].apply(self._target, step)
-        except (OSError, sqlite3.Error) as error:
-            self._journal.note("fault", "failed", target=step.target, error=str(error))
+        except (Missed, OSError, sqlite3.Error, DiskError, ParcelpostError) as error:
+            done.skipped = str(error) or type(error).__name__
+            self._journal.note("judge", "missed", fault=step.fault, target=step.target, error=done.skipped)
 
     # What goes on all the while
 
@@ -175,34 +228,42 @@ class Runner:
         while True:
             for member in self._topology.members:
                 if member.is_wanted and not member.runs and self._clock.monotonic() > member.holds_until:
-                    self._check_exit(member)
-                    why = member.expects_exit
-                    await self._clock.sleep(self._chance.uniform(*_DOWN_SECONDS))
+                    why, ended = self._why_ended(member), self._clock.monotonic()
+                    await self._clock.sleep(_DOWN_SECONDS)
                     await member.start()
                     self.outcome.restarts += 1
                     self._journal.note(member.name, "started", pid=member.pid, after=why)
                     if member.name in self._topology.workers:
-                        self._waiting[member.pid] = (member.started_at, member.name, why)
+                        ended = self._waiting.get(member.name, (ended,))[0]
+                        self._waiting[member.name] = ended, member.started_at, member.pid, why
             await self._clock.sleep(_POLL_SECONDS / 2)
 
-    def _check_exit(self, member: Member) -> None:
-        now = self._clock.monotonic()
-        self._judge.dead.setdefault(member.pid, now)
-        self._journal.note(member.name, "exited", code=member.exit_code, expected=member.expects_exit)
-        if member.exit_code == -signal.SIGKILL:
-            member.expects_exit = member.expects_exit or "killed"  # nobody else sends it
-        if member.expects_exit or member.name == "county":
-            return
-        names = {member.name, *(store.name for store in self._stores_of(member))}
-        if any(now - self._target.troubled.get(name, -1e9) < _EXCUSED_SECONDS for name in names):
-            return  # its disk or its store was hurt: it may end, and loses nothing
+    def _why_ended(self, member: Member) -> str:
+        """Raises BrokenInvariant if the run has not done it."""
+        self._judge.read_told()
+        ended = self._judge.dead.setdefault(member.pid, self._clock.monotonic())
         code = member.exit_code or 0
-        ended = signal.Signals(-code).name if code < 0 else f"code {code}"
-        text = f"{member.name} ended by itself with {ended}: {member.last_lines(2)}"
+        self._journal.note(member.name, "exited", ended, code=code)
+        number, phase = self._judge.sent_itself.get(member.pid, (0, ""))
+        sent = member.sent | {number}
+        if code == -signal.SIGKILL and signal.SIGKILL in sent:
+            return f"SIGKILL {phase and f'at {phase}'}".rstrip()
+        if code in _TERMINATED and signal.SIGTERM in sent:
+            return "SIGTERM"
+        if code != -signal.SIGKILL and (fault := self._target.hurt_by(member)):
+            return fault
+        name = signal.Signals(-code).name if code < 0 else f"code {code}"
+        text = f"{member.name} ended with {name}, which nobody told it to: {member.last_lines(2)}"
+        if code == -signal.SIGKILL:
+            raise BrokenInvariant(Violation(invariant="I8", kind="too large", text=f"{text} (out of memory?)"))
         raise BrokenInvariant(Violation(invariant="I7", kind="stuck", text=text))
 
-    def _stores_of(self, member: Member) -> list[Store]:
-        return [store for store in self._topology.stores.values() if member in store.workers]
+    def _read_logs(self) -> None:
+        for member in (*self._topology.gateways, *self._topology.workers.values()):
+            lines = [line for line in member.new_log().splitlines() if "Traceback" in line]
+            if lines and not self._target.hurt_by(member):
+                text = f"{member.name} logged an error that nobody expected, see {member.log}: {lines[0][:300]}"
+                raise BrokenInvariant(Violation(invariant="I7", kind="stuck", text=text))
 
     async def _watch(self) -> None:
         delivered = saved = 0
@@ -216,16 +277,32 @@ class Runner:
                 now_saved, now_delivered = self._judge.saves, len(self._judge.receipts)
                 self.outcome.per_second.append((now_saved - saved, now_delivered - delivered))
                 saved, delivered = now_saved, now_delivered
+                self._read_logs()
+                if not self._is_ending:
+                    await self._check_at_work()
             await self._clock.sleep(_POLL_SECONDS)
 
     def _note_recoveries(self) -> None:
-        for pid, (started, name, why) in list(self._waiting.items()):
-            saved_at = self._judge.first_save.get(pid)
-            if saved_at is not None:
+        for name, (ended, started, pid, why) in list(self._waiting.items()):
+            if (saved_at := self._judge.first_save.get(pid)) is not None:
                 at = started - self._began
-                self.outcome.recoveries.append(Recovery(at, name, why, saved_at - started))
-            if saved_at is not None or pid in self._judge.dead:
-                del self._waiting[pid]
+                self.outcome.recoveries.append(Recovery(at, name, why, saved_at - started, saved_at - ended))
+                del self._waiting[name]
+
+    async def _check_at_work(self) -> None:
+        """Each worker by itself: a peer that does all the work hides nothing."""
+        for store in self._topology.stores.values():
+            ready = await asyncio.to_thread(ready_tasks, store)
+            may_work = ready > READY_TASKS and may_grow(store)
+            for worker in store.workers:
+                now = self._clock.monotonic()
+                if not may_work or not worker.runs or worker.is_stopped:
+                    self._free_since[worker.name] = now
+                    continue
+                troubles = (self._target.troubled.get(name, 0.0) for name in (worker.name, store.name, "county"))
+                last = self._judge.last_save.get(worker.pid, 0.0)
+                since = max(self._free_since.get(worker.name, now), worker.started_at, last, *troubles)
+                self._judge.check_at_work(store, worker.name, now - since, ready)
 
     async def _compare(self) -> None:
         next_pages = next_gateway = 0.0
@@ -262,7 +339,7 @@ class Runner:
         while True:
             if not self._is_ending:
                 (row,) = await self._ledger("SELECT count(*) FROM tasks WHERE state IN ('queued', 'leased')")
-                if int(row[0]) < _FEED_BELOW:
+                if int(row[0]) < _FEED_BELOW * len(self._topology.workers):
                     await self._topology.add_wave()
             await self._clock.sleep(2.0)
 
@@ -283,7 +360,6 @@ class Runner:
     async def _heal(self) -> None:
         for proxy in (*self._topology.gateway_proxies, self._topology.county_proxy):
             proxy.troubles.clear()
-            proxy.poison.clear()
         for worker in self._topology.workers.values():
             (worker.folder / "phase").unlink(missing_ok=True)
             worker.resume()
@@ -292,8 +368,9 @@ class Runner:
         """Waits until nothing is left to do, as long as something is done. Returns what is left at the gateway."""
         deadline, best = self._clock.monotonic() + _SETTLE_SECONDS, 1_000_000_000
         while True:
-            left = [row for row in await self._ledger(_UNFINISHED) if row[0] not in self._judge.poison]
-            waiting = sum([await asyncio.to_thread(_open_rows, store.path) for store in self._topology.stores.values()])
+            left = [row for row in await self._ledger(_UNFINISHED) if not self._judge.is_refused(row[0])]
+            opened = [await asyncio.to_thread(_open_tasks, store.path) for store in self._topology.stores.values()]
+            waiting = sum(task not in self._judge.poison for tasks in opened for task in tasks)
             if len(left) + waiting == 0:
                 return []
             if len(left) + waiting < best:
@@ -304,27 +381,36 @@ class Runner:
 
     async def _check_all(self, unfinished: list[tuple[str, str]]) -> None:
         self._judge.read_told()
+        self._read_logs()
         for store in self._topology.stores.values():
             await self._judge.check_store(store)
             await self._judge.check_pages(store)
         await self._compare_gateway(with_data=True)
-        self._judge.check_order([(row[0], row[1], row[2]) for row in await self._ledger(_ORDER)])
+        await asyncio.to_thread(self._judge.check_gateway_pages, self._topology.gateway_raw)
+        (row,) = await self._ledger("SELECT count(*) FROM sources")
+        self._judge.check_order(int(row[0]), [(row[0], row[1], row[2]) for row in await self._ledger(_ORDER)])
         self._judge.check_end(unfinished)
 
     def _sum_up(self, began: float) -> None:
-        outcome, judge, target = self.outcome, self._judge, getattr(self, "_target", None)
-        outcome.seconds = self._clock.monotonic() - began
-        outcome.checked = dict(sorted(judge.checked.items()))
-        outcome.tasks, outcome.saved, outcome.delivered = len(self._topology.tasks), judge.saves, len(judge.receipts)
-        outcome.network_faults = sum(
-            proxy.struck
-            for proxy in (*self._topology.gateway_proxies, getattr(self._topology, "county_proxy", None))
-            if proxy
-        )
-        if target is not None:
-            outcome.kills, outcome.power_cuts, outcome.full_disks = target.kills, target.power_cuts, target.full_disks
+        outcome, judge, target, topology = self.outcome, self._judge, self._target, self._topology
+        now = self._clock.monotonic()
+        outcome.seconds, outcome.found_after = now - began, now - self._began
+        outcome.checked, outcome.struck = dict(sorted(judge.checked.items())), dict(sorted(judge.struck.items()))
+        outcome.tasks, outcome.saved, outcome.delivered = len(topology.tasks), judge.saves, len(judge.receipts)
+        outcome.rejected = len(judge.rejected)
+        outcome.network_faults = sum(proxy.struck for proxy in (*topology.gateway_proxies, topology.county_proxy))
+        outcome.kills = sum(member.kills for member in topology.everyone)
+        outcome.power_cuts, outcome.full_disks = target.power_cuts, target.full_disks
+        outcome.missing = dict(topology.skipped)
+        for number, one in enumerate(slowest(outcome.recoveries, _HISTORIES), 1):
+            name = f"recovery {number}"
+            started = self._began + one.at
+            lines = self._journal.around(one.worker, started + one.seconds - one.from_end - 0.2, started + one.seconds)
+            outcome.histories[name] = lines
+            outcome.recoveries[outcome.recoveries.index(one)] = replace(one, history=name)
 
 
+_TERMINATED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
 _RESULTS = "SELECT task_id, idempotency_key FROM results"
 _RESULTS_WITH_DATA = "SELECT task_id, idempotency_key, data FROM results"
 _UNFINISHED = "SELECT task_id, state FROM tasks WHERE state IN ('queued', 'leased')"
@@ -346,18 +432,18 @@ def _hashed(row: tuple[str, ...]) -> tuple[str, ...]:
     return row
 
 
-def _open_rows(path: Path) -> int:
-    query = """SELECT (SELECT count(*) FROM tasks WHERE status IN ('pending', 'processing'))
-        + (SELECT count(*) FROM results WHERE synced = 0 AND rejected_at IS NULL)"""
+def _open_tasks(path: Path) -> list[str]:
+    query = """SELECT task_id FROM tasks WHERE status IN ('pending', 'processing')
+        UNION ALL SELECT task_id FROM results WHERE synced = 0 AND rejected_at IS NULL"""
     try:
         with contextlib.closing(read_only(path)) as db:
-            return int(db.execute(query).fetchone()[0])
+            return [row[0] for row in db.execute(query)]
     except sqlite3.Error:
-        return 1
+        return [""]
 
 
 def slowest(recoveries: Sequence[Recovery], most: int = 10) -> list[Recovery]:
-    return sorted(recoveries, key=lambda one: -one.seconds)[:most]
+    return sorted(recoveries, key=lambda one: -one.from_end)[:most]
 
 
 def by_fault(steps: Sequence[Done]) -> Counter[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import csv
 import random
+import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from parcelpost.chaos import disks
 from parcelpost.chaos.disks import LoopDisk
 from parcelpost.chaos.processes import HOST, Command, Member, wait_for_port
 from parcelpost.chaos.proxy import Observe, Proxy
-from parcelpost.chaos.schedule import Profile, worker_names
+from parcelpost.chaos.schedule import LEASE_SECONDS, PARCELS, Profile, worker_names
 from parcelpost.clock import Clock
 from parcelpost.errors import ParcelpostError
 from parcelpost.files_and_sockets import free_port
@@ -22,14 +24,12 @@ from parcelpost.simulator import sites
 from parcelpost.simulator.parcels import World
 
 PLATFORM = "vgsi"
-PARCELS = 300
 MISSING_EVERY = 25
 """One parcel in so many is not on the site."""
-LEASE_SECONDS = 15
 HUNG_AFTER_SECONDS = 5.0
 STORE_CAP_BYTES = 48 * 1024**2
-SMALL_CAP_BYTES = 4 * 1024**2
-"""For a break of the cap: it is reached within a minute."""
+SMALL_CAP_BYTES = 11 * 1024**2
+"""Of one store in most profiles: it is reached within a minute."""
 DISK_MEGABYTES = 160
 
 _WORKER_SETTINGS = {
@@ -76,6 +76,7 @@ _GATEWAY_SETTINGS = {
 class Store(Struct, kw_only=True):
     name: str
     path: Path
+    cap_bytes: int
     workers: list[Member]
     disk: LoopDisk | None = None
 
@@ -94,17 +95,21 @@ class Topology:
         self.folder = folder
         self.clock = clock
         self.is_on_disks = profile.disks and not disks.why_not()
+        self.faketime = faketime_library()
         self._seed = seed
-        self._chance = random.Random(f"network/{seed}")  # noqa: S311 - no secrets
+        self._chance = random.Random(f"tasks/{seed}")  # noqa: S311 - no secrets
         self._observe = observe
         self._breaks = breaks
-        self.cap_bytes = SMALL_CAP_BYTES if breaks == "ignore-cap" else STORE_CAP_BYTES
         self._stack = contextlib.AsyncExitStack()
         self.database = str(folder / "gateway.db")
         self.is_on_postgres = False
         self.gateway_raw = folder / "gateway-raw"
         self.gateways: list[Member] = []
         self.gateway_proxies: list[Proxy] = []
+        self.skipped: dict[str, str] = {}
+        """What of the profile there cannot be here, and why."""
+        self.everyone: list[Member] = []
+        """Commands, too."""
         self.stores: dict[str, Store] = {}
         self.waves = 0
         self.tasks: dict[str, str] = {}
@@ -125,6 +130,9 @@ class Topology:
 
     def store_of(self, worker: str) -> Store:
         return next(store for store in self.stores.values() if any(one.name == worker for one in store.workers))
+
+    def is_on_site(self, task: str) -> bool:
+        return int(self.tasks.get(task, PARCELS + 1)) <= PARCELS
 
     async def __aenter__(self) -> Topology:
         try:
@@ -149,10 +157,11 @@ class Topology:
     def _member(self, name: str, command: Command) -> Member:
         member = Member(name, command, self.folder / name, self.clock)
         self._stack.push_async_callback(member.kill)
+        self.everyone.append(member)
         return member
 
     async def _proxy(self, name: str, port: int, observe: Observe) -> Proxy:
-        proxy = Proxy(name, port, self._chance, self.clock, observe)
+        proxy = Proxy(name, port, self.clock, observe)
         return await self._stack.enter_async_context(proxy.listening())
 
     async def _started(self, member: Member, port: int) -> None:
@@ -190,7 +199,7 @@ class Topology:
                 place = self._stack.enter_context(made)
                 server = get_server(Path(place) / "data", cleanup_mode="stop")
         except (ImportError, OSError, RuntimeError) as error:
-            self.no_postgres = f"no PostgreSQL can be started here: {error}"
+            self.skipped["PostgreSQL"] = f"cannot be started here: {error}"
             return
         self._stack.callback(server.cleanup)
         self.database, self.is_on_postgres = server.get_uri(), True
@@ -210,25 +219,27 @@ class Topology:
         folder.mkdir()
         disk = None
         if self.is_on_disks:
-            disk = LoopDisk(folder, megabytes=DISK_MEGABYTES)
+            disk = LoopDisk(folder, megabytes=DISK_MEGABYTES, thin=True)
             self._stack.callback(disk.release)
             folder = disk.path
         path = folder / "local" / "parcelpost.db"
-        store = self.stores[name] = Store(name=name, path=path, workers=[], disk=disk)
+        cap = SMALL_CAP_BYTES if name == self.profile.small else STORE_CAP_BYTES
+        store = self.stores[name] = Store(name=name, path=path, cap_bytes=cap, workers=[], disk=disk)
         for worker in worker_names(self.profile):
             if worker.startswith(name):
-                store.workers.append(self._member(worker, self._worker_command(name, path)))
+                store.workers.append(self._member(worker, self._worker_command(worker, store)))
 
-    def _worker_command(self, store_name: str, store: Path) -> Command:
+    def _worker_command(self, name: str, store: Store) -> Command:
         proxy = self.gateway_proxies[len(self.workers) % len(self.gateway_proxies)]
-        words = ["run", "--gateway", f"http://{HOST}:{proxy.port}", "--store", str(store)]
+        words = ["run", "--gateway", f"http://{HOST}:{proxy.port}", "--store", str(store.path)]
         settings = _WORKER_SETTINGS | {
-            "worker.id": store_name,
-            "storage.max_bytes": str(self.cap_bytes),
+            "worker.id": store.name,
+            "storage.max_bytes": str(store.cap_bytes),
             "fetch.counties_file": str(self.counties_file),
             "fetch.pace_seconds": str(self.profile.pace_seconds),
         }
-        return Command(words=words, settings=settings, breaks=self._breaks)
+        environment = faked_clock(self.faketime, self.folder / name / "clock") if self.faketime else {}
+        return Command(words=words, settings=settings, environment=environment, breaks=self._breaks)
 
     def command(self, name: str, words: list[str], settings: Mapping[str, str] | None = None) -> Member:
         """Another command of ours, which ends by itself."""
@@ -253,3 +264,23 @@ class Topology:
         adding.is_wanted = False
         if await adding.wait():
             raise ParcelpostError(f"tasks cannot be added: {adding.last_lines()}", hint=f"see {adding.log}")
+
+
+def faketime_library() -> str:
+    """The path of libfaketime as the `faketime` command preloads it; '' where it is not installed."""
+    if not (program := shutil.which("faketime")):
+        return ""
+    words = [program, "-f", "+0", "printenv", "LD_PRELOAD"]
+    library = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    return library if Path(library).is_file() else ""
+
+
+def faked_clock(library: str, file: Path) -> dict[str, str]:
+    """The environment of a process whose wall clock, not its monotonic one, is ahead by the seconds in a file."""
+    return {
+        "LD_PRELOAD": library,
+        "FAKETIME_TIMESTAMP_FILE": str(file),
+        "FAKETIME_CACHE_DURATION": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "NO_FAKE_STAT": "1",
+    }

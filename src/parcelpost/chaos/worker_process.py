@@ -26,15 +26,11 @@ import msgspec
 from parcelpost.chaos.breaks import BREAKS
 from parcelpost.clock import SystemClock
 from parcelpost.model import Claim, Encoded, Result, Task
-from parcelpost.storage import backup, migrations, outbox, recovery, results, retention, tasks
+from parcelpost.storage import locks, migrations, outbox, recovery, results, snapshot, tasks
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.storage.raw_files import RawFiles
 from parcelpost.upstream.gateway import GatewayClient
 from parcelpost.worker.executor import Executor
-
-PHASES = (
-    *("start-up", "migration", "recovery", "claim", "save", "saved", "upload", "submit", "report", "receipt"),
-    *("backup", "cleaning", "drain"),
-)
 
 
 class Told:
@@ -50,10 +46,11 @@ class Told:
 
 
 class Phases:
-    """Sends this process the signal in the file `phase` when it gets there. Each is sent once."""
+    """Sends this process the signal in the file `phase` when it gets there. Each is sent once, and told first."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, told: Told) -> None:
         self._file = folder / "phase"
+        self._told = told
 
     def reached(self, phase: str) -> None:
         try:
@@ -65,6 +62,7 @@ class Phases:
                 self._file.unlink()
             except FileNotFoundError:
                 return  # a peer thread was quicker
+            self._told("struck", phase=phase, signal=name)
             os.kill(os.getpid(), signal.Signals[name])
 
     def at(self, owner: Any, name: str, phase: str, *, after: bool = False) -> None:
@@ -86,7 +84,6 @@ class Phases:
 def watch(told: Told) -> None:
     """Writes down what the store tells the worker, once it has returned."""
     lpm: Any = LocalPersistenceManager
-    clock, now = SystemClock(), SystemClock.now
     add_tasks, claim, save = lpm.add_tasks, lpm.claim, lpm._save
 
     async def watched_add(self: Any, new_tasks: Sequence[Task], **how: Any) -> Any:
@@ -115,7 +112,6 @@ def watch(told: Told) -> None:
             key=key,
             page=page,
             scraped=result.scraped_at.timestamp(),
-            ahead=round((result.scraped_at - now(clock)).total_seconds(), 1),
         )
         for other in claimed:
             told("claimed", task=other.task.task_id, token=other.token, owner=self.owner_id)
@@ -124,14 +120,6 @@ def watch(told: Told) -> None:
     lpm.add_tasks, lpm.claim, lpm._save = watched_add, watched_claim, watched_save
     for name in ("finish", "give_up", "retry_later", "release"):
         setattr(lpm, name, _watched_end(told, name, getattr(lpm, name)))
-    mark_synced = lpm.mark_synced
-
-    async def watched_mark(self: Any, result_ids: Sequence[str]) -> Any:
-        count = await mark_synced(self, result_ids)
-        told("marked", results=list(result_ids))
-        return count
-
-    lpm.mark_synced = watched_mark
     release_later, release_all = lpm.release_later, lpm._release_all
 
     def watched_release_later(self: Any, one: Claim) -> Any:
@@ -165,6 +153,7 @@ def _watched_end(told: Told, name: str, original: Callable[..., Any]) -> Callabl
 
 
 def set_phases(phases: Phases) -> None:
+    phases.at(locks.Owner, "take", "start-up", after=True)
     phases.at(migrations, "_apply_one", "migration", after=True)
     phases.at(tasks, "recover", "recovery", after=True)
     phases.at(tasks, "claim_each", "claim", after=True)
@@ -173,8 +162,8 @@ def set_phases(phases: Phases) -> None:
     phases.at(GatewayClient, "upload_raw_file", "upload")
     phases.at(GatewayClient, "submit_results", "submit")
     phases.at(GatewayClient, "report_end", "report")
-    phases.at(backup, "problem", "backup")
-    phases.at(retention, "_remove_results", "cleaning")
+    phases.at(snapshot, "_copy", "backup", after=True)
+    phases.at(RawFiles, "discard", "cleaning")  # the rows are deleted, their files are not
     phases.at(Executor, "drain", "drain")
     lpm: Any = LocalPersistenceManager
     save = lpm._save
@@ -188,7 +177,7 @@ def set_phases(phases: Phases) -> None:
 
 
 def shift_clock(file: Path) -> None:
-    """Where there is no faketime: the wall clock is ahead by the seconds in the file, if there is one."""
+    """Without libfaketime: the program's wall clock is ahead by the seconds in the file, if there is one."""
     now = SystemClock.now
 
     def shifted(self: SystemClock) -> datetime:
@@ -207,14 +196,14 @@ def _end_with_parent() -> None:
 
 def main(folder: Path, told_file: Path, breaks: str, command: list[str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    phases = Phases(folder)
-    phases.reached("start-up")
-    for name in filter(None, breaks.split(",")):
-        BREAKS[name].apply()
-    if command[0] != "gateway":
-        watch(Told(told_file))
-        set_phases(phases)
-    shift_clock(folder / "clock")
+    if breaks:
+        BREAKS[breaks].apply()
+    if command[0] not in ("gateway", "simulate"):
+        told = Told(told_file)
+        watch(told)
+        set_phases(Phases(folder, told))
+    if "FAKETIME_TIMESTAMP_FILE" not in os.environ:
+        shift_clock(folder / "clock")
     sys.argv = ["parcelpost", *command]
     runpy.run_module("parcelpost", run_name="__main__", alter_sys=True)
 

@@ -47,8 +47,12 @@ def run(
     break_: Annotated[
         str, typer.Option("--break", metavar="NAME", help="Put a known fault into the workers; 'list' shows all.")
     ] = "",
+    attack: Annotated[
+        str, typer.Option("--attack", metavar="ID", help="Mostly use the faults that attack this invariant, I1 to I9.")
+    ] = "",
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report to this file.")
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Write an HTML report to this file, and keep all files."),
     ] = None,
     folder: Folder = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the schedule.")] = False,
@@ -67,8 +71,9 @@ def run(
 
     from parcelpost.chaos.breaks import BREAKS
     from parcelpost.chaos.faults import attackers
+    from parcelpost.chaos.judge import INVARIANTS
     from parcelpost.chaos.report import write_report
-    from parcelpost.chaos.runner import Runner
+    from parcelpost.chaos.runner import Outcome, Runner
     from parcelpost.chaos.schedule import PROFILES, make_schedule
     from parcelpost.cli.context import CLOCK, needed_packages
 
@@ -79,9 +84,12 @@ def run(
         raise InvalidInput(f"there is no profile {profile!r}", hint=f"available: {', '.join(PROFILES)}")
     if break_ and break_ not in BREAKS:
         raise InvalidInput(f"there is no break {break_!r}", hint=f"available: {', '.join(BREAKS)}")
+    attack = BREAKS[break_].invariant if break_ else attack
+    if attack and attack not in INVARIANTS:
+        raise InvalidInput(f"there is no invariant {attack!r}", hint=f"available: {', '.join(INVARIANTS)}")
     seed = secrets.randbelow(10**6) if seed is None else seed
     if dry_run:
-        print_lines(map(str, make_schedule(PROFILES[profile], seed, minutes * 60, attackers(break_))))
+        print_lines(map(str, make_schedule(PROFILES[profile], seed, minutes * 60, attackers(attack))))
         return
     if folder is not None and folder.exists() and any(folder.iterdir()):
         raise InvalidInput(f"{folder} is not empty", hint="choose a new folder")
@@ -94,47 +102,56 @@ def run(
     say(f"Profile {profile}: {PROFILES[profile].summary}. Seed {seed}. Files: {place}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: no process and no mount is left
     with needed_packages():
-        runner = Runner(profile, seed, minutes * 60, place.resolve(), CLOCK, say, break_)
-        outcome = asyncio.run(runner.run())
+        outcome = Outcome(
+            profile=profile, seed=seed, minutes=minutes, breaks=break_, attack=attack, folder=str(place.resolve())
+        )
+        asyncio.run(Runner(outcome, CLOCK, say).run())
     if report is not None:
         write_report(outcome, report)
     if as_json:
         print_json(outcome)
     else:
         print_lines(_summary(outcome))
-    if outcome.violation is None and folder is None:
+    if outcome.violation is None and folder is None and report is None:
         shutil.rmtree(place, ignore_errors=True)
     if outcome.violation is not None:
         raise typer.Exit(1)
 
 
 def _summary(outcome: Outcome) -> list[str]:
-    from parcelpost.chaos.judge import INVARIANTS
+    from parcelpost.chaos.judge import INVARIANTS, KINDS
     from parcelpost.chaos.runner import slowest
 
     violation = outcome.violation
-    states = {name: "holds" if outcome.checked.get(name) else "not tried" for name in INVARIANTS}
-    if violation:
-        states[violation.invariant] = "broken"
-    rows = [(name, text, f"{outcome.checked.get(name, 0):,}", states[name]) for name, text in INVARIANTS.items()]
-    lines = ["", *table(("", "invariant", "checks", ""), rows), ""]
+    lines: list[str] = []
+    for title, parts in (("invariant", INVARIANTS), ("kind of violation", KINDS)):
+        rows = [
+            (name, text, f"{outcome.compared(name):,}", f"{outcome.attacked(name):,}", outcome.state(name))
+            for name, text in parts.items()
+        ]
+        lines += ["", *table(("", title, "compared", "attacks", ""), rows)]
+    lines.append("")
     lines.append(
         f"{outcome.seconds:.0f} s: {count(outcome.kills, 'kill')}, {count(outcome.power_cuts, 'power cut')}, "
         f"{count(outcome.full_disks, 'full disk')}, {count(outcome.network_faults, 'network fault')}; "
-        f"{count(outcome.tasks, 'task')}, {count(outcome.saved, 'result')} saved, {outcome.delivered:,} acknowledged."
+        f"{count(outcome.tasks, 'task')}, {count(outcome.saved, 'result')} saved, {outcome.delivered:,} acknowledged, "
+        f"{outcome.rejected:,} rejected with a reason."
     )
-    lines += [f"Skipped: {fault}: {reason}" for fault, reason in sorted(outcome.skipped.items())]
+    lines.append(f"Clocks jump by {outcome.clocks}.")
+    lines += [f"Skipped: {name}: {reason}" for name, reason in sorted(outcome.skipped.items())]
     if worst := slowest(outcome.recoveries, 1):
-        times = sorted(one.seconds for one in outcome.recoveries)
+        starts = sorted(one.seconds for one in outcome.recoveries)
+        ends = sorted(one.from_end for one in outcome.recoveries)
         lines.append(
-            f"After a restart a worker scraped again within {times[len(times) // 2]:.1f} s (median), "
-            f"{worst[0].seconds:.1f} s at worst."
+            f"A worker scraped again within {starts[len(starts) // 2]:.1f} s of its restart and "
+            f"{ends[len(ends) // 2]:.1f} s of the end before it (medians), {worst[0].from_end:.1f} s at worst."
         )
     if violation is None:
         return [*lines, "Nothing was lost."]
-    lines += [f"BROKEN: {violation}", *(outcome.history and ["", "What happened to the task:", *outcome.history])]
-    again = f"parcelpost chaos run --profile {outcome.profile} --seed {outcome.seed}"
-    return [*lines, "", f"All files are in {outcome.folder}. The same schedule again: {again}"]
+    lines.append(f"BROKEN after {outcome.found_after:.0f} s: {violation}")
+    if history := outcome.histories.get(violation.task):
+        lines += ["", "What happened to the task:", *history]
+    return [*lines, "", f"All files are in {outcome.folder}. The same schedule again: {outcome.again}"]
 
 
 @app.command("recovery", epilog=EXAMPLES)
