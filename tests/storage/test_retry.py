@@ -122,6 +122,25 @@ async def test_a_parcel_that_several_kept_tasks_scraped_is_scraped_again_once(lp
     assert await requeue(lpm, completed=True) == 0, "it is being scraped"
 
 
+async def test_a_parcel_is_scraped_once_if_its_newer_task_gets_a_new_one_or_has_scraped_nothing(
+    lpm: LocalPersistenceManager,
+) -> None:
+    old = await save_one(lpm, a_task("t1", source=Source.CLI))
+    assert await requeue(lpm, completed=True) == 1
+    (claim,) = await lpm.claim()
+    assert await lpm.save_result(claim, a_result({"n": 1}))
+    await deliver(lpm, old.result_id)
+    assert await requeue(lpm, completed=True) == 1, "the newer one, whose record was not delivered"
+    (claim,) = await lpm.claim(9)
+    assert claim.task.type == REFRESH
+
+    await deliver(lpm, (await the_result(lpm, "refresh:1")).result_id)
+    assert await lpm.give_up(claim, "site is down")
+    await deliver(lpm, (await the_result(lpm, claim.task.task_id)).result_id)
+    assert await requeue(lpm, ["t1"], completed=True) == 0
+    assert await requeue(lpm, ["refresh:1"], completed=True) == 1, "the failed one scraped nothing"
+
+
 async def test_a_rejected_result_keeps_its_place_too(lpm: LocalPersistenceManager) -> None:
     entry = await save_one(lpm)
     await lpm.mark_rejected([entry.result_id], "unknown county")

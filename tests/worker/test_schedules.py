@@ -18,6 +18,7 @@ from parcelpost.model import Result, Site, Source, Target, Task
 from parcelpost.settings import Settings
 from parcelpost.settings.sources import load
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, refresh
+from parcelpost.storage.admin import Flags, PlannedAction, Selection
 from parcelpost.upstream.null import NullUpstream
 from parcelpost.worker.schedules import StandaloneSchedules, run_prefix
 from tests.worker.rig import a_context
@@ -203,6 +204,29 @@ async def test_what_is_delivered_and_deleted_stays_known_to_schedules(tmp_path: 
         for claim in await lpm.claim(1):
             await lpm.finish(claim, "no such parcel")
         assert (await lpm.freshness(site, START, delinquent_only=False))[::3] == (2, 1)
+
+
+async def test_a_task_kept_for_a_schedule_is_retried_itself_and_may_no_longer_be_delinquent(tmp_path: Path) -> None:
+    clock, site = ManualClock(START), Site("echo", "FL", "columbia")
+    options = StoreOptions(scheduled=frozenset({site}))
+    async with LocalPersistenceManager.open(tmp_path / "store.db", clock=clock, options=options) as lpm:
+        target = Target(parcel_id="P2", state="FL", county="columbia")
+        for task_id, kind in (("plain", "scrape"), ("refresh-late:1", "refresh")):
+            await lpm.add_task(Task(task_id=task_id, platform="echo", target=target, source=Source.CLI, type=kind))
+            await scrape(lpm, clock)
+            await lpm.mark_synced([entry.result_id for entry in await lpm.list_results() if not entry.synced_at])
+            clock.advance(400 * 24 * HOUR)
+            await lpm.maintenance.clean()
+            assert await lpm.list_results() == []
+            assert await lpm.known_parcels(site, delinquent_only=True) != []
+            done = await lpm.admin.retry_tasks(Selection(), Flags(include_completed=True))
+            assert done == {PlannedAction.APPLY: 1}
+            (claim,) = await lpm.claim(10)
+            assert claim.task.task_id == task_id
+            await lpm.save_result(claim, Result(data={}, scraped_at=clock.now()))
+            assert await lpm.known_parcels(site, delinquent_only=True) == []
+            await lpm.mark_synced([entry.result_id for entry in await lpm.list_results()])
+            clock.advance(HOUR)
 
 
 async def test_a_list_has_a_freshness_and_a_paused_schedule_does_not_run(tmp_path: Path) -> None:

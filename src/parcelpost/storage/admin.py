@@ -206,7 +206,7 @@ class PlannedAction(StrEnum):
     ENDED = "ended"
     COMPLETED = "completed"
     SUPERSEDED = "superseded"
-    """A newer task scraped the same parcel."""
+    """A newer task scraped the same parcel, or will."""
     UNDELIVERED = "undelivered"
     """The only copy of its record is here."""
     UNREPORTED = "unreported"
@@ -255,13 +255,15 @@ _KEEPS_OWN = f"({_IS_UNDELIVERED} AND {_IS_KEPT.format('r')})"
 _KEEPS_CHILDREN = f"EXISTS (SELECT 1 {_UNSYNCED_CHILDREN} AND {_IS_KEPT.format('rc')})"
 # Each refresh is named after the task before it, so that a parcel is not scraped once for each of them.
 _REFRESH_OF = f"{REFRESH}:"
-_IS_LAST_REFRESH = f"""(t.type <> '{REFRESH}' OR t.task_id >= '{_REFRESH_OF}' AND t.task_id < '{_REFRESH_OF}~')
-    AND NOT EXISTS (SELECT 1 FROM tasks AS again WHERE again.task_id = '{_REFRESH_OF}' || t.seq)"""
+_GETS_REFRESH = f"""{{0}}.source IN ('local_file', 'cli')
+    AND ({{0}}.type <> '{REFRESH}' OR {{0}}.task_id >= '{_REFRESH_OF}' AND {{0}}.task_id < '{_REFRESH_OF}~')
+    AND NOT EXISTS (SELECT 1 FROM tasks AS again WHERE again.task_id = '{_REFRESH_OF}' || {{0}}.seq)"""
 _IS_SUPERSEDED = f"""EXISTS (SELECT 1 FROM tasks AS newer INDEXED BY tasks_refreshes
     WHERE newer.type = '{REFRESH}' AND newer.platform = t.platform AND newer.state = t.state
         AND newer.county = t.county AND newer.parcel_id = t.parcel_id AND newer.seq > t.seq
-        AND newer.target_json = t.target_json
-        AND NOT EXISTS (SELECT 1 FROM results AS rn WHERE rn.task_id = newer.task_id AND rn.synced = 0))"""
+        AND newer.target_json = t.target_json AND newer.status NOT IN ('failed', 'expired')
+        AND (NOT EXISTS (SELECT 1 FROM results AS rn WHERE rn.task_id = newer.task_id AND rn.synced = 0)
+            OR {_GETS_REFRESH.format("newer")}))"""
 _IS_UNREPORTED = f"({_FROM_UPSTREAM} AND r.synced = 0 AND r.data IS NULL AND r.rejected_at IS NULL)"
 
 RETRY_TASKS = Operation(
@@ -271,9 +273,9 @@ RETRY_TASKS = Operation(
         WHEN t.status = 'pending' THEN iif(:include_delayed AND t.available_at IS NOT NULL, 'apply', 'pending')
         WHEN t.status <> 'completed' AND t.status <> 'not_found' THEN 'apply'
         WHEN NOT :include_completed THEN 'completed'
-        WHEN NOT (r.synced = 0 OR EXISTS (SELECT 1 {_UNSYNCED_CHILDREN}))
+        WHEN coalesce(r.synced, 1) = 1 AND NOT EXISTS (SELECT 1 {_UNSYNCED_CHILDREN})
             THEN iif({_IS_SUPERSEDED}, 'superseded', 'apply')
-        WHEN t.source IN ('local_file', 'cli') AND {_IS_LAST_REFRESH} THEN 'refresh'
+        WHEN {_GETS_REFRESH.format("t")} THEN 'refresh'
         ELSE 'undelivered' END""",
 )
 REJECT_TASKS = Operation(

@@ -479,7 +479,7 @@ def _target(child: Child) -> str:
 _RESTART = """
 UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at = NULL, lease_expires_at = NULL,
     lease_id = NULL, started_at = NULL, completed_at = NULL, error = NULL, ended_by = NULL, skip_cache = 1,
-    updated_at = ?
+    was_delinquent = 0, updated_at = ?
 WHERE seq = ? AND status <> 'pending'
 """
 _COMPLETE_EACH = f"""
