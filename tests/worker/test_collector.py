@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -17,9 +19,10 @@ from parcelpost.settings import Settings
 from parcelpost.settings.schema import CollectorSettings
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.health import Level
+from parcelpost.upstream.base import MAX_TASKS
 from parcelpost.worker.collector import Collector
 from tests import traps
-from tests.hostile import HostileGateway, Trap, a_task
+from tests.hostile import HostileGateway, Request, Trap, a_task
 from tests.worker.rig import SOON_BUSY, Rig, nobody_writes, rigged
 
 
@@ -121,7 +124,28 @@ async def test_bad_tasks_are_reported_and_the_good_ones_beside_them_are_kept(sce
     assert len(rig.seen(TaskSkipped)) == len(absurd)
     failed = {task_id: body["error"] for task_id, body in rig.gateway.failed}
     assert failed["t-no-parcel"] == "the worker cannot read the task: target.parcel_id is missing"
-    assert {"t-bare", "t-no-platform", "t-list-target"} < failed.keys()  # or they would be leased again for ever
+    assert {"t-bare", "t-no-platform", "t-list-target"} < failed.keys()  # or they would be leased again forever
+
+
+async def test_good_tasks_are_stored_before_many_bad_ones_beside_them_are_reported(scene: Scene, rig: Rig) -> None:
+    bad = [a_task(f"bad-{number}", target={"parcel_id": None}) for number in range(300)]
+    stored_at_report = []
+
+    def look(_: HostileGateway, __: Request) -> None:
+        with contextlib.closing(sqlite3.connect(rig.lpm.path)) as db:
+            stored_at_report.append(db.execute("SELECT count(*) FROM tasks").fetchone()[0])
+
+    rig.gateway.play("fail", look, times=None)
+    rig.gateway.play("work", traps.answer({"tasks": [*bad, a_task("good")]}), times=2)
+    assert await scene.collector.step() == 0
+    assert stored_at_report == [1] * MAX_TASKS
+    rig.gateway.behave()
+    rig.gateway.play("fail", traps.status(503), times=None)
+    rig.gateway.play("work", traps.answer({"tasks": [*bad, a_task("better")]}))
+    rig.clock.advance(5)
+    assert await scene.collector.step() == 0
+    assert rig.gateway.count("fail") == MAX_TASKS + 1  # the others are reported when they are leased again
+    assert await ready(rig.lpm, 100) == 2
 
 
 async def test_an_upstream_s_own_spelling_of_a_place_is_kept(scene: Scene, rig: Rig) -> None:

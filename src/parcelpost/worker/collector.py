@@ -12,6 +12,7 @@ from parcelpost.errors import StoreError, Unauthorized, Unavailable, UpstreamErr
 from parcelpost.events import TaskSkipped, TasksReceived
 from parcelpost.model import Target, Task, TaskStatus
 from parcelpost.storage.history import SyncRound
+from parcelpost.storage.tasks import Added
 from parcelpost.upstream.base import MAX_TASKS, Work
 from parcelpost.worker.backoff import COLLECTOR
 from parcelpost.worker.batch_delivery import end_of
@@ -41,7 +42,7 @@ class _Received(Struct):
 
 
 class Collector:
-    """Stores every task before anything else happens to it. A bad task is reported and does not affect the others."""
+    """Stores every task before anything else happens to it, and only then reports bad ones."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -120,19 +121,12 @@ class Collector:
         return await self._store(work, started)
 
     async def _store(self, work: Work, started: float) -> float:
-        unreadable = Target(parcel_id="", state="", county="")
-        for bad in work.bad:
-            task = Task(task_id=bad.task_id, platform="", target=unreadable)
-            await self._refuse(task, f"the worker cannot read the task: {bad.problem}", bad.problem)
         self.offers_nothing = not work.tasks and not work.bad
         self._received_tasks = len(work.tasks)
         try:
             added = await self._lpm.add_tasks(work.tasks, leased=True)
         finally:
             self._received_tasks = 0
-        by_id = {task.task_id: task for task in work.tasks}
-        for task_id, problem in added.refusals:
-            await self._refuse(by_id[task_id], f"the worker cannot store the task: {problem}", problem)
         if not self.offers_nothing:
             bad_count = len(work.bad) + added.refused
             self._received.add(added.new, added.known, bad_count, self._clock.monotonic())
@@ -146,14 +140,31 @@ class Collector:
         else:
             pause = max(work.rest, work.retry_after, self._settings.poll_seconds)
         self._not_before = self._clock.monotonic() + pause
+        await self._report_bad(work, added)
         return pause
 
-    async def _refuse(self, task: Task, error: str, problem: str) -> None:
-        """Reports the task to the upstream as failed, which would otherwise lease it again for ever."""
-        self._emit(TaskSkipped(task_id=task.task_id, problem=problem))
-        if task.task_id:
-            with contextlib.suppress(UpstreamError):
-                await self._upstream.report_end(end_of(task, TaskStatus.FAILED, error, self._clock.now()))
+    async def _report_bad(self, work: Work, added: Added) -> None:
+        """Reports bad tasks to the upstream as failed, which would otherwise lease them again forever.
+
+        At most as many as one request asks for, and none after a failed call: the others follow when they come again.
+        """
+        by_id = {task.task_id: task for task in work.tasks}
+        unreadable = Target(parcel_id="", state="", county="")
+        bad = [
+            *((Task(task_id=task.task_id, platform="", target=unreadable), "read", task.problem) for task in work.bad),
+            *((by_id[task_id], "store", problem) for task_id, problem in added.refusals),
+        ][:MAX_TASKS]
+        for task, _, problem in bad:
+            self._emit(TaskSkipped(task_id=task.task_id, problem=problem))
+        for task, verb, problem in bad:
+            if task.task_id:
+                error = f"the worker cannot {verb} the task: {problem}"
+                try:
+                    await self._upstream.report_end(end_of(task, TaskStatus.FAILED, error, self._clock.now()))
+                except (Unavailable, Unauthorized):
+                    return
+                except UpstreamError:
+                    continue  # it may accept the others
 
     def _sum_up(self) -> None:
         """Reports many answers in one event."""
