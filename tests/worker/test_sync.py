@@ -389,6 +389,23 @@ async def test_a_bad_entry_alone_is_tried_ever_more_rarely_until_another_is_stor
     assert await rejected(rig) == {"bad"}
 
 
+async def test_results_with_a_receipt_that_rejects_them_are_set_aside_with_nothing_else_to_send(tmp_path: Path) -> None:
+    async with HostileGateway(receipts=True) as gateway, rigged(tmp_path, gateway) as rig:
+        await rig.save("bad", "bad-2")
+        await rig.save("old", parcel_id="p")
+        rig.clock.advance(1)
+        await rig.save("new", parcel_id="p")
+        gateway.play("results", traps.failing(lambda entry: entry["task_id"] != "new"), times=None)
+        started = rig.clock.monotonic()
+        while await rig.lpm.get_unsynced_results(1):
+            rig.clock.advance(max(await rig.sync.step(), 0.05))
+            assert rig.offline is None
+        assert await rejected(rig) == {"bad", "bad-2", "old"}
+        assert set(gateway.submissions) == {"new"}
+        assert gateway.count("results") == 6
+        assert rig.clock.monotonic() - started > 30 + 60 + 120 + 240
+
+
 @pytest.mark.parametrize(("trap", "receipts"), [(traps.refusing, False), (traps.failing, True)])
 async def test_many_bad_entries_hide_no_good_one_and_are_decided_by_it(
     tmp_path: Path, trap: Callable[[Callable[[Entry], bool]], Trap], receipts: bool

@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from parcelpost.clock import Clock
 from parcelpost.errors import Refused, TooLarge, Unauthorized, Unavailable
@@ -107,10 +108,12 @@ class Kind(Enum):
 class LoneFailure(Struct, frozen=True, kw_only=True):
     """An entry that the upstream did not store although it was sent alone, or rejected with all others of its batch."""
 
-    result_id: str
-    task_id: str
+    entry: OutboxEntry
+    """Without its data."""
     kind: Kind
     reason: str
+    has_receipt: bool
+    """Whether a receipt rejected it."""
     stored_before: int
     """`Pass.successes` when it failed."""
 
@@ -126,18 +129,19 @@ class Pass:
         """Undecided failures, by result id."""
         self.failures_in_a_row = 0
         """Failed records since one was stored."""
+        self.batches = 0
 
     def was_stored(self, kind: Kind, count: int = 1) -> None:
         self.stored[kind] += count
         if kind is Kind.RECORD:
             self.failures_in_a_row = 0
 
-    def has_failed(self, entry: OutboxEntry, kind: Kind, reason: str) -> None:
+    def has_failed(self, entry: OutboxEntry, kind: Kind, reason: str, *, has_receipt: bool) -> None:
         self.failures[entry.result_id] = LoneFailure(
-            result_id=entry.result_id,
-            task_id=entry.task_id,
+            entry=replace(entry, data=None),
             kind=kind,
             reason=reason,
+            has_receipt=has_receipt,
             stored_before=self.successes(kind),
         )
 
@@ -153,6 +157,14 @@ class Pass:
     def decidable(self) -> list[LoneFailure]:
         """Returns failures after which another entry of the same kind was stored."""
         return [failure for failure in self.failures.values() if self.successes(failure.kind) > failure.stored_before]
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether all that failed was rejected by receipts, in a pass of one batch.
+
+        An upstream that rejects several batches alike is at fault itself.
+        """
+        return self.batches == 1 and bool(self.failures) and all(f.has_receipt for f in self.failures.values())
 
     def refusal(self) -> Unavailable | None:
         """Returns an error if the upstream stores nothing, so that no entry is at fault."""
@@ -238,10 +250,11 @@ class Delivery:
     async def decide(self) -> None:
         """Resends, alone, entries that failed before another one was stored. One that fails again is at fault."""
         for failure in self._pass.decidable():
-            entry = await self._lpm.get_result(failure.task_id)
-            if entry and entry.result_id == failure.result_id and not entry.synced_at and not entry.rejected_at:
+            result_id = failure.entry.result_id
+            entry = await self._lpm.get_result(failure.entry.task_id)
+            if entry and entry.result_id == result_id and not entry.synced_at and not entry.rejected_at:
                 await self._send_again(entry, failure)
-            self._pass.failures.pop(failure.result_id, None)
+            self._pass.failures.pop(result_id, None)
 
     async def _send_again(self, entry: OutboxEntry, failure: LoneFailure) -> None:
         self._failed_at[entry.result_id] = failure.stored_before
@@ -265,13 +278,13 @@ class Delivery:
         failed = (entry for entry, _ in (*self.refused, *self.undecided))
         return {parcel(entry) for entry in (*failed, *self.waiting)}
 
-    def _failed_alone(self, entry: OutboxEntry, kind: Kind, reason: str) -> None:
+    def _failed_alone(self, entry: OutboxEntry, kind: Kind, reason: str, *, has_receipt: bool = False) -> None:
         successes = self._pass.successes(kind)
         self._pass.failures_in_a_row += kind is Kind.RECORD
         if self._failed_at.get(entry.result_id, successes) < successes:
             self.refused.append((entry, reason))
         else:
-            self._pass.has_failed(entry, kind, reason)
+            self._pass.has_failed(entry, kind, reason, has_receipt=has_receipt)
             self.undecided.append((entry, reason))
 
     # Pages and reports: one call each, several at a time
@@ -438,8 +451,8 @@ class Delivery:
                 self.stored.append(entry)
             elif stored:
                 self.refused.append((entry, receipt.error or _NO_REASON))
-            else:  # an upstream that rejects everything is at fault itself
-                self._failed_alone(entry, Kind.RECORD, receipt.error or _NO_REASON)
+            else:  # an upstream that rejects everything may be at fault itself
+                self._failed_alone(entry, Kind.RECORD, receipt.error or _NO_REASON, has_receipt=True)
         if len(group) == 1 and unsettled:
             self._failed_alone(group[0], Kind.RECORD, "; ".join(answer.errors)[:_MOST_REASON_CHARS] or _NO_REASON)
             return []

@@ -376,6 +376,8 @@ class SyncManager:
 
     async def _end_of_outbox(self) -> float:
         await self._report_again()
+        if self._pass.is_rejected:
+            await self._count_rejections()
         if refusal := self._pass.refusal():
             self._start_over()
             raise refusal
@@ -390,7 +392,21 @@ class SyncManager:
             self._again_at = self._clock.monotonic() + pause
         return max(0.05, min(_IDLE_SECONDS, self._again_at - self._clock.monotonic()))
 
+    async def _count_rejections(self) -> None:
+        """Each failure of the pass loses an attempt, although nothing else was stored."""
+        failures = list(self._pass.failures.values())
+        self._pass.failures.clear()
+        refusals = [(failure.entry, failure.reason, self._is_last_attempt(failure.entry)) for failure in failures]
+        await self._receipts.add(
+            Receipts(pages=(), stored=(), reports=0, refusals=refusals, undecided=(), seconds=0.0, error=None)
+        )
+        await self._settle()
+        self._blocked -= {parcel(entry) for entry, _, is_final in refusals if is_final}
+        self._fruitless_batches = 0
+        self._state.worked(SYNC)
+
     async def _deliver(self, entries: Sequence[OutboxEntry]) -> None:
+        self._pass.batches += 1
         delivery = Delivery(self._upstream, self._lpm, self._settings.raw_uploads, self._pass, self._shared)
         started = self._clock.monotonic()
         error: Unavailable | Unauthorized | None = None
@@ -399,7 +415,10 @@ class SyncManager:
             await delivery.decide()
         except (Unavailable, Unauthorized) as raised:
             error = raised
-        refusals = [(entry, reason, self._is_final(entry, delivery)) for entry, reason in delivery.refused]
+        refusals = [
+            (entry, reason, self._is_last_attempt(entry) or entry.html_path in delivery.lost_pages)
+            for entry, reason in delivery.refused
+        ]
         self._block(delivery, {entry.result_id for entry, _, is_final in refusals if is_final})
         await self._receipts.add(Receipts.of(delivery, refusals, self._clock.monotonic() - started, error))
         if isinstance(error, Unavailable) and error.timed_out:
@@ -413,9 +432,9 @@ class SyncManager:
         self.batch_size.answered()
         self._state.worked(SYNC)
 
-    def _is_final(self, entry: OutboxEntry, delivery: Delivery) -> bool:
+    def _is_last_attempt(self, entry: OutboxEntry) -> bool:
         """Whether this refusal rejects the entry. Otherwise the entry loses an attempt."""
-        return entry.sync_attempts + 1 >= self._settings.max_rejections or entry.html_path in delivery.lost_pages
+        return entry.sync_attempts + 1 >= self._settings.max_rejections
 
     def _block(self, delivery: Delivery, rejected: set[str]) -> None:
         refused = [entry for entry, _ in delivery.refused if entry.result_id not in rejected]
