@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -218,6 +220,43 @@ def test_what_is_wrong_at_a_gateway_whose_ledger_is_here_is_told(here: Path, run
     assert ran.document["findings"] == run("gateway", "status", "--json").document["findings"]
     ledger.write_bytes(b"another program's" * 1_000)
     assert told(run("doctor", "--json").document, "the gateway's ledger")["id"] == "ledger.unavailable"
+
+
+def test_a_ledger_that_is_no_ledger_of_this_version_is_told_and_left_alone(here: Path, run: Run) -> None:
+    ledger = here / "gateway_data" / "gateway.db"
+    ledger.parent.mkdir()
+    ledger.touch()
+
+    def left_alone() -> None:
+        before = ledger.read_bytes()
+        finding = told(run("doctor", "--json").document, "the gateway's ledger")
+        assert (finding["id"], "no ledger of this version" in finding["message"]) == ("ledger.unavailable", True)
+        shown = run("gateway", "status")
+        assert (shown.code, "no ledger of this version" in shown.err) == (1, True)
+        assert ledger.read_bytes() == before
+
+    left_alone()
+    ledger.unlink()
+    (here / "parcels.csv").write_text("parcel_id,state,county\n1,CT,hartford\n")
+    assert run("gateway", "add", "parcels.csv", "--platform", "echo").code == 0
+    current = ledger.read_bytes()
+    assert run("doctor", "--json").code == run("gateway", "status").code + 1 == 1
+    assert ledger.read_bytes() == current
+    for older in ("DELETE FROM schema_version", "UPDATE search_state SET version = 0"):
+        ledger.write_bytes(current)
+        with contextlib.closing(sqlite3.connect(ledger, isolation_level=None)) as db:
+            db.execute(older)
+        left_alone()
+
+
+def test_a_failing_site_is_told_as_the_gateway_tells_it(here: Path, run: Run) -> None:
+    (here / "parcels.csv").write_text("parcel_id,state,county\n" + "".join(f"{n},CT,hartford\n" for n in range(60)))
+    assert run("gateway", "add", "parcels.csv", "--platform", "echo").code == 0
+    with contextlib.closing(sqlite3.connect(here / "gateway_data" / "gateway.db", isolation_level=None)) as db:
+        db.execute("UPDATE tasks SET state = 'failed', ended_at = ?", (iso(SystemClock().now()),))
+    findings = run("doctor", "--json").document["findings"]
+    assert findings == run("gateway", "status", "--json").document["findings"]
+    assert "tasks.failing" in {finding["id"] for finding in findings}
 
 
 async def test_a_gateway_is_asked_without_taking_a_task_from_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from parcelpost.clock import SystemClock
+from parcelpost.errors import LedgerError
 from parcelpost.gateway.ledger import sql
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.models import StoreOutcome, TaskOutcome, TaskState
@@ -58,7 +59,7 @@ async def query(database: str, sql: str) -> list[dict[str, Any]]:
             return [dict(row) for row in await connection.fetch(sql)]
         finally:
             await connection.close()
-    with closing(sqlite3.connect(database)) as db:
+    with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.row_factory = sqlite3.Row
         return [dict(row) for row in db.execute(sql)]
 
@@ -113,3 +114,24 @@ async def test_an_earlier_ledger_keeps_its_rows_and_goes_on(
     async with open_ledger(database, MAX_ATTEMPTS, SystemClock()) as ledger:
         assert await ledger.store([arrival("new", value=1)], "harlow-01", now) == [StoreOutcome.DUPLICATE]
     assert await versions_of(database) == [1, 2]
+
+
+async def test_a_ledger_of_another_version_is_opened_only_to_bring_it_up_to_date(database: str, now: datetime) -> None:
+    async def opens() -> bool:
+        try:
+            async with open_ledger(database, MAX_ATTEMPTS, SystemClock(), migrate=False) as ledger:
+                await ledger.workers()
+        except LedgerError:
+            return False
+        return True
+
+    assert not await opens()
+    async with open_ledger(database, MAX_ATTEMPTS, SystemClock()) as ledger:
+        await ledger.add_tasks([task("t")], now)
+    assert await opens()
+    await query(database, "UPDATE search_state SET version = 0")
+    assert not await opens()
+    assert await query(database, "SELECT version FROM search_state") == [{"version": 0}]
+    await query(database, "DELETE FROM schema_version")
+    assert not await opens()
+    assert await versions_of(database) == []

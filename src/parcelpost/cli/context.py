@@ -247,11 +247,20 @@ def needed_packages() -> Iterator[None]:
         ) from error
 
 
+def has_ledger(server: ServerSettings) -> bool:
+    """False if it would be an SQLite file that does not exist."""
+    return server.database.startswith(POSTGRES) or Path(server.database).exists()
+
+
 @asynccontextmanager
-async def connect_ledger(server: ServerSettings, *, create: bool = False) -> AsyncIterator[Ledger]:
-    """An SQLite file that does not exist is created only with `create`. Raises LedgerError and LedgerUnavailable."""
+async def connect_ledger(
+    server: ServerSettings, *, create: bool = False, migrate: bool = True
+) -> AsyncIterator[Ledger]:
+    """An SQLite file that does not exist is created only with `create`. Without `migrate`, a ledger of another version
+    is not changed. Raises LedgerError and LedgerUnavailable.
+    """
     where = server.database
-    if not create and not where.startswith(POSTGRES) and not Path(where).exists():
+    if not create and not has_ledger(server):
         raise LedgerError(
             f"there is no ledger at {where}",
             hint="set --database or server.database to the ledger's location",
@@ -259,5 +268,5 @@ async def connect_ledger(server: ServerSettings, *, create: bool = False) -> Asy
     with needed_packages():
         from parcelpost.gateway.ledger.factory import open_ledger
 
-        async with open_ledger(where, server.max_attempts, CLOCK) as opened:
+        async with open_ledger(where, server.max_attempts, CLOCK, migrate=migrate) as opened:
             yield opened

@@ -138,7 +138,7 @@ async def _gather_overview(settings: Settings) -> Overview:
     from parcelpost.gateway.overview import gather_overview
 
     now = CLOCK.now()
-    async with connect_ledger(settings.server) as opened:
+    async with connect_ledger(settings.server, migrate=False) as opened:
         return await gather_overview(opened, now, 1, await last_day_outcomes(opened, now), __version__)
 
 

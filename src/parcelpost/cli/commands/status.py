@@ -90,7 +90,7 @@ async def _gather(store: StoreContext) -> StoreOverview | UnreadableStore:
     from parcelpost.cli.health import overview
 
     try:
-        return await overview.gather_overview(store)
+        return await overview.gather_store_overview(store)
     except (StoreError, OSError) as error:
         from parcelpost.cli.health.store_files import open_finding
 

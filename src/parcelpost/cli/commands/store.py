@@ -67,7 +67,7 @@ def status(
     from parcelpost.health import is_ok
 
     store = store_context(store_path, config, set_)
-    state = context.run_async(store, overview.gather_overview(store))
+    state = context.run_async(store, overview.gather_store_overview(store))
     findings = [finding for finding in state.findings if _concerns_store(finding)]
     state = replace(state, ok=is_ok(findings), findings=findings)
     print_json(state) if as_json else print_lines(_status_lines(state))

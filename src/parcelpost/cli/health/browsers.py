@@ -13,7 +13,7 @@ from msgspec import Struct
 from parcelpost.cli.components import known_sites
 from parcelpost.cli.context import CLOCK, open_for_reading
 from parcelpost.cli.health.checks import CheckContext, CheckResult
-from parcelpost.cli.health.overview import WorkerBrowser, gather_overview, worker_browsers
+from parcelpost.cli.health.overview import WorkerBrowser, gather_store_overview, worker_browsers
 from parcelpost.cli.output import count, size
 from parcelpost.cli.progress import Meter
 from parcelpost.cli.settings_options import StoreContext
@@ -116,7 +116,7 @@ async def gather_browsers(store: StoreContext) -> BrowserReport:
     alive = [browser for browser in browsers if browser.owner_lives]
     program = chromium.find(settings.browser)
     capacity = browser_capacity(settings, running_browsers(alive))
-    overview = await gather_overview(store)
+    overview = await gather_store_overview(store)
     findings = [
         *missing_findings(program),
         *capacity_findings(capacity),

@@ -32,7 +32,7 @@ from parcelpost.cli.components import known_sites
 from parcelpost.cli.context import CLOCK, open_for_reading
 from parcelpost.cli.health.checks import CheckContext
 from parcelpost.cli.health.doctor import Report
-from parcelpost.cli.health.overview import gather_overview
+from parcelpost.cli.health.overview import gather_store_overview
 from parcelpost.cli.health.platforms import platforms_of_store
 from parcelpost.cli.health.scrubber import LEFT_OUT, Scrubber
 from parcelpost.cli.health.settings import settings_findings
@@ -312,7 +312,7 @@ async def _store_counts(case: CheckContext, scrub: Scrubber) -> Any:
 
 
 async def _store_state(case: CheckContext, scrub: Scrubber) -> Any:
-    overview = await gather_overview(case.store)
+    overview = await gather_store_overview(case.store)
     outage = overview.sync.outage
     return {
         "queue": overview.queue,

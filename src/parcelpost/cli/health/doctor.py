@@ -14,10 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parcelpost import __version__
-from parcelpost.cli.context import CLOCK, connect_ledger
+from parcelpost.cli.context import CLOCK, connect_ledger, has_ledger
 from parcelpost.cli.health import backups, browsers, clock, settings, store_files, upstream
 from parcelpost.cli.health.checks import CheckContext, CheckResult
-from parcelpost.cli.health.overview import StoreOverview, gather_overview
+from parcelpost.cli.health.overview import StoreOverview, gather_store_overview
 from parcelpost.cli.output import (
     age,
     count,
@@ -33,7 +33,6 @@ from parcelpost.cli.progress import Meter
 from parcelpost.cli.settings_options import StoreContext
 from parcelpost.errors import LedgerError, ParcelpostError, StoreCorrupt
 from parcelpost.health import Finding, Severity, is_ok, sort_findings
-from parcelpost.settings.schema import POSTGRES
 from parcelpost.settings.sources import Diagnosis
 from parcelpost.storage.errors import os_error
 
@@ -125,7 +124,7 @@ async def _run_with_timeout(check: _Check, case: CheckContext, before: list[Chec
 
 async def _check_overview(case: CheckContext) -> list[CheckResult]:
     """Everything that `parcelpost status` checks."""
-    overview = await gather_overview(case.store)
+    overview = await gather_store_overview(case.store)
     summaries = {
         "store": f"{used_text(overview.storage, overview.used_percent)}",
         "backup": f"the newest backup is {age(overview.backup.age_seconds)} old" if overview.backup else "none yet",
@@ -159,13 +158,16 @@ def _current_findings(overview: StoreOverview, upstream: CheckResult | None) -> 
 async def _check_gateway(case: CheckContext) -> list[CheckResult]:
     """What `parcelpost gateway status` checks, if the settings name a ledger that exists."""
     server = case.settings.server
-    if not server.database.startswith(POSTGRES) and not Path(server.database).exists():
+    if not has_ledger(server):
         return []
+    from parcelpost.gateway.counties import last_day_outcomes
     from parcelpost.gateway.overview import gather_overview
 
+    now = CLOCK.now()
     try:
-        async with connect_ledger(server) as ledger:
-            overview = await gather_overview(ledger, CLOCK.now(), 1, {}, __version__)
+        async with connect_ledger(server, migrate=False) as ledger:
+            ended = await last_day_outcomes(ledger, now)
+            overview = await gather_overview(ledger, now, 1, ended, __version__)
     except LedgerError as error:
         message = f"the gateway's ledger cannot be used: {error}"
         return [CheckResult("gateway", "", [Finding.of("ledger.unavailable", message, error.hint)])]

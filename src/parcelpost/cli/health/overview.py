@@ -217,7 +217,7 @@ def _freshness_findings(schedules: Sequence[CountyFreshness]) -> Iterator[Findin
             yield Finding.of("schedule.stale", message, fix)
 
 
-async def gather_overview(store: StoreContext) -> StoreOverview:
+async def gather_store_overview(store: StoreContext) -> StoreOverview:
     """Read-only. Raises a StoreError if the store cannot be read."""
     now = CLOCK.now()
     alive, crashed = await openers(store, with_silence=True)

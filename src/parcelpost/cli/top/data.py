@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parcelpost.cli.context import CLOCK, open_for_reading
-from parcelpost.cli.health.overview import StoreOverview, WorkerBrowser, gather_overview, worker_browsers
+from parcelpost.cli.health.overview import StoreOverview, WorkerBrowser, gather_store_overview, worker_browsers
 from parcelpost.cli.health.store_files import open_finding
 from parcelpost.cli.settings_options import StoreContext, run_command
 from parcelpost.clock import Clock, iso
@@ -202,7 +202,7 @@ class _Reader:
         return depth, await self._db.read(queries.counts, iso(now))
 
     async def _read_overview(self) -> tuple[StoreOverview, datetime, str]:
-        overview = await gather_overview(self._store)
+        overview = await gather_store_overview(self._store)
         waiting = await self._db.read(queries.sources)
         return overview, CLOCK.now(), run_command(self._store, waiting.pending | waiting.unsent)
 
