@@ -153,6 +153,17 @@ async def test_the_parcels_in_a_file_are_scraped_known_or_not(tmp_path: Path) ->
         clock.advance(24 * HOUR)
         await schedules.step()
         assert await scrape(lpm, clock) == ["P3"]
+        oldest = (await lpm._db.read(refresh.freshness_of_runs, prefix, since)).oldest_at
+        assert oldest is not None
+        file.write_text("parcel_id,book\nP1,7\nP4,\n")
+        clock.advance(24 * HOUR)
+        await schedules.step()
+        for _ in range(2):  # one that was there, one that never was
+            (claim,) = await lpm.claim(10)
+            await lpm.finish(claim, "no such parcel")
+            clock.advance(HOUR)
+        freshness = await lpm._db.read(refresh.freshness_of_runs, prefix, since)
+        assert freshness == (2, 2, oldest + timedelta(hours=0.5), 2)
 
 
 WEEKLY = """

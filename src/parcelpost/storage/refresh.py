@@ -41,8 +41,9 @@ WHERE platform = :platform AND state = :state AND county = :county AND (status =
 GROUP BY parcel_id, target_json, status
 """
 _FRESHNESS_OF_RUNS = """
-SELECT count(*) - count(gone), count(CASE WHEN gone IS NULL AND at >= :since THEN 1 END),
-    CASE WHEN count(at) = count(*) THEN min(at) END, count(gone)
+SELECT count(*) FILTER (WHERE gone IS NULL), count(*) FILTER (WHERE gone IS NULL AND at >= :since),
+    CASE WHEN count(*) FILTER (WHERE gone IS NULL AND at IS NULL) = 0 THEN min(at) FILTER (WHERE gone IS NULL) END,
+    count(gone)
 FROM (SELECT at, CASE WHEN gone_at > coalesce(at, '') THEN 1 END AS gone FROM (
     SELECT max(CASE WHEN t.status = 'completed' THEN t.completed_at END) AS at,
         max(CASE WHEN t.status = 'not_found' THEN t.completed_at END) AS gone_at
