@@ -217,6 +217,29 @@ async def test_what_is_delivered_and_deleted_stays_known_to_schedules(tmp_path: 
         assert (await lpm.freshness(site, START, delinquent_only=False))[::3] == (2, 1)
 
 
+async def test_two_schedules_with_files_that_share_a_parcel_each_keep_what_they_know_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "parcels.csv"
+    file.write_text("parcel_id\nP1\n")
+    place = f'platform = "echo"\nstate = "FL"\ncounty = "union"\nfile = "{file}"\n'
+    given = settings(
+        tmp_path, f'[schedules.daily]\n{place}every = "30d"\n\n[schedules.nightly]\n{place}every = "40d"\n'
+    )
+    clock = ManualClock(START)
+    async with LocalPersistenceManager.open(tmp_path / "store.db", clock=clock, options=store_options(given)) as lpm:
+        schedules = StandaloneSchedules(a_context(lpm, NullUpstream(), clock, lambda _: None, given), read_targets)
+        await schedules.step()
+        for _ in range(2):
+            (claim,) = await lpm.claim(1)
+            await lpm.save_result(claim, Result(data={}, scraped_at=clock.now()))
+            clock.advance(HOUR)
+        await lpm.mark_synced([entry.result_id for entry in await lpm.list_results()])
+        clock.advance(20 * 24 * HOUR)
+        assert (await lpm.maintenance.clean()).results == 2
+        for name in ("daily", "nightly"):
+            counted = await lpm._db.read(refresh.freshness_of_runs, run_prefix(name), START)
+            assert (counted.parcels, counted.fresh) == (1, 1)
+
+
 async def test_a_task_kept_for_a_schedule_is_retried_itself_and_may_no_longer_be_delinquent(tmp_path: Path) -> None:
     clock, site = ManualClock(START), Site("echo", "FL", "columbia")
     options = StoreOptions(scheduled=frozenset({site}))

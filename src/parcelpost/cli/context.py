@@ -35,14 +35,14 @@ from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import os_error
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.options import StoreOptions
-from parcelpost.worker.schedules import schedule_site
+from parcelpost.worker.schedules import run_prefix, schedule_site
 
 if TYPE_CHECKING:
     from parcelpost.gateway.ledger.base import Ledger
 
 
 def store_options(settings: Settings) -> StoreOptions:
-    storage, executor = settings.storage, settings.executor
+    storage, executor, schedules = settings.storage, settings.executor, settings.schedules
     return StoreOptions(
         synchronous=storage.synchronous,
         busy_timeout_seconds=storage.busy_timeout_seconds,
@@ -64,7 +64,8 @@ def store_options(settings: Settings) -> StoreOptions:
         keep_backups=storage.keep_backups,
         retry_min=timedelta(seconds=executor.retry_min_seconds),
         retry_max=timedelta(seconds=executor.retry_max_seconds),
-        scheduled=frozenset(map(schedule_site, settings.schedules.values())),
+        scheduled=frozenset(schedule_site(each) for each in schedules.values() if not (each.file or each.list)),
+        scheduled_runs=frozenset(run_prefix(name) for name, each in schedules.items() if each.file or each.list),
     )
 
 

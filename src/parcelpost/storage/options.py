@@ -41,3 +41,5 @@ class StoreOptions(Struct, frozen=True, kw_only=True):
     max_recoveries: int = 25
     scheduled: frozenset[Site] = frozenset()
     """Sites whose parcels stay known, however long ago they were scraped."""
+    scheduled_runs: frozenset[str] = frozenset()
+    """Prefixes of task ids: the newest ended tasks of each are kept, however old."""

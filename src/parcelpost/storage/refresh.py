@@ -40,6 +40,11 @@ WHERE platform = :platform AND state = :state AND county = :county AND (status =
     AND parent_id IS NULL AND source IN ('local_file', 'cli')
 GROUP BY parcel_id, target_json, status
 """
+_NEWEST_ENDED_OF_RUNS = """
+SELECT seq, max(completed_at) FROM tasks
+WHERE task_id >= :prefix AND task_id < :end AND (status = 'completed' OR status = 'not_found') AND parent_id IS NULL
+GROUP BY parcel_id, target_json, status
+"""
 _FRESHNESS_OF_RUNS = """
 SELECT count(*) FILTER (WHERE gone IS NULL), count(*) FILTER (WHERE gone IS NULL AND at >= :since),
     CASE WHEN count(*) FILTER (WHERE gone IS NULL AND at IS NULL) = 0 THEN min(at) FILTER (WHERE gone IS NULL) END,
@@ -74,6 +79,11 @@ def newest_ended(db: sqlite3.Connection, site: Site) -> list[int]:
     return [seq for seq, _ in db.execute(_NEWEST_ENDED, _values(site))]
 
 
+def newest_ended_of_runs(db: sqlite3.Connection, prefix: str) -> list[int]:
+    """Like `newest_ended`, for a schedule with a file or a list: of tasks whose ids begin with `prefix`."""
+    return [seq for seq, _ in db.execute(_NEWEST_ENDED_OF_RUNS, _range(prefix))]
+
+
 def known_parcels(db: sqlite3.Connection, site: Site, *, delinquent_only: bool) -> list[int]:
     """Returns the newest completed task of each parcel, by `seq`, ordered by parcel id."""
     return [seq for seq, _ in db.execute(_NEWEST, _values(site, delinquent_only))]
@@ -91,15 +101,19 @@ def _freshness(row: tuple[int, int, str | None, int]) -> StoreFreshness:
 
 def freshness_of_runs(db: sqlite3.Connection, prefix: str, since: datetime) -> StoreFreshness:
     """Returns the freshness of a schedule with a file or a list: of tasks whose ids begin with `prefix`."""
-    values = {"prefix": prefix, "end": f"{prefix}~", "since": iso(since)}
+    values = _range(prefix) | {"since": iso(since)}
     return _freshness(db.execute(_FRESHNESS_OF_RUNS, values).fetchone())
 
 
 def open_tasks(db: sqlite3.Connection, prefix: str, run: str) -> int:
     """Returns how many tasks whose ids begin with `prefix` have not ended, other than those of this run."""
-    values = {"prefix": prefix, "end": f"{prefix}~", "run": run}
+    values = _range(prefix) | {"run": run}
     return int(db.execute(_OPEN, values).fetchone()[0])
 
 
 def _values(site: Site, delinquent_only: bool = False) -> dict[str, object]:
     return {**asdict(site), "delinquent_only": int(delinquent_only)}
+
+
+def _range(prefix: str) -> dict[str, str]:
+    return {"prefix": prefix, "end": f"{prefix}~"}

@@ -85,6 +85,8 @@ async def _remove_tasks(store: OpenStore, before: str) -> int:
     total, position, kept = 0, ("", 0), set[int]()
     for site in store.options.scheduled:
         kept.update(await store.database.read(refresh.newest_ended, site))
+    for prefix in store.options.scheduled_runs:
+        kept.update(await store.database.read(refresh.newest_ended_of_runs, prefix))
     while True:
         removed, next_position = await store.database.write(_ended_tasks, before, position, kept)
         total += removed
@@ -97,7 +99,7 @@ _BATCH_OF_RESULTS = """
 SELECT seq FROM results AS r WHERE synced = 1 AND synced_at < ?
     AND (json_path IS NULL OR NOT EXISTS
         (SELECT 1 FROM results AS o WHERE o.html_path = r.html_path AND o.json_path IS NULL))
-ORDER BY synced_at LIMIT ?
+ORDER BY synced_at, seq LIMIT ?
 """
 _NOTE_DELINQUENT = f"""
 UPDATE tasks SET was_delinquent = 1 WHERE task_id IN
