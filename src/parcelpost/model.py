@@ -35,6 +35,14 @@ class Priority(IntEnum):
     BATCH = 4
 
 
+class DeliveryState(StrEnum):
+    """The delivery state of a result."""
+
+    UNSYNCED = "unsynced"
+    SYNCED = "synced"
+    REJECTED = "rejected"
+
+
 class TaskStatus(StrEnum):
     """Every task ends in one of the last four (I1)."""
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.model import PageRecord, Result, Source, TaskStatus
+from parcelpost.model import DeliveryState, PageRecord, Result, Source, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, admin
-from parcelpost.storage.admin import DeliveryState, Flags, PlannedAction, Selection
+from parcelpost.storage.admin import Flags, PlannedAction, Selection
 from tests.storage.factories import (
     NOW,
     a_result,

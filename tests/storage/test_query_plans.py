@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from parcelpost.clock import ManualClock, from_iso, iso
-from parcelpost.model import Lease, Signal, Site, TaskStatus
+from parcelpost.model import DeliveryState, Lease, Signal, Site, TaskStatus
 from parcelpost.storage import (
     LocalPersistenceManager,
     admin,
@@ -32,7 +32,7 @@ from parcelpost.storage import (
     retention,
     tasks,
 )
-from parcelpost.storage.admin import DeliveryState, Selection
+from parcelpost.storage.admin import Selection
 from parcelpost.storage.history import Sample, SyncRound
 from tests.storage.factories import NOW, a_result, a_task, deliver, save_one
 

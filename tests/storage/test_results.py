@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.model import OutboxEntry, TaskStatus
+from parcelpost.model import DeliveryState, OutboxEntry, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.admin import DeliveryState, Selection
+from parcelpost.storage.admin import Selection
 from tests.storage.factories import NOW, a_result, a_task, claim_one, deliver, everything, look, save_one, the_result
 
 

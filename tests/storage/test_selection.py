@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from parcelpost.clock import ManualClock
-from parcelpost.model import OutboxEntry, Priority, Source, TaskInfo, TaskStatus
+from parcelpost.model import DeliveryState, OutboxEntry, Priority, Source, TaskInfo, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.admin import DeliveryState, Selection
+from parcelpost.storage.admin import Selection
 from tests.storage.factories import NOW, a_result, a_task
 
 PLATFORMS = ("vgsi", "qpublic")

@@ -170,9 +170,10 @@ def test_every_event_leads_where_the_table_says_and_nowhere_else() -> None:
 
 
 def test_no_other_module_adds_tasks_or_changes_their_status() -> None:
-    changes = re.compile(r"INSERT INTO tasks|UPDATE tasks\s+SET (?:(?!WHERE)[^\"])*\bstatus =")
+    """But for a salvaged store, which gets rows as they were (`INSERT INTO {table}`)."""
+    changes = re.compile(r"INSERT INTO (?:tasks|\{table\})|UPDATE tasks\s+SET (?:(?!WHERE)[^\"])*\bstatus =")
     modules = (Path(tasks.__file__).parent).glob("*.py")
-    assert [module.name for module in modules if changes.search(module.read_text())] == ["tasks.py"]
+    assert {module.name for module in modules if changes.search(module.read_text())} == {"salvage.py", "tasks.py"}
 
 
 def test_another_token_changes_nothing() -> None:

@@ -100,7 +100,7 @@ async def test_a_drain_does_not_wait_for_a_locked_store_to_take_back_what_was_cl
         assert await works.step() == 0
         assert works.executor.active == 1
         with locked(tmp_path):
-            assert await asyncio.wait_for(works.executor.drain(0), 5) == 0
+            assert await asyncio.wait_for(works.executor.drain(0), 60) == 0
             assert (await works.lpm.queue_depth()).processing == 1
         async with asyncio.timeout(60):
             while (await works.lpm.queue_depth()).processing:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.model import Done, Outcome, Page, Result, Task, TaskStatus
-from parcelpost.storage.admin import DeliveryState, Selection
+from parcelpost.model import DeliveryState, Done, Outcome, Page, Result, Task, TaskStatus
+from parcelpost.storage.admin import Selection
 from parcelpost.storage.results import page_records
 from tests import traps
 from tests.storage.factories import a_task

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from parcelpost.clock import iso
 from parcelpost.events import EntryRefused, UpstreamOffline, UpstreamOnline
-from parcelpost.model import Page, Result, TaskStatus
-from parcelpost.storage.admin import DeliveryState, Selection
+from parcelpost.model import DeliveryState, Page, Result, TaskStatus
+from parcelpost.storage.admin import Selection
 from tests import traps
 from tests.hostile import Entry, HostileGateway, Trap
 from tests.lengths import short_and_long

@@ -35,8 +35,8 @@ _NOTIFICATION_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 def share_of(settings: Settings, number: int) -> Settings:
     """Returns the settings of one process, the first being 1. Together, they stay within the operator's limits.
 
-    Each gets something, or `check_runnable` has refused them, and waits longer between two requests to a host: see
-    `FetchOptions.processes`.
+    Each share is at least one, which `check_runnable` ensures (unless `browser.most` is 0). Each process waits longer
+    between two requests to a host: see `FetchOptions.processes`.
     """
     count = settings.worker.processes
 

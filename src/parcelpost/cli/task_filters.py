@@ -21,7 +21,7 @@ from parcelpost.cli.settings_options import (
     store_context,
 )
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Priority, Source, TaskStatus
+from parcelpost.model import DeliveryState, Priority, Source, TaskStatus
 
 if TYPE_CHECKING:
     from parcelpost.cli.paging import ListSpec
@@ -33,12 +33,6 @@ class PriorityOption(StrEnum):
     HIGH = "high"
     NORMAL = "normal"
     BATCH = "batch"
-
-
-class DeliveryState(StrEnum):
-    UNSYNCED = "unsynced"
-    SYNCED = "synced"
-    REJECTED = "rejected"
 
 
 TaskIds = Annotated[list[str] | None, typer.Argument(help="Task IDs.", metavar="TASK_ID")]
@@ -80,7 +74,7 @@ class Filters(NamedTuple):
         """Raises InvalidInput."""
         from parcelpost.cli.context import CLOCK
         from parcelpost.cli.settings_options import parse_moment
-        from parcelpost.storage.admin import DeliveryState, Selection
+        from parcelpost.storage.admin import Selection
 
         return Selection(
             statuses=tuple(self.status or ()),
@@ -90,7 +84,7 @@ class Filters(NamedTuple):
             parcel_id=self.parcel,
             source=self.source,
             priority=Priority[self.priority.name] if self.priority else None,
-            delivery=DeliveryState(self.delivery) if self.delivery else None,
+            delivery=self.delivery,
             error=self.error or None,
             since=parse_moment(self.since, CLOCK.now()) if self.since else None,
         )
@@ -178,10 +172,11 @@ def add_retry(
     text: CommandText,
     flag: RetryFlag,
     flags_of: Callable[[Selection, bool], Flags],
-    selected: str,
 ) -> None:
-    """`flags_of` gets the value of `flag`; `selected` names what the command can select."""
+    """`flags_of` gets the value of `flag`."""
+    option = typer.Option(False, flag.name, help=flag.help)
 
+    @app.command("retry", help=text.help, epilog=text.examples)
     def retry(
         task_ids: TaskIds = None,
         everything: Everything = False,
@@ -195,7 +190,7 @@ def add_retry(
         delivery: WithDelivery = None,
         error: Error = None,
         since: Since = None,
-        also: bool = False,
+        also: bool = option,
         dry_run: DryRun = False,
         yes: Yes = False,
         store_path: StoreOption = None,
@@ -206,13 +201,10 @@ def add_retry(
         from parcelpost.cli.bulk_actions import retry_action, run_bulk_action
 
         filters = Filters(status, platform, state, county, parcel, source, priority, delivery, error, since)
-        selection = filters.require(selected, task_ids, everything=everything)
+        selection = filters.require(noun, task_ids, everything=everything)
         store = store_context(store_path, config, set_)
         flags = flags_of(selection, also)
         run_bulk_action(retry_action(noun), selection, flags, store, yes=yes, dry_run=dry_run, as_json=as_json)
-
-    retry.__annotations__["also"] = Annotated[bool, typer.Option(flag.name, help=flag.help)]
-    app.command("retry", help=text.help, epilog=text.examples)(retry)
 
 
 def add_reject(app: typer.Typer, noun: str, text: CommandText) -> None:

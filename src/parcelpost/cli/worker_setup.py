@@ -35,8 +35,6 @@ from parcelpost.worker.identity import process_name, settle_worker_id
 from parcelpost.worker.schedules import schedule_site
 from parcelpost.worker.worker import Tools, Worker
 
-"""Parcels in the file of a schedule."""
-
 if TYPE_CHECKING:
     from parcelpost.telemetry import Telemetry
 

@@ -19,6 +19,7 @@ from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput, Unavailable
 from parcelpost.model import Json, OutboxEntry, Priority, Source, Target, Task, TaskStatus
 from parcelpost.protocol.payloads import (
+    MAX_COMMAND_CHARS,
     BadTask,
     Completion,
     Failure,
@@ -52,7 +53,6 @@ _MAX_ERRORS = 100
 _MAX_ENTRY_ERROR_CHARS = 300
 _MAX_TASK_ERROR_CHARS = 4_000
 _MAX_COMMANDS = 32
-_MAX_COMMAND_CHARS = 1_000
 _MAX_SELECTORS = 10_000
 _MAX_SELECTOR_CHARS = 4_000
 _TARGET_FIELDS = {"parcel_id", "state", "county", "url"}
@@ -323,7 +323,7 @@ def read_heartbeat_reply(body: bytes) -> HeartbeatReply:
 def valid_commands(values: Iterable[Json]) -> list[str]:
     """Returns the valid commands: printable text that is not too long."""
     commands = [command for command in values if isinstance(command, str) and command.isprintable()]
-    return [command for command in commands if 0 < len(command) <= _MAX_COMMAND_CHARS][:_MAX_COMMANDS]
+    return [command for command in commands if 0 < len(command) <= MAX_COMMAND_CHARS][:_MAX_COMMANDS]
 
 
 # The optional parts

@@ -210,12 +210,12 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
 
 COMMANDS = ("pause", "resume", "drain", "stop", "sync-now")
 _PLATFORMS_COMMAND = re.compile(r"platforms:([\w.-]+(,[\w.-]+)*)?", re.ASCII)
-_MAX_COMMAND_CHARS = 1_000
+MAX_COMMAND_CHARS = 1_000
 
 
 def check_command(command: str) -> None:
     """Raises InvalidInput unless workers know the command."""
-    if command in COMMANDS or (len(command) <= _MAX_COMMAND_CHARS and _PLATFORMS_COMMAND.fullmatch(command)):
+    if command in COMMANDS or (len(command) <= MAX_COMMAND_CHARS and _PLATFORMS_COMMAND.fullmatch(command)):
         return
     message = f"unknown command: {command!a:.100}; use {', '.join(COMMANDS)} or platforms:A,B"
     raise InvalidInput(message, hint="see 'parcelpost gateway command --help'")

@@ -18,21 +18,13 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from parcelpost.clock import Clock, iso
-from parcelpost.model import REFRESH, OutboxEntry, Priority, Source, TaskInfo, TaskStatus
+from parcelpost.model import REFRESH, DeliveryState, OutboxEntry, Priority, Source, TaskInfo, TaskStatus
 from parcelpost.storage import artifacts, outbox, rows, tasks, validation
 from parcelpost.storage.artifacts import Artifacts
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.raw_files import RawFiles
 
 # Filters
-
-
-class DeliveryState(StrEnum):
-    """The delivery state of a result."""
-
-    UNSYNCED = "unsynced"
-    SYNCED = "synced"
-    REJECTED = "rejected"
 
 
 class StoredUntil(Struct, frozen=True, kw_only=True):

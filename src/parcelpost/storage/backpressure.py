@@ -16,6 +16,10 @@ T = TypeVar("T")
 _RETRY_SECONDS = 3.0
 
 
+def _retry_helps(error: StoreError) -> bool:
+    return error.retry_helps
+
+
 class Backpressure:
     """The only place that waits for a full disk or another program's lock.
 
@@ -66,14 +70,21 @@ class Backpressure:
 
     async def write_while_open(self, write: Callable[[], Awaitable[T]]) -> T:
         """A write in the background, retried until the store is closed, whatever the error."""
-        return await self._retry(write, self._never)
+        return await self._retry(write, self._never, self._is_open)
 
-    async def _retry(self, write: Callable[[], Awaitable[T]], end: asyncio.Event, *, takes_space: bool = False) -> T:
-        """Retries the write until `end` is set."""
+    async def _retry(
+        self,
+        write: Callable[[], Awaitable[T]],
+        end: asyncio.Event,
+        may_wait: Callable[[StoreError], bool] = _retry_helps,
+        *,
+        takes_space: bool = False,
+    ) -> T:
+        """Retries the write until `end` is set, after errors with which it may wait."""
         try:
             return await write()
         except StoreError as error:
-            if not self._may_wait(error, end):
+            if end.is_set() or not may_wait(error):
                 raise
             failure = error
         self._begin(failure)
@@ -85,7 +96,7 @@ class Backpressure:
                 try:
                     result = await write()
                 except StoreError as error:
-                    if not self._may_wait(error, end):
+                    if end.is_set() or not may_wait(error):
                         raise
                     self.problem = _text(error)
                     failure = error
@@ -96,10 +107,8 @@ class Backpressure:
             self.waiting -= 1
             self.problem = self.problem if self.waiting else ""
 
-    def _may_wait(self, error: StoreError, end: asyncio.Event) -> bool:
-        if end is self._never:
-            return not self._store.database.is_closed
-        return error.retry_helps and not end.is_set()
+    def _is_open(self, _: StoreError) -> bool:
+        return not self._store.database.is_closed
 
     def _begin(self, error: StoreError) -> None:
         self.waiting += 1

@@ -96,7 +96,17 @@ def add(
 
     settings = gateway_settings(database, config, set_)
     options = ImportOptions(
-        file, maps, platform, state, county, kind, dry_run, errors, allow_bad, any_platform, as_json
+        file=file,
+        maps=maps,
+        platform=platform,
+        state=state,
+        county=county,
+        kind=kind,
+        dry_run=dry_run,
+        errors=errors,
+        allow_bad=allow_bad,
+        any_platform=any_platform,
+        as_json=as_json,
     )
     import_file(options, KnownPlatforms(settings), partial(_open_sink, settings), asyncio.run)
 

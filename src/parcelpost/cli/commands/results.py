@@ -22,7 +22,6 @@ from parcelpost.cli.settings_options import (
 from parcelpost.cli.task_filters import (
     CommandText,
     DefaultListGroup,
-    DeliveryState,
     RetryFlag,
     add_delete,
     add_list,
@@ -30,7 +29,7 @@ from parcelpost.cli.task_filters import (
     add_retry,
 )
 from parcelpost.errors import InvalidInput
-from parcelpost.model import OutboxEntry
+from parcelpost.model import DeliveryState, OutboxEntry
 
 if TYPE_CHECKING:
     from parcelpost.cli.paging import ListSpec
@@ -219,7 +218,7 @@ add_list(
     app, CommandText("List results, without their records, in the order they were stored.", LIST_EXAMPLES), _list_spec
 )
 app.command("show", epilog=SHOW_EXAMPLES)(show_result)
-add_retry(app, "result", CommandText(_RETRY_HELP, RETRY_EXAMPLES), _BY_OPERATOR, _retry_flags, "rejected result")
+add_retry(app, "result", CommandText(_RETRY_HELP, RETRY_EXAMPLES), _BY_OPERATOR, _retry_flags)
 _REJECT_HELP = (
     "Reject results that are waiting to be sent. They are kept, and sent only after `results retry`. "
     "Asks for confirmation."

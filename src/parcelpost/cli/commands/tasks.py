@@ -286,7 +286,7 @@ app = typer.Typer(
 )
 add_list(app, CommandText("List tasks in the order they were stored.", LIST_EXAMPLES), _list_spec)
 app.command("show", epilog=SHOW_EXAMPLES)(show_task)
-add_retry(app, "task", CommandText(_RETRY_HELP, RETRY_EXAMPLES), _COMPLETED, _retry_flags, "task")
+add_retry(app, "task", CommandText(_RETRY_HELP, RETRY_EXAMPLES), _COMPLETED, _retry_flags)
 _REJECT_HELP = (
     "Mark pending tasks as failed without running them, and report that to their upstream. Asks for confirmation."
 )

@@ -88,7 +88,7 @@ def _check_platforms(settings: Settings) -> None:
 
 
 def _check_schedules(settings: Settings) -> None:
-    """As the gateway checks its schedules, but for counties: tasks may name the URLs of their pages."""
+    """Applies the gateway's checks, except that a county may be unknown: tasks may name the URLs of their pages."""
     known = KnownPlatforms(settings)
     for name, schedule in settings.schedules.items():
         target = Target(parcel_id="", state=schedule.state, county=schedule.county, url=schedule.url)

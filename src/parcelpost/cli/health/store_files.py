@@ -34,10 +34,10 @@ from parcelpost.errors import (
     StoreTooNew,
 )
 from parcelpost.health import Finding, is_ok
-from parcelpost.model import OutboxEntry
+from parcelpost.model import DeliveryState, OutboxEntry
 from parcelpost.settings.sources import DEFAULT
 from parcelpost.storage import backup, locks, migrations, outbox, raw_files
-from parcelpost.storage.admin import DeliveryState, Selection, results_page
+from parcelpost.storage.admin import Selection, results_page
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import os_error
 from parcelpost.storage.raw_files import inside, raw_folder
