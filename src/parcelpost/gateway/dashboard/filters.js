@@ -161,7 +161,7 @@ export class Filters {
   facet(name, label) {
     const chosen = new Set(this.query.getAll(name));
     const found = this.finds.get(name);
-    const isLong = (this.facets[name] ?? []).length >= this.answer.most;
+    const isLong = (this.facets[name] ?? []).length >= this.answer.max_values;
     const counted = (found?.values ?? this.facets[name] ?? []).filter(({ value }) => value !== null && value !== "");
     if (name === "tax_year" || FLAGS.has(name)) counted.sort((a, b) => Number(b.value) - Number(a.value));
     if (counted.length === 1 && counted[0].count === this.total && !chosen.size) return null; // no choice
@@ -183,7 +183,7 @@ export class Filters {
             "data-find": name,
             "data-key": "find",
             "aria-label": `Find in ${label}`,
-            placeholder: `Find; the top ${this.answer.most} are listed`,
+            placeholder: `Find; the top ${this.answer.max_values} are listed`,
             value: found?.text ?? "",
             autocomplete: "off",
             spellcheck: "false",
