@@ -128,16 +128,6 @@ class _NullStore:
     async def save_result(self, claim: Claim, result: Result) -> str | None:
         return claim.token
 
-    async def save_and_claim(
-        self,
-        claim: Claim,
-        result: Result,
-        *,
-        platforms: Collection[str] | None = None,
-        exclude_sites: Collection[Site] = (),
-    ) -> tuple[str | None, Claim | None]:
-        return claim.token, next(self._claims, None)
-
     async def finish(self, claim: Claim) -> bool:
         return True
 

@@ -19,7 +19,7 @@ import msgspec
 
 from bench.measure import Run, run_coroutines, run_threads
 from parcelpost.clock import iso
-from parcelpost.model import Claim, Result, Target, Task
+from parcelpost.model import Result, Target, Task
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.options import GIB, StoreOptions
 
@@ -189,7 +189,6 @@ class _OurSession(CoroutineSession):
     def __init__(self, work: Work, lpm: LocalPersistenceManager) -> None:
         super().__init__(work)
         self._lpm = lpm
-        self._claimed: list[Claim] = []
 
     async def durability(self) -> Durability:
         return await self._lpm._db.write(read_durability)  # as its writer sees it
@@ -203,11 +202,8 @@ class _OurSession(CoroutineSession):
         return Run(len(self._work), time.perf_counter() - start)
 
     async def take_and_save(self, number: int) -> None:
-        """As a busy slot does: it saves its result and claims its next task in one transaction."""
-        claim = self._claimed.pop() if self._claimed else (await self._lpm.claim(1))[0]
-        _, claimed = await self._lpm.save_and_claim(claim, self._work.results[number])
-        if claimed is not None:
-            self._claimed.append(claimed)
+        (claim,) = await self._lpm.claim(1)
+        await self._lpm.save_result(claim, self._work.results[number])
 
 
 @asynccontextmanager

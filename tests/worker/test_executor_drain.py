@@ -93,20 +93,6 @@ async def test_a_worker_that_leaves_does_not_wait_for_the_store(tmp_path: Path) 
         assert [claim.task.task_id for claim in await lpm.claim()] == ["t1"]
 
 
-async def test_a_drain_does_not_wait_for_a_locked_store_to_take_back_what_was_claimed_ahead(tmp_path: Path) -> None:
-    async with at_work(tmp_path, SystemClock(), options=BUSY) as works:
-        await works.lpm.add_tasks(a_task(f"t{n}", parcel_id=str(n)) for n in range(2))
-        works.factory.register("vgsi", answering(DONE))
-        assert await works.step() == 0
-        assert works.executor.active == 1
-        with locked(tmp_path):
-            assert await asyncio.wait_for(works.executor.drain(0), 5) == 0
-            assert (await works.lpm.queue_depth()).processing == 1
-        async with asyncio.timeout(60):
-            while (await works.lpm.queue_depth()).processing:
-                await asyncio.sleep(0.01)
-
-
 # Draining
 
 

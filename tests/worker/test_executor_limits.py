@@ -69,31 +69,3 @@ async def test_memory_that_ran_out_while_a_task_was_claimed_gives_it_back(tmp_pa
         assert await step > 0
         task = await the_task(works.lpm)
         assert (task.status, task.retries) == (TaskStatus.PENDING, 0)
-
-
-async def test_a_task_claimed_with_the_last_result_goes_back_when_the_worker_pauses(tmp_path: Path) -> None:
-    async with at_work(tmp_path) as works:
-        await works.lpm.add_tasks(a_task(f"t{number}", parcel_id=str(number)) for number in range(3))
-        works.factory.register("vgsi", lambda _: DONE)
-        assert await works.step() == 0
-        depth = await works.lpm.queue_depth()
-        assert (depth.completed, depth.processing, depth.pending) == (1, 1, 1)
-        assert works.executor.active == 1
-        works.control.paused = True
-        assert await works.step() > 0
-        depth = await works.lpm.queue_depth()
-        assert (depth.completed, depth.processing, depth.pending) == (1, 0, 2)
-        works.control.paused = False
-        assert [await works.step(), await works.step()] == [0, 0]
-        assert (await works.lpm.queue_depth()).completed == 3
-
-
-async def test_a_task_claimed_with_the_last_result_goes_back_when_the_worker_drains(tmp_path: Path) -> None:
-    async with at_work(tmp_path) as works:
-        await works.lpm.add_tasks(a_task(f"t{number}", parcel_id=str(number)) for number in range(3))
-        works.factory.register("vgsi", lambda _: DONE)
-        assert await works.step() == 0
-        assert await works.executor.drain(0) == 0
-        assert works.executor.active == 0
-        depth = await works.lpm.queue_depth()
-        assert (depth.completed, depth.processing, depth.pending) == (1, 0, 2)

@@ -32,17 +32,17 @@ class Break(Struct, frozen=True):
 
 def _acknowledge_before_commit() -> None:
     lpm: Any = LocalPersistenceManager
-    save = lpm._save
+    save = lpm.save_result
 
-    async def saving(self: Any, claim: Claim, result: Result, _claim_next: Any) -> tuple[str, list[Claim]]:
+    async def saving(self: Any, claim: Claim, result: Result) -> str:
         async def commit() -> None:
             await SystemClock().sleep(1.0)
-            await save(self, claim, result, None)
+            await save(self, claim, result)
 
         self._in_background(commit())
-        return secrets.token_hex(16), []
+        return secrets.token_hex(16)
 
-    lpm._save = saving
+    lpm.save_result = saving
 
 
 def _skip_fsync() -> None:

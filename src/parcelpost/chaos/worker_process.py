@@ -84,7 +84,7 @@ class Phases:
 def watch(told: Told) -> None:
     """Writes down what the store tells the worker, once it has returned."""
     lpm: Any = LocalPersistenceManager
-    add_tasks, claim, save = lpm.add_tasks, lpm.claim, lpm._save
+    add_tasks, claim, save = lpm.add_tasks, lpm.claim, lpm.save_result
 
     async def watched_add(self: Any, new_tasks: Sequence[Task], **how: Any) -> Any:
         given = list(new_tasks)
@@ -99,8 +99,8 @@ def watch(told: Told) -> None:
             told("claimed", task=one.task.task_id, token=one.token, owner=self.owner_id)
         return claims
 
-    async def watched_save(self: Any, one: Claim, result: Result, claim_next: Any) -> Any:
-        result_id, claimed = await save(self, one, result, claim_next)
+    async def watched_save(self: Any, one: Claim, result: Result) -> Any:
+        result_id = await save(self, one, result)
         data = result.data.json if isinstance(result.data, Encoded) else msgspec.json.encode(result.data)
         page = result.page and hashlib.sha256(result.page.body).hexdigest()
         key = f"{one.task.task_id}:{hashlib.sha256(data).hexdigest()}"
@@ -113,11 +113,9 @@ def watch(told: Told) -> None:
             page=page,
             scraped=result.scraped_at.timestamp(),
         )
-        for other in claimed:
-            told("claimed", task=other.task.task_id, token=other.token, owner=self.owner_id)
-        return result_id, claimed
+        return result_id
 
-    lpm.add_tasks, lpm.claim, lpm._save = watched_add, watched_claim, watched_save
+    lpm.add_tasks, lpm.claim, lpm.save_result = watched_add, watched_claim, watched_save
     for name in ("finish", "give_up", "retry_later", "release"):
         setattr(lpm, name, _watched_end(told, name, getattr(lpm, name)))
     release_later, release_all = lpm.release_later, lpm._release_all
@@ -166,14 +164,14 @@ def set_phases(phases: Phases) -> None:
     phases.at(RawFiles, "discard", "cleaning")  # the rows are deleted, their files are not
     phases.at(Executor, "drain", "drain")
     lpm: Any = LocalPersistenceManager
-    save = lpm._save
+    save = lpm.save_result
 
     async def saved(self: Any, *args: Any) -> Any:
         answer = await save(self, *args)
         phases.reached("saved")
         return answer
 
-    lpm._save = saved
+    lpm.save_result = saved
 
 
 def shift_clock(file: Path) -> None:

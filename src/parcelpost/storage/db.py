@@ -196,7 +196,6 @@ class LocalDatabase:
             self._run_group,
             max_group=_MAX_GROUP,
             is_broken=self._is_broken,
-            dropped=_drop,
             abandoned=self._stop_threads,
         )
         self._readers: list[ConnectionThread] = []
@@ -300,13 +299,12 @@ class LocalDatabase:
         request: R,
         *,
         durable: bool = True,
-        dropped: Callable[[T], object] | None = None,
     ) -> asyncio.Future[T]:
         """Submits a request to a change that serves all callers of a group at once: it maps requests to answers.
 
-        Returns a future with this request's answer. `dropped` gets the answer if the future was cancelled too late.
+        Returns a future with this request's answer.
         """
-        return self._batcher.submit(Job(change, (request,), _NO_KEYWORDS, durable, False, True, dropped))
+        return self._batcher.submit(Job(change, (request,), _NO_KEYWORDS, durable, together=True))
 
     async def read(
         self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
@@ -458,11 +456,6 @@ def _settle_wal(db: sqlite3.Connection) -> None:
 
 def _checkpoint(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-
-
-def _drop(job: Job, answer: Any) -> None:
-    if job.dropped is not None and not isinstance(answer, Exception):
-        job.dropped(answer)
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:

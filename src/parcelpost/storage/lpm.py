@@ -86,7 +86,7 @@ class LocalPersistenceManager:
         self._options = options
         self._clock = clock
         self._emit = store.emit
-        self._saving = Saving(database, store.raw, options, self._release_soon)
+        self._saving = Saving(database, store.raw, options)
         self.backpressure = Backpressure(store, waits=waits)
         self._claim_numbers = itertools.count(1)
         self._undeliverable: set[str] = set()
@@ -235,9 +235,12 @@ class LocalPersistenceManager:
         """
         if validation.whole("limit", limit, maximum=_MAX_CLAIMS) == 0:
             return []
-        return await self.backpressure.claim(lambda: self._claim(self._claim_request(limit, platforms, exclude_sites)))
+        task_filter = claims.TaskFilter(None if platforms is None else frozenset(platforms), frozenset(exclude_sites))
+        return await self.backpressure.claim(lambda: self._claim(limit, task_filter))
 
-    async def _claim(self, request: tasks.ClaimRequest) -> list[Claim]:
+    async def _claim(self, limit: int, task_filter: claims.TaskFilter) -> list[Claim]:
+        token = f"{self.owner_id}:{next(self._claim_numbers)}"
+        request = tasks.ClaimRequest(self.owner_id, token, self._now(), limit, task_filter)
         claiming = self._db.start_together(tasks.claim_each, request, durable=False)
         try:
             await asyncio.wait([claiming])
@@ -247,11 +250,6 @@ class LocalPersistenceManager:
             await asyncio.wait([releasing], timeout=self._options.busy_timeout_seconds)
             raise
         return claiming.result()
-
-    def _claim_request(self, limit: int, platforms: Collection[str] | None, exclude_sites: Sites) -> tasks.ClaimRequest:
-        task_filter = claims.TaskFilter(None if platforms is None else frozenset(platforms), frozenset(exclude_sites))
-        token = f"{self.owner_id}:{next(self._claim_numbers)}"
-        return tasks.ClaimRequest(self.owner_id, token, self._now(), limit, task_filter)
 
     async def finish(self, claim: Claim, reason: str = "") -> bool:
         """Ends the task as not found, and reports it. Returns False for a stale claim (I4)."""
@@ -369,32 +367,10 @@ class LocalPersistenceManager:
         None for a stale claim, which changes nothing (I4). Once this has returned, the results survive kill -9 and,
         with synchronous=FULL, power loss (I2).
         """
-        return (await self._save(claim, result, None))[0]
-
-    async def save_and_claim(
-        self, claim: Claim, result: Result, *, platforms: Collection[str] | None = None, exclude_sites: Sites = ()
-    ) -> tuple[str | None, Claim | None]:
-        """`save_result` and `claim` of one task, in one transaction: a busy worker pays one commit per task.
-
-        The result of a page with further records claims nothing.
-        """
-        result_id, claimed = await self._save(claim, result, self._claim_request(1, platforms, exclude_sites))
-        return result_id, claimed[0] if claimed else None
-
-    async def _save(
-        self, claim: Claim, result: Result, claim_next: tasks.ClaimRequest | None
-    ) -> tuple[str | None, list[Claim]]:
-        claimed: list[Claim] = []
-        try:
-            result_id = await self.backpressure.write(
-                lambda: self._saving.save(claim, result, self._clock.now(), claim_next, claimed)
-            )
-            if result_id is not None:
-                await self.artifacts.discard_superseded(claim)
-        except BaseException:
-            self._release_soon(claimed)
-            raise
-        return result_id, claimed
+        result_id = await self.backpressure.write(lambda: self._saving.save(claim, result, self._clock.now()))
+        if result_id is not None:
+            await self.artifacts.discard_superseded(claim)
+        return result_id
 
     async def add_result(self, task: Task, result: Result) -> str | None:
         """Stores a record together with its task, completed (I3).
@@ -537,10 +513,6 @@ class LocalPersistenceManager:
         self._releasing.add(task)
         task.add_done_callback(self._releasing.discard)
         return task
-
-    def _release_soon(self, claims: Sequence[Claim]) -> None:
-        if claims:
-            self._in_background(self._release_in_background(claims))
 
     async def _release_in_background(self, claims: Sequence[Claim]) -> None:
         tokens = [(claim.seq, claim.token) for claim in claims]

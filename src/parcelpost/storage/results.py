@@ -23,7 +23,7 @@ from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.outbox import named_by_a_result, remove_earlier
 from parcelpost.storage.raw_files import NewPage, RawFiles, StoredPageFile
 from parcelpost.storage.rows import new_id
-from parcelpost.storage.tasks import Child, ClaimRequest, add_children
+from parcelpost.storage.tasks import Child, add_children
 
 MAX_RECORDS = 50_000
 
@@ -189,14 +189,6 @@ class PathTaken(Exception):
     """Another result names this file although it is missing on disk: the page needs another name."""
 
 
-def save_and_claim_each(
-    db: sqlite3.Connection, requests: list[tuple[SaveRequest, ClaimRequest]]
-) -> list[tuple[list[str] | None, list[Claim]]]:
-    """Like `save_each`; each caller also gets its next tasks, in the same transaction."""
-    saved = save_each(db, [save for save, _ in requests])
-    return list(zip(saved, tasks.claim_each(db, [claim for _, claim in requests]), strict=True))
-
-
 def insert(db: sqlite3.Connection, row: ResultRow) -> list[str]:
     """Returns the files of an earlier, delivered result of the task, which this one replaces. Raises PathTaken."""
     replaced: list[str] = []
@@ -282,35 +274,19 @@ _Store = Callable[[ResultRow, Sequence[ResultRow]], Awaitable[Saved]]
 
 
 class Saving:
-    def __init__(
-        self,
-        database: LocalDatabase,
-        raw: RawFiles,
-        options: StoreOptions,
-        release: Callable[[Sequence[Claim]], object],
-    ) -> None:
-        """`release`: called with claims whose caller was cancelled."""
+    def __init__(self, database: LocalDatabase, raw: RawFiles, options: StoreOptions) -> None:
         self._db = database
-        self._release = release
         self._raw = raw
         self._options = options
 
-    async def save(
-        self, claim: Claim, result: Result, now: datetime, claim_next: ClaimRequest | None, claimed: list[Claim]
-    ) -> str | None:
-        """Returns the id, or None for a stale claim. Adds the next claims to `claimed`. Raises InvalidInput."""
+    async def save(self, claim: Claim, result: Result, now: datetime) -> str | None:
+        """Returns the id, or None for a stale claim. Raises InvalidInput."""
 
         async def store(row: ResultRow, child_rows: Sequence[ResultRow]) -> Saved:
             request = SaveRequest(claim.seq, claim.token, row)
             if child_rows:
                 return await self._db.write(save_multi, MultiRecordRequest(request, child_rows))
-            if claim_next is None:
-                return await self._db.start_together(save_each, request)
-            saved, claims = await self._db.start_together(
-                save_and_claim_each, (request, claim_next), dropped=lambda answer: self._release(answer[1])
-            )
-            claimed.extend(claims)
-            return saved
+            return await self._db.start_together(save_each, request)
 
         return await self._save(claim.task, result, now, store)
 

@@ -26,8 +26,6 @@ class Job(NamedTuple):
     """Runs between transactions, for example VACUUM."""
     together: bool = False
     """The change gets the requests of all its callers in the group as one list, and returns a list of answers."""
-    dropped: Callable[[Any], object] | None = None
-    """Called with the answer if the caller was cancelled while the change was made."""
 
 
 class GroupWriter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple, assert_never
 
@@ -42,9 +42,6 @@ OUTCOME_NAMES: dict[type[Attempted], str] = {
     Blocked: "blocked",
 }
 """Names of outcomes in events."""
-
-Save = Callable[[Claim, Result], Awaitable[str | None]]
-"""Returns the result's id, None for a stale claim."""
 
 _LONGEST_REQUEST_SECONDS = 86_400.0
 _STALE = "another attempt has ended this task: nothing was changed"
@@ -157,14 +154,12 @@ class AttemptRecorder:
         self.browser_waits = BrowserWaits(context.clock)
         self._cool_downs = CoolDowns(executor.cool_down_seconds, executor.cool_down_max_seconds)
 
-    async def record(self, attempt: Attempt, outcome: Outcome, save: Save) -> None:
-        """`save`: `save_result`, or a function that also claims the next task.
-
-        Raises a StoreError that waiting cannot fix, or any StoreError once the worker drains."""
+    async def record(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Raises a StoreError that waiting cannot fix, or any StoreError once the worker drains."""
         if isinstance(outcome, Busy):
             await self._defer(attempt, outcome)
         else:
-            await self._end(attempt, self._partials.instead_of(outcome, attempt.claim), save)
+            await self._end(attempt, self._partials.instead_of(outcome, attempt.claim))
 
     async def _defer(self, attempt: Attempt, outcome: Busy) -> None:
         task, seconds = attempt.claim.task, outcome.after_seconds
@@ -174,13 +169,13 @@ class AttemptRecorder:
             self.browser_waits.deferred(task, outcome.reason, outcome.remedy)
         self._emit(TaskDeferred(task_id=task.task_id, platform=task.platform, seconds=seconds, reason=outcome.reason))
 
-    async def _end(self, attempt: Attempt, outcome: Attempted, save: Save) -> None:
+    async def _end(self, attempt: Attempt, outcome: Attempted) -> None:
         task, seconds = attempt.claim.task, self._clock.monotonic() - attempt.started
         try:
-            is_current = await self._store(attempt, outcome, seconds, save)
+            is_current = await self._store(attempt, outcome, seconds)
         except InvalidInput as error:
             outcome = GiveUp(str(error))
-            is_current = await self._store(attempt, outcome, seconds, save)
+            is_current = await self._store(attempt, outcome, seconds)
         if isinstance(outcome, (Done, NotFound, GiveUp)):
             self.browser_waits.ended(task)
         self._learning.take(signals_of(outcome))
@@ -195,13 +190,15 @@ class AttemptRecorder:
             )
         )
 
-    async def _store(self, attempt: Attempt, outcome: Attempted, seconds: float, save: Save) -> bool:
+    async def _store(self, attempt: Attempt, outcome: Attempted, seconds: float) -> bool:
         """Returns False if the claim is stale: then nothing changed (I4)."""
         claim = attempt.claim
         match outcome:
             case Done():
                 self._got_through(attempt)
-                return self._ended(await save(claim, self._result(claim, outcome, seconds)) is not None)
+                return self._ended(
+                    await self._lpm.save_result(claim, self._result(claim, outcome, seconds)) is not None
+                )
             case NotFound():
                 self._got_through(attempt)
                 return self._ended(await self._lpm.finish(claim, outcome.reason))

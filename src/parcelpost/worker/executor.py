@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import timedelta
-from functools import partial
 from itertools import count
 
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
 from parcelpost.events import AttemptAbandoned
-from parcelpost.model import Blocked, Claim, GiveUp, Outcome, Result, Retry, Task
+from parcelpost.model import Blocked, Claim, GiveUp, Outcome, Retry, Task
 from parcelpost.scrapers.county_scraper import CountyScraper
 from parcelpost.scrapers.fetch.throttle import ClosedSites, SiteAvailability
 from parcelpost.scrapers.platform import Scrape
@@ -172,7 +170,7 @@ class Slot:
             was_current = await self._lpm.release(attempt.claim)
             self.released += was_current
         else:
-            await executor.recorder.record(attempt, outcome, partial(executor.save_and_claim, self.name))
+            await executor.recorder.record(attempt, outcome)
 
     async def _scrape(self, task: Task) -> Outcome | None:
         """Returns None if it was interrupted."""
@@ -238,8 +236,6 @@ class Executor:
         self._claiming = 0
         """How many claims are being made."""
         self._claim_made = asyncio.Event()
-        self._ahead: deque[Claim] = deque()
-        """Claimed together with the last results: the next to be fetched."""
         self.is_draining = False
         self.slots = [Slot(f"slot {number}", self) for number in range(1, slots + 1)]
         self._half = {slot.name for slot in self.slots[: max(1, len(self.slots) // 2)]}
@@ -247,8 +243,8 @@ class Executor:
 
     @property
     def active(self) -> int:
-        """How many tasks are running, or about to."""
-        return len(self.running.claims) + len(self._ahead)
+        """How many tasks are running."""
+        return len(self.running.claims)
 
     @property
     def browser_waits(self) -> Sequence[BrowserWait]:
@@ -260,10 +256,6 @@ class Executor:
         Returns how many tasks were interrupted and released, including those of an earlier drain that was cancelled.
         """
         self.is_draining = True
-        await asyncio.gather(self._release_ahead(), self._end_running(seconds))
-        return sum(slot.released for slot in self.slots)
-
-    async def _end_running(self, seconds: float) -> None:
         idle = self.running.idle
         if not idle.is_set():
             await self.context.clock.wait(idle, seconds)
@@ -273,11 +265,12 @@ class Executor:
                 slot.interrupt()
             self.sandboxes.interrupt()
             await idle.wait()
+        return sum(slot.released for slot in self.slots)
 
     async def close(self) -> None:
         """Ends all threads that can end. Call it after the last step."""
         self.is_draining = True
-        await asyncio.gather(self._release_ahead(), self.parse_threads.close(), self.sandboxes.close())
+        await asyncio.gather(self.parse_threads.close(), self.sandboxes.close())
 
     async def run_in(self, sandboxes: Sandboxes, scrape: Scrape, task: Task) -> Outcome | None:
         """Returns the outcome of platform code, None if it was interrupted."""
@@ -301,10 +294,7 @@ class Executor:
     async def next_claim(self, slot: str) -> Claim | float:
         """Returns the next claim for the slot, or the seconds until its next try."""
         if not self._may_claim(slot):
-            await self._release_ahead()
             return self._wake_ups.next_in(slot, ())
-        if self._ahead:
-            return self._ahead.popleft()
         closed = await self._closed_sites()
         with self._being_claimed():
             claims = await self.context.lpm.claim(
@@ -319,42 +309,11 @@ class Executor:
             self.context.control.wake("collector")
         return self._wake_ups.next_in(slot, closed.opens_in)
 
-    async def save_and_claim(self, slot: str, claim: Claim, result: Result) -> str | None:
-        """Saves the result and, if the next task could be fetched at once, claims it in the same transaction."""
-        closed = self.availability.closed()
-        is_wanted = self._may_fetch_another() and self._may_claim(slot)
-        if not is_wanted or not self._may_claim_together(closed):
-            return await self.context.lpm.save_result(claim, result)
-        with self._being_claimed():
-            saved, claimed = await self.context.lpm.save_and_claim(
-                claim, result, platforms=self.context.chosen_platforms, exclude_sites=closed.sites
-            )
-            if claimed is not None:
-                self.availability.task_claimed(claimed.task)
-                self._ahead.append(claimed)
-        if self._ahead and not self._may_claim(slot):
-            await self._release_ahead()
-        return saved
-
     async def release(self, claim: Claim, delay: timedelta | None = None) -> None:
         try:
             await self.context.lpm.release(claim, delay)
         except StoreError:
             self.context.lpm.release_later(claim)
-
-    async def _release_ahead(self) -> None:
-        """Waits no longer than for a busy store; then the background goes on with it: a drain must come to an end."""
-        releasing: list[asyncio.Task[None]] = []
-        while self._ahead:
-            claim = self._ahead.popleft()
-            self.availability.task_ended(claim.task)
-            releasing.append(self.context.lpm.release_later(claim))
-        if releasing:
-            await asyncio.wait(releasing, timeout=self.context.settings.storage.busy_timeout_seconds)
-
-    def _may_fetch_another(self) -> bool:
-        """Whether a claimed task would not wait for others to be fetched: what is in progress is being worked on."""
-        return not self._may_fetch.locked() and self._fetches + len(self._ahead) + self._claiming < len(self.slots)
 
     async def _closed_sites(self) -> ClosedSites:
         """With rate limits, a claim must see which host the previous claims will use, if that makes a difference."""

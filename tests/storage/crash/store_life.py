@@ -148,17 +148,6 @@ class TaskLife(RuleBasedStateMachine):
             self.model.end(stored, TaskStatus.COMPLETED, self.now, self.a_record(result_id, body, step))
 
     @rule(pick=picks)
-    def save_and_claim(self, pick: random.Random) -> None:
-        claim, wanted = self.some_claim(pick), pick.choice([None, None, {"vgsi"}])
-        stored = self.model.current(claim)
-        step = self.model.step
-        result_id, claimed = self.run(self.lpm.save_and_claim(claim, self.a_result(None), platforms=wanted))
-        assert (result_id is not None) is (stored is not None)
-        if stored is not None:
-            self.model.end(stored, TaskStatus.COMPLETED, self.now, self.a_record(result_id, None, step))
-        self.is_claimed([] if claimed is None else [claimed], 1, wanted)
-
-    @rule(pick=picks)
     def end(self, pick: random.Random) -> None:
         claim = self.some_claim(pick)
         stored = self.model.current(claim)
