@@ -193,6 +193,7 @@ def test_a_response_without_items_among_others_is_not_passed_over() -> None:
     ("status", "is_otc"),
     [
         ("Lands Available", True),
+        ("Lands Available for Sale", True),
         ("LAND AVAILABLE LIST", True),
         ("Redeemed", False),
         ("Ready for Review", None),
