@@ -11,6 +11,10 @@ from parcelpost.places import county_slug, normalized, state_code
 COUNTIES = {
     "Invented Co.": "invented",
     "County of Los Angeles": "los-angeles",
+    "County of Los Angeles, CA": "los-angeles",
+    "City of Baltimore, MD": "baltimore-city",
+    "Miami-Dade, FL": "miami-dade",
+    "Saint Johns ,fl ": "st-johns",
     "Palm Beach County, FL": "palm-beach",
     "Invented County": "invented",
     " INVENTED ": "invented",

@@ -43,7 +43,7 @@ _WORDS = re.compile(r"[^\W_]+")
 _REDEEMED = frozenset({"redeemed", "paid", "satisfied", "released", "discharged"})
 _NOT_SPELLED = re.compile("['`\u2018\u2019\u02bb\u02bc\u0300-\u036f]")
 """Apostrophes and accents."""
-_INITIALS = re.compile(r"\b(\w) (?=\w\b)")
+_INITIALS = re.compile(r"\b([^\W\d]) (?=[^\W\d]\b)")
 _VALUES = ("land_value", "building_value", "market_value", "assessed_value", "taxable_value")
 
 
@@ -83,7 +83,7 @@ class SaleFacts(Struct, frozen=True, omit_defaults=True, gc=False):
     date: str
     price_cents: int | None = None
     reference: str = ""
-    """Letters and digits of its book and page, or of its document number, without leading zeros."""
+    """Words and numbers of its book and page, or of its document number, without leading zeros."""
 
     def is_same(self, other: SaleFacts) -> bool:
         """A sale may get its price or its reference later, and a price may be corrected."""
@@ -208,7 +208,8 @@ def _sales(record: Mapping[str, Json], fields: SearchFields) -> tuple[SaleFacts,
 
 
 def _reference(text: str) -> str:
-    return "".join(word.lstrip("0") for word in _words(text))
+    reference = "-".join(word.lstrip("0") for word in _words(text))
+    return reference if reference.strip("-") else ""
 
 
 def _lien_facts(lien: Lien) -> LienFacts:

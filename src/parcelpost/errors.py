@@ -14,7 +14,7 @@ ParcelpostError
 │   └── NotOffered        it does not have this optional part
 ├── UpstreamLost          a run with --until-empty gave up waiting for its upstream
 ├── LedgerError           the gateway's ledger failed
-│   └── LedgerUnavailable  its database does not answer (retry helps)
+│   └── LedgerUnavailable  its database is not responding (retry helps)
 ├── RawStoreUnavailable   raw files cannot be written or read (retry helps)
 │   └── RawStoreDenied    their store denies access (an operator must act)
 ├── RawFileDamaged        a raw file does not have the hash in its name
@@ -168,14 +168,14 @@ class LedgerError(ParcelpostError):
 
 
 class LedgerUnavailable(LedgerError):
-    """The ledger's database does not answer."""
+    """The ledger's database is not responding."""
 
     hint = "check that the database is running and has free space; the gateway continues on its own once it responds"
     retry_helps = True
 
 
 class RawStoreUnavailable(ParcelpostError):
-    """The store of raw files does not answer."""
+    """The store of raw files is not responding."""
 
     hint = "check server.raw, the free space on its disk, and for s3:// the credentials and the endpoint"
     retry_helps = True

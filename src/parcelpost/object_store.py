@@ -51,7 +51,7 @@ class RawPage(Struct, frozen=True):
 
 
 class RawStore:
-    """Raw files by hash. Every call raises RawStoreUnavailable if the storage does not answer."""
+    """Raw files by hash. Every call raises RawStoreUnavailable if the storage is not responding."""
 
     def __init__(self, address: str, store: ObjectStore, write: Write) -> None:
         self.address = address

@@ -34,6 +34,7 @@ _CODES = {name.lower(): code for code, name in STATES.items()}
 _WORDS = re.compile(r"[^a-z0-9]+")
 _PARTS = re.compile(r"[^\W_]+")
 _LONG_NUMBER = 10
+_STATE = re.compile(r",\s*[a-z]{2}\s*$")
 _KIND = re.compile("^county-of-|-(?:county|co|parish|borough|census-area)(?:-[a-z]{2})?$")
 _CITY_OF = "city-of-"
 _SAINTS = {"saint": "st", "sainte": "ste"}
@@ -75,7 +76,7 @@ def county_slug(text: str) -> str:
     Returns '' for a name without letters or digits.
     """
     letters = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower().replace("'", "")
-    slug = _WORDS.sub("-", letters).strip("-")
+    slug = _WORDS.sub("-", _STATE.sub("", letters)).strip("-")
     slug = _KIND.sub("", slug)
     if slug.startswith(_CITY_OF):  # independent cities are not the county of the same name
         slug = f"{slug.removeprefix(_CITY_OF)}-city"

@@ -152,13 +152,21 @@ def lien_keys(record: Mapping[str, Json], data: bytes) -> list[str]:
     """
     liens = liens_of(record)
     keys = [lien.key for lien in (_liens(liens, data) if liens else ())]
+    by_number: defaultdict[str, list[str]] = defaultdict(list)
+    for key in keys:
+        by_number[_number(key)].append(key)
     in_order = iter(keys)
-    return [next(in_order, "") if _is_lien(lien) else _certificate_key(lien_key(lien), keys) for lien in liens]
+    return [next(in_order, "") if _is_lien(lien) else _certificate_key(lien_key(lien), by_number) for lien in liens]
 
 
-def _certificate_key(key: str, keys: Sequence[str]) -> str:
-    same_number = [other for other in keys if other and other.partition("/")[2] == key.partition("/")[2]]
-    return key if key in keys or len(same_number) != 1 else same_number[0]
+def _certificate_key(key: str, by_number: Mapping[str, Sequence[str]]) -> str:
+    same_number = by_number.get(_number(key), ())
+    return same_number[0] if len(same_number) == 1 else key
+
+
+def _number(key: str) -> str:
+    """A certificate's number without its year, and whatever else identifies a lien as a whole."""
+    return key.partition("/")[2] or key
 
 
 def lien_key(lien: Json) -> str:
@@ -228,7 +236,7 @@ def _year(value: Json) -> int | None:
 
 def cents(value: Json) -> int | None:
     """Exact: 0.1 is ten cents and '1234.50' is 123450. Fractions of a cent are rounded half to even."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         return None
     text = repr(value) if isinstance(value, float) else value  # as it was written, up to 15 digits
     if isinstance(text, str) and len(text) > _MAX_MONEY_TEXT:

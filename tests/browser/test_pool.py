@@ -72,7 +72,7 @@ async def test_a_page_is_leased_in_a_fresh_context_and_its_browser_retired_after
 async def test_an_old_browser_is_replaced_between_two_tasks(store: Path) -> None:
     async with a_pool(store, most=1, max_age_seconds=2.0, idle_seconds=TIMEOUT) as rig:
         await rig.use()
-        await rig.until(lambda row: row.launches == 2 and row.status == "idle")
+        await rig.until(lambda row: row.launches >= 2 and row.status == "idle")
         await rig.use()
         assert rig.emitted(events.BrowserRetired)[0].reason == "it is older than 2 s"
 

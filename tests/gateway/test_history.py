@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from time import process_time
@@ -10,8 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from parcelpost.gateway.history import Change, History, _by_key, changes, record
+from parcelpost.gateway import history as comparing
+from parcelpost.gateway.history import Change, History, _by_key, record
 from parcelpost.gateway.models import RecordVersion
+from parcelpost.search_fields import lien_keys
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -28,6 +31,14 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], list[Change]]] = [
     ({"a": 1, "b": 1}, {"b": 2, "a": 2}, [Change("b", 1, 2), Change("a", 1, 2)]),
     ({"liens": "none"}, {"liens": []}, [Change("liens", "none", [])]),
 ]
+
+
+def changes(older: Mapping[str, Any], newer: Mapping[str, Any]) -> list[Change]:
+    return comparing.changes(older, newer, keys(older), keys(newer))
+
+
+def keys(data: Mapping[str, Any]) -> list[str]:
+    return lien_keys(data, msgspec.json.encode(data))
 
 
 def test_a_change_is_told_by_field(subtests: pytest.Subtests) -> None:
@@ -84,13 +95,39 @@ def test_names_that_look_like_numbered_ones_stay_apart() -> None:
     assert told == ["case C2", "case C", "case C (2)", "case C (3)", "case C2 (2)"]
 
 
+def test_a_lien_has_the_number_that_its_key_has_whatever_the_order_of_the_rows() -> None:
+    """Liens of one certificate are numbered by what they say, also by amounts with cents."""
+    dear, cheap = ({"certificate_number": "55", "tax_year": 2020, "face_amount": amount} for amount in (700.5, 700.25))
+    later = {**cheap, "subsequent_tax": True}
+    new = {"liens": [{**dear, "holder_name": "B"}, cheap, {**later, "tax_year": 2021}, {"face_amount": 5}]}
+    assert keys(new) == ["2020/55 (2)", "2020/55", "2020/55", ""]
+    versions = [a_version(new, 1), a_version({"liens": [cheap, dear]})]
+    assert [(change.field, change.lien) for change in history(versions, 10).scrapes[0].changes] == [
+        ("liens[55 of 2020 (2)].holder_name", "2020/55 (2)"),
+        ("liens[55 of 2021, later tax of 2021]", ""),
+        ("liens[no. 4]", ""),
+    ]
+
+
+def test_a_later_tax_has_the_key_of_a_certificate_of_its_number_and_a_case_has_its_own() -> None:
+    later = {"subsequent_tax": True}
+    liens = [
+        {"certificate_number": "55", "certificate_year": 2020},
+        {"certificate_number": "55", **later},
+        {"case_number": "C1"},
+        {"case_number": "C2", **later},
+    ]
+    assert keys({"liens": liens}) == ["2020/55", "2020/55", "case C1", "case C2"]
+    assert keys({"liens": liens[2:]}) == ["case C1", "case C2"]
+
+
 def test_thousands_of_liens_of_one_case_cost_no_more_than_so_many_cases() -> None:
     """The first thousand are compared one by one. Without a counter for each name this takes minutes."""
     started = process_time()
     before = {"liens": [{"case_number": "C1", "status": "open"}] * 20_000}
     after = {"liens": [{"case_number": "C1", "status": "sold"}] * 20_001}
     told = changes(before, after)
-    assert len(_by_key(after["liens"])) == 20_001
+    assert len(_by_key(after["liens"], keys(after))) == 20_001
     assert process_time() - started < 20
     assert [told[0].field, told[999].field] == ["liens[C1].status", "liens[C1 (1000)].status"]
     assert told[1_000:] == [Change("liens beyond 1,000", 19_000, 19_001)]

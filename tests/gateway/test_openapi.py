@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from parcelpost.gateway.api.descriptions import FIELDS, PARAMETERS
+from parcelpost.gateway.api.descriptions import FIELDS, PARAMETER_EXAMPLES, PARAMETERS
 from tests.gateway.conftest import fresh_schema
 from tests.gateway.process import a_gateway
 from tests.gateway.stage import a_client, some_context
@@ -106,9 +106,19 @@ async def test_every_parameter_and_field_is_described_and_every_example_fits(tmp
     assert [
         name for name, schema in components["schemas"].items() if "enum" not in schema and "examples" not in schema
     ] == []
-    known = {name.partition(".")[2] for name in fields}
-    assert [name for name in FIELDS if name not in fields and name not in known] == []
-    assert {parameter["name"] for parameter in parameters} == set(PARAMETERS)
+    shown = {about["description"] for about in fields.values()}
+    assert [name for name, text in FIELDS.items() if text not in shown] == []
+    assert [name for name, text in PARAMETERS.items() if (name, text) not in _texts(parameters)] == []
+    assert {parameter["name"] for parameter in parameters} == set(PARAMETER_EXAMPLES)
+    described = {name: about["description"] for name, about in fields.items()}
+    assert described["Fleet.alive"].startswith("Workers that")
+    assert described["MapCluster.delinquent"] == "Number of delinquent parcels."
+    assert described["LatestChanges.changes"] == "Changes, newest first."
+    assert described["WebhookRetry.attempts"] == "How often the change was sent."
+
+
+def _texts(parameters: Sequence[dict[str, Any]]) -> set[tuple[str, str]]:
+    return {(parameter["name"], parameter["description"]) for parameter in parameters}
 
 
 @pytest.mark.slow

@@ -749,6 +749,8 @@ async def test_the_parcels_of_failed_tasks_are_refreshed_by_state_reason_and_cou
     assert await refresh(dry_run=True) == 3
     assert await refresh(reason="down", platform="echo", state="CT", county="hartford", dry_run=True) == 2
     assert await refresh(county="salem", state="CT") == await refresh(task_states=["dead"]) == 0
+    assert await refresh(task_states=["failed"] * 6, dry_run=True) == 3
+    assert (await client.post("/v1/refresh", json={"task_states": ["failed"] * 7})).status_code == 422
     assert await refresh(reason="down") == 2
     assert await refresh() == 1, "the others are being refreshed"
     assert (await client.post("/v1/refresh", json={"reason": "down"})).status_code == 422

@@ -473,6 +473,43 @@ async def test_parcels_that_the_site_no_longer_has_are_counted_beside_the_others
     assert (await counted("union"), await counted("file")) == ((6, 6, 0), (4, 4, 0))
 
 
+async def test_parcels_that_the_site_no_longer_has_stay_known_when_old_tasks_are_deleted(context: Context) -> None:
+    ledger, clock, runner = context.ledger, context.clock, the_runner(context)
+    assert isinstance(clock, ManualClock)
+    await store(ledger, range(2), START - HOUR)
+    targets = [Target(parcel_id=number, state="FL", county="union") for number in ("P000", "NEW-1")]
+    options: dict[str, Any] = {"window_seconds": 0.0, "pace_seconds": 0.001, "every": "10d"}
+    await add(ledger, a_schedule(**options))
+    await add(ledger, a_schedule("file", Scope.FILE, **options), targets)
+
+    async def run() -> int:
+        for _ in range(3):
+            await runner.step()
+            clock.advance(60)
+        grants = await ledger.grant("w1", ["echo"], 100, clock.now(), clock.now() + HOUR)
+        for grant in grants:
+            await ledger.end_task(grant.task.task_id, "w1", error="none", again=False, now=clock.now(), not_found=True)
+        await runner.step()
+        return len(grants)
+
+    async def counted() -> list[tuple[int, int]]:
+        found = [await ledger.freshness(row, START - 2 * HOUR) for row in await ledger.schedules()]
+        return [(freshness.parcels, freshness.not_found) for freshness in found]
+
+    async def pruned() -> int:
+        return await ledger.prune(clock.now(), START - HOUR, 1_000)
+
+    assert await run() == 4
+    assert await counted() == [(0, 2), (0, 2)]
+    clock.advance(9 * 86_400)
+    assert await pruned() == 0
+    assert await counted() == [(0, 2), (0, 2)]
+    clock.advance(2 * 86_400)
+    assert await run() == 4
+    assert await pruned() == 6  # the tasks of both first runs, and the runs
+    assert await counted() == [(0, 2), (0, 2)]
+
+
 async def test_a_run_whose_tasks_all_fail_is_a_finding_at_once_and_a_paused_schedule_is_none(context: Context) -> None:
     ledger, clock, runner = context.ledger, context.clock, the_runner(context)
     assert isinstance(clock, ManualClock)
@@ -494,6 +531,13 @@ async def test_a_run_whose_tasks_all_fail_is_a_finding_at_once_and_a_paused_sche
     assert (status.status, status.message) == ("failing", "all 3 tasks of its last run failed")
     assert await findings() == ["schedule.failing"]
     clock.advance(2 * 86_400)
+    assert await findings() == ["schedule.failing", "schedule.stale"]
+    await runner.step()
+    for _ in range(2):
+        clock.advance(86_400)
+        await runner.step()
+    runs = await ledger.schedule_runs(row.schedule_no, 10)
+    assert [run.outcome for run in runs] == ["skipped", "skipped", "running", "ended"]
     assert await findings() == ["schedule.failing", "schedule.stale"]
     await ledger.set_paused(row.schedule_no, clock.now())
     assert await findings() == []

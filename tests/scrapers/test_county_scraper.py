@@ -378,7 +378,7 @@ url:'/Home/GridSearchData?SearchType=Status', colModel: [{name:'CaseNumber', ind
 <footer>All rights reserved</footer></body></html>"""
 
 
-def _deeds(site: Website, *cases: list[str], records: int, pages: int | None = None) -> None:
+def _deeds(site: Website, *cases: list[str], records: int, pages: int | str | None = None) -> None:
     def rows(asked: Asked) -> Reply:
         number, size = int(asked.query["page"]), 10
         shown = [{"id": at, "cell": cell} for at, cell in enumerate(cases)][(number - 1) * size : number * size]
@@ -398,6 +398,13 @@ async def test_a_grid_is_followed_to_its_last_page(site: Website, scraping: Scra
     assert [(one["case_number"], one["parcel_id"], one["opening_bid"]) for one in found] == [
         (case, parcel, 5) for case, parcel, _ in cases
     ]
+
+
+async def test_the_number_of_pages_of_a_grid_may_have_a_comma(site: Website, scraping: Scraping) -> None:
+    _deeds(site, ["1", "2", "$3"], records=1, pages="1,234")
+    outcome = await scraping("pioneer_taxdeed", "", url=f"{site.url}/deeds")
+    assert isinstance(outcome, GiveUp)
+    assert "1,234 pages" in outcome.reason
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,16 @@ def test_a_response_without_items_among_others_is_not_passed_over() -> None:
 
 @pytest.mark.parametrize(
     ("status", "is_otc"),
-    [("Lands Available", True), ("LAND AVAILABLE LIST", True), ("Redeemed", False), ("Ready for Review", None)],
+    [
+        ("Lands Available", True),
+        ("Lands Available for Sale", True),
+        ("LAND AVAILABLE LIST", True),
+        ("Redeemed", False),
+        ("Ready for Review", None),
+        ("Lands Available - Redeemed", None),
+        ("LAFT - Sold", None),
+        ("Not on List of Lands Available", None),
+    ],
 )
 def test_what_can_be_bought_at_once_is_known_only_by_a_known_status(status: str, *, is_otc: bool | None) -> None:
     (found,) = records("pioneer_taxdeed", pioneer(CaseNumber="2023-0308TD", Status=status))

@@ -344,6 +344,13 @@ def test_a_number_that_its_field_cannot_have_is_null_and_named(found: Record, un
         assert all(getattr(item, name) is None for item in (getattr(found, of) if of else [found])), path
 
 
+@pytest.mark.parametrize("longitude", ["144.8", "145.75", "179.5", "-179.9", "-66"])
+def test_a_parcel_may_be_on_either_side_of_the_date_line(longitude: str) -> None:
+    found = Record(parcel_id="1", latitude=Decimal("13.5"), longitude=Decimal(longitude))
+    check_shapes(found)
+    assert (found.longitude, found.unreadable) == (Decimal(longitude), [])
+
+
 def test_a_balance_in_favor_of_the_taxpayer_is_negative() -> None:
     found = Record(parcel_id="1", tax_due=Decimal(-5), tax_bills=[TaxBill(tax_due=Decimal(-5))])
     check_shapes(found)

@@ -14,7 +14,7 @@ from parcelpost.changes import VOLATILE
 from parcelpost.gateway.models import ChangeRow, RecordVersion
 from parcelpost.gateway.parcel_paths import parcel_path
 from parcelpost.model import Json
-from parcelpost.search_fields import lien_key
+from parcelpost.search_fields import lien_key, lien_keys
 
 _LONG_BYTES = 256 * 1024
 _MAX_BYTES = 4 * 1024 * 1024
@@ -68,7 +68,7 @@ class Change(Struct, frozen=True, omit_defaults=True):
     before: Json
     after: Json
     lien: str = ""
-    """Key of the lien, one of the source's `lien_keys`."""
+    """Key of the lien in the source's `lien_keys`; empty for a later tax on it, and for a lien without a key."""
 
 
 class Scrape(Struct, frozen=True, kw_only=True):
@@ -96,7 +96,7 @@ class History:
         self._most = most
         self._bytes = 0
         self._record_bytes = 0
-        self._last: tuple[RecordVersion, Mapping[str, Json]] | None = None
+        self._last: tuple[RecordVersion, Mapping[str, Json], Sequence[str]] | None = None
         self.scrapes: list[Scrape] = []
         self.is_whole = False
         """No older scrapes exist."""
@@ -123,10 +123,11 @@ class History:
                 return
             self._record_bytes += len(version.data)
             older = record(version.data)
+            older_keys = lien_keys(older, version.data)
             if self._last:
-                newer, newer_record = self._last
-                self._append(newer, changes(older, newer_record))
-            self._last = version, older
+                newer, newer_record, newer_keys = self._last
+                self._append(newer, changes(older, newer_record, older_keys, newer_keys))
+            self._last = version, older, older_keys
 
     def end(self) -> None:
         """Must be called after the last version."""
@@ -169,56 +170,74 @@ def _value(raw: Raw) -> Json:
     return value
 
 
-def changes(older: Mapping[str, Json], newer: Mapping[str, Json]) -> list[Change]:
-    """Compares field by field, in the order of the newer record; liens by certificate."""
-    names = [*newer, *(name for name in older if name not in newer)]
+def changes(
+    older: Mapping[str, Json], newer: Mapping[str, Json], older_keys: Sequence[str], newer_keys: Sequence[str]
+) -> list[Change]:
+    """Compares field by field, in the order of the newer record; liens by their keys, from `lien_keys`."""
     changed: list[Change] = []
-    for name in names:
-        before, after = older.get(name), newer.get(name)
-        if name in VOLATILE or _same(before, after):
-            continue
-        if name == "liens" and _are_objects(before) and _are_objects(after):
-            changed += _lien_changes(before or [], after or [])
+    for change in _field_changes(older, newer):
+        before, after = change.before, change.after
+        if change.field == "liens" and _are_objects(before) and _are_objects(after):
+            changed += _lien_changes(before or [], after or [], older_keys, newer_keys)
         else:
-            changed.append(Change(name, before, after))
+            changed.append(change)
     return changed
 
 
-def _lien_changes(older: Sequence[Mapping[str, Json]], newer: Sequence[Mapping[str, Json]]) -> Iterator[Change]:
-    before, after = _by_key(older[:_MAX_LIENS]), _by_key(newer[:_MAX_LIENS])
+def _field_changes(older: Mapping[str, Json], newer: Mapping[str, Json]) -> Iterator[Change]:
+    for name in [*newer, *(name for name in older if name not in newer)]:
+        before, after = older.get(name), newer.get(name)
+        if name not in VOLATILE and not _same(before, after):
+            yield Change(name, before, after)
+
+
+class _NamedLien(Struct, frozen=True):
+    name: str
+    key: str
+    fields: Mapping[str, Json]
+
+
+def _lien_changes(
+    older: Sequence[Mapping[str, Json]],
+    newer: Sequence[Mapping[str, Json]],
+    older_keys: Sequence[str],
+    newer_keys: Sequence[str],
+) -> Iterator[Change]:
+    before, after = _by_key(older[:_MAX_LIENS], older_keys), _by_key(newer[:_MAX_LIENS], newer_keys)
     for key in [*after, *(key for key in before if key not in after)]:
-        name, lien = after.get(key) or before[key]
+        lien = after.get(key) or before[key]
         if key not in before or key not in after:
-            gone, new = (lien, None) if key in before else (None, lien)
-            yield Change(f"liens[{name}]", gone, new, key)
+            gone, new = (lien.fields, None) if key in before else (None, lien.fields)
+            yield Change(f"liens[{lien.name}]", gone, new, lien.key)
             continue
-        for change in changes(before[key][1], lien):
-            yield Change(f"liens[{name}].{change.field}", change.before, change.after, key)
+        for change in _field_changes(before[key].fields, lien.fields):
+            yield Change(f"liens[{lien.name}].{change.field}", change.before, change.after, lien.key)
     if older[_MAX_LIENS:] != newer[_MAX_LIENS:]:
         yield Change(f"liens beyond {_MAX_LIENS:,}", len(older[_MAX_LIENS:]), len(newer[_MAX_LIENS:]))
 
 
-def _by_key(liens: Sequence[Mapping[str, Json]]) -> dict[str, tuple[str, Mapping[str, Json]]]:
-    """The name and the lien, by the key that the ledger has for it; a lien without one goes by its position.
+def _by_key(liens: Sequence[Mapping[str, Json]], keys: Sequence[str]) -> dict[str, _NamedLien]:
+    """The liens by their keys, or by their numbers if they have none, or else by their positions.
 
-    The name is the certificate, else the case; with the year if others have the same. Repeated keys are numbered.
+    The name is the certificate, else the case; with the year if others have the same. It is numbered as the key is.
     """
     numbers = [lien.get("certificate_number") or lien.get("case_number") for lien in liens]
     is_later = [lien.get("subsequent_tax") is True for lien in liens]
     times_named = Counter(str(number) for number, later in zip(numbers, is_later, strict=True) if not later)
     times = Counter[str]()
-    found: dict[str, tuple[str, Mapping[str, Json]]] = {}
-    for place, (lien, number, later) in enumerate(zip(liens, numbers, is_later, strict=True), 1):
-        key, name = lien_key(lien), str(number or "")
+    found: dict[str, _NamedLien] = {}
+    for place, (lien, key, number, later) in enumerate(zip(liens, keys, numbers, is_later, strict=False), 1):
+        base, name = lien_key(lien), str(number or "")
         year = lien.get("certificate_year") or lien.get("tax_year")
         if year and times_named[name] > 1:
             name = f"{name} of {year}"
-        if key and later:
-            key, name = (f"{text}, later tax of {lien.get('sale_date') or year}" for text in (key, name))
-        key, name = key or f"no. {place}", name or f"no. {place}"
-        times[key] += 1
-        nth = f" ({times[key]})" if times[key] > 1 else ""
-        found[key + nth] = name + nth, lien
+        if base and later:
+            base, name = (f"{text}, later tax of {lien.get('sale_date') or year}" for text in (base, name))
+        base, name = base or f"no. {place}", name or f"no. {place}"
+        times[base] += 1
+        known = "" if later else key
+        nth = known.removeprefix(base) if known else f" ({times[base]})" if times[base] > 1 else ""
+        found[base + nth] = _NamedLien(name + nth, known, lien)
     return found
 
 

@@ -481,7 +481,8 @@ class ScheduleRow(Struct, frozen=True, kw_only=True):
     open_tasks: int
     """Of that run: queued or leased."""
     last_run: RunRow | None
-    """The last one that ended or was skipped."""
+    """The last one that ended."""
+    last_skipped: RunRow | None
 
 
 class Freshness(Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
-from parcelpost.gateway.api.descriptions import FIELDS, PARAMETERS, PATH_PARAMETERS
+from parcelpost.gateway.api.descriptions import FIELDS, PARAMETER_EXAMPLES, PARAMETERS, PATH_PARAMETERS
 from parcelpost.gateway.api.examples import EXAMPLES
 from parcelpost.gateway.routes import JSON, Role, Route, encode
 from parcelpost.protocol.payloads import LEDGER_HEADER, ErrorReply
@@ -70,8 +70,8 @@ _WORKER_HEADERS = [
         "in": "header",
         "name": name,
         "schema": {"type": "string"},
-        "description": PARAMETERS[name][0],
-        "example": PARAMETERS[name][1],
+        "description": PARAMETERS[name],
+        "example": PARAMETER_EXAMPLES[name],
         "required": False,
     }
     for name in ("X-Worker-ID", LEDGER_HEADER)
@@ -250,7 +250,7 @@ def _path_parameter(name: str) -> Schema:
         "required": True,
         "schema": {"type": "string", "minLength": 1},
         "description": PATH_PARAMETERS[name],
-        "example": PARAMETERS[name][1],
+        "example": PARAMETER_EXAMPLES[name],
     }
 
 
@@ -259,14 +259,14 @@ def _query_parameters(kind: type[Struct]) -> Iterator[Schema]:
     schema = _inlined(named[kind.__name__], named)
     for name, value in schema["properties"].items():
         description = value.pop("description", "") or value.get("anyOf", [{}])[0].pop("description", "")
-        text, example = PARAMETERS[name]
+        example = PARAMETER_EXAMPLES[name]
         values = value.get("enum", [example])
         example = example if example in values else values[0]
         yield {
             "in": "query",
             "name": name,
             "schema": value,
-            "description": description or text,
+            "description": description or PARAMETERS[name],
             "example": [example] if value.get("type") == "array" else example,
             "required": name in schema["required"],
         }

@@ -339,10 +339,11 @@ async def schedule_statuses(
 
 def _status(row: ScheduleRow, freshness: Freshness, blocked: Sequence[str], now: datetime) -> ScheduleStatus:
     schedule, last, state, message = row.schedule, row.last_run, ScheduleState.WAITING, ""
-    if last and last.outcome is RunOutcome.SKIPPED and row.run:
-        message = f"the run due {last.due_at:%Y-%m-%d %H:%M} UTC was skipped because this one is not done"
     if row.run:
         state = ScheduleState.RUNNING
+        if row.last_skipped and row.last_skipped.run_no > row.run.run_no:
+            due = f"{row.last_skipped.due_at:%Y-%m-%d %H:%M} UTC"
+            message = f"the run due {due} was skipped because this one is not done"
     failing_since = row.failing_since
     if last and last.failed and not last.done:
         state, message, failing_since = ScheduleState.FAILING, _all_failed(last), failing_since or last.started_at

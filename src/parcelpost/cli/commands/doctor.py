@@ -48,8 +48,8 @@ def doctor(
 ) -> None:
     """Run all checks and print a fix for each problem.
 
-    Checks store, backups, outbox, upstream, worker, settings, clock and browser. Exits with 1 if there is an error.
-    Read-only: works while a worker runs, and without a store.
+    Checks store, backups, outbox, upstream, worker, settings, clock and browser, and the gateway whose ledger the
+    settings name. Exits with 1 if there is an error. Read-only: works while a worker runs, and without a store.
     """
     import asyncio
 

@@ -281,7 +281,7 @@ _EXAMPLES: list[Struct] = [
             "delinquent": [search.FacetValue(value=False, count=1211), search.FacetValue(value=True, count=116)],
         },
         total=1327,
-        most=50,
+        max_values=50,
     ),
     search.MapReply(
         clusters=[

@@ -29,7 +29,7 @@ from parcelpost.health import Finding
 _LEDGER_SECONDS = 1.0
 _RAW_STORE_SECONDS = 30.0  # it is written to, and S3 charges for that
 # Anyone may request /health: it does not name paths or servers.
-_NO_LEDGER = Finding.of("ledger.unavailable", "the ledger does not answer", LedgerUnavailable.hint)
+_NO_LEDGER = Finding.of("ledger.unavailable", "the ledger is not responding", LedgerUnavailable.hint)
 _NO_RAW_STORE = Finding.of("raw_store.not_writable", "the raw file store is not writable", RawStoreUnavailable.hint)
 
 

@@ -24,10 +24,7 @@ _MAX_DOLLARS = 10**12
 
 Dollars = Annotated[
     Decimal | None,
-    Meta(
-        description="In dollars",
-        extra_json_schema={"minimum": 0, "maximum": _MAX_DOLLARS, "multipleOf": 0.01},
-    ),
+    Meta(extra_json_schema={"minimum": 0, "maximum": _MAX_DOLLARS, "multipleOf": 0.01}),
 ]
 Cursor = Annotated[str, Meta(max_length=10_000, description="`next` from the previous page")]
 
@@ -47,9 +44,7 @@ class FilterParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     lien_status: Text = ""
     min_amount: Dollars = None
     max_amount: Dollars = None
-    changed_since: Annotated[
-        str, Meta(description="RFC 3339 with a time zone", extra_json_schema={"format": "date-time"})
-    ] = ""
+    changed_since: Annotated[str, Meta(extra_json_schema={"format": "date-time"})] = ""
 
     def filter(self) -> ParcelFilter:
         """Raises ApiError (422)."""

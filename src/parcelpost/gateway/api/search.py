@@ -161,19 +161,19 @@ class SearchParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_tax_due: Dollars = None
     min_market_value: Dollars = None
     max_market_value: Dollars = None
-    min_lien_amount: Annotated[Dollars, Meta(description="Of a lien, or of a parcel's liens together")] = None
+    min_lien_amount: Dollars = None
     max_lien_amount: Dollars = None
     min_acres: Annotated[float, Meta(ge=0, le=_MAX_ACRES)] | None = None
     max_acres: Annotated[float, Meta(ge=0, le=_MAX_ACRES)] | None = None
-    scraped_from: Annotated[str, Meta(description="ISO date (UTC), inclusive")] = ""
+    scraped_from: str = ""
     scraped_to: str = ""
-    sold_from: Annotated[str, Meta(description="Of a parcel's last sale, or the sale of a lien")] = ""
+    sold_from: str = ""
     sold_to: str = ""
-    bbox: Annotated[str, Meta(max_length=200, description="west,south,east,north in degrees")] = ""
-    owner: Annotated[Text, Meta(description="The owner's name exactly as shown")] = ""
-    changed_since: Annotated[
-        str, Meta(description="RFC 3339 with a time zone", extra_json_schema={"format": "date-time"})
+    bbox: Annotated[
+        str, Meta(max_length=200, description="Only parcels in this area: west,south,east,north in degrees")
     ] = ""
+    owner: Annotated[Text, Meta(description="The owner's name exactly as shown")] = ""
+    changed_since: Annotated[str, Meta(extra_json_schema={"format": "date-time"})] = ""
 
     def filter(self) -> SearchFilter:
         """Raises ApiError (422)."""
@@ -264,7 +264,7 @@ class Facets(Struct, frozen=True):
 
     facets: Mapping[str, Sequence[FacetValue]]
     total: int
-    most: int
+    max_values: int
     """A facet lists no more values than this; `find` finds others."""
 
 

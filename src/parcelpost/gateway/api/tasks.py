@@ -49,6 +49,8 @@ _MAX_PROBLEMS_SHOWN = 5
 TaskId = Annotated[str, Meta(max_length=500, pattern=r"^[^\x00]*$")]
 TaskIds = Annotated[list[TaskId], Meta(min_length=1, max_length=500)]
 
+_STATES = Meta(max_length=len(TaskState))
+
 
 class _Selection(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     task_ids: TaskIds | None = None
@@ -76,13 +78,15 @@ class _Selection(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class RequeueRequest(_Selection, frozen=True, kw_only=True):
     """All conditions must match; `states` or `task_ids` is required."""
 
-    states: list[Literal["failed", "dead", "not_found"]] = msgspec.field(default_factory=list)
+    states: Annotated[list[Literal["failed", "dead", "not_found"]], _STATES] = msgspec.field(default_factory=list)
 
 
 class DeleteRequest(_Selection, frozen=True, kw_only=True):
     """All conditions must match; `states` or `task_ids` is required. Leased tasks cannot be deleted."""
 
-    states: list[Literal["queued", "done", "failed", "dead", "not_found"]] = msgspec.field(default_factory=list)
+    states: Annotated[list[Literal["queued", "done", "failed", "dead", "not_found"]], _STATES] = msgspec.field(
+        default_factory=list
+    )
 
 
 _WITHOUT_RECORD = (TaskState.FAILED, TaskState.DEAD, TaskState.NOT_FOUND)
@@ -94,7 +98,7 @@ class RefreshRequest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     task_ids: TaskIds | None = None
     """Only the parcels of these tasks."""
-    task_states: list[TaskState] = msgspec.field(default_factory=list)
+    task_states: Annotated[list[TaskState], _STATES] = msgspec.field(default_factory=list)
     """Only the parcels of tasks in these states: the newest 10,000 in each."""
     reason: Text | None = None
     """Only the parcels of tasks with this reason, as in /v1/failures; with `task_states`."""
@@ -207,7 +211,7 @@ class TasksApi:
         parcels = wanted.parcels
         site = read_site(f"{parcels.state}/{parcels.county}") if parcels.state and parcels.county else ""
         norms: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
-        for state in body.task_states or TaskState:
+        for state in dict.fromkeys(body.task_states) or TaskState:
             tasks = TaskFilter(
                 states=[state], task_ids=body.task_ids, platform=parcels.platform, site=site, reason=body.reason
             )

@@ -99,7 +99,7 @@ export class CountiesPage extends CountiesView {
     const places = new Set(shown.map((county) => `${county.state}/${county.county}`)).size;
     const sources = shown.length > places ? `, ${plural(shown.length, "source")}` : "";
     const noun = places === 1 ? "county" : "counties";
-    this.count.textContent = shown.length ? `${number(places)} ${noun}${sources}, ${bad ? `${number(bad)} with problems` : "all well"}` : "";
+    this.count.textContent = shown.length ? `${number(places)} ${noun}${sources}, ${bad ? `${number(bad)} with problems` : "no problems"}` : "";
     if (shown.length) {
       this.table.show(shown);
       if (!this.table.root.isConnected) this.results.replaceChildren(this.table.root);
@@ -111,7 +111,7 @@ export class CountiesPage extends CountiesView {
 }
 
 // Tasks that found their parcel, and those that ended because the site has none, are both done.
-const ended = ({ succeeded, failed }) => `${compact(succeeded)} ended well, ${compact(failed)} failed`;
+const ended = ({ succeeded, failed }) => `${compact(succeeded)} succeeded, ${compact(failed)} failed`;
 
 const cells = (county) => [
   countyLink(county),

@@ -92,16 +92,15 @@ export class Filters {
   // `onChange(change, isTyping)`, where change(query) edits the query; `onFind(facet, text)` returns the facet's values
   // that contain the text.
   constructor(kind, { onChange, onFind }) {
-    Object.assign(this, { kind, onChange, onFind, facets: null, open: new Set(), finds: new Map(), timer: 0 });
+    Object.assign(this, { kind, onChange, onFind, facets: null, open: new Set(), finds: new Map(), timers: new Map() });
     this.choices = h("div", { class: "facets" });
     this.ranges = h("div", { class: "ranges" }, RANGES[kind].map(rangeFields));
     this.root = h("form", { class: "filters", "aria-label": "Filters" }, this.choices, this.ranges);
     this.root.addEventListener("submit", (event) => event.preventDefault());
     on(this.choices, "change", "[type=checkbox]", ({ name, value, checked }) => this.choose(name, value, checked));
-    on(this.choices, "input", "[data-find]", ({ dataset, value }) => {
-      clearTimeout(this.timer);
-      this.timer = setTimeout(() => this.find(dataset.find, value.trim()), WAIT_MS);
-    });
+    on(this.choices, "input", "[data-find]", ({ dataset, value }) =>
+      this.wait(`find ${dataset.find}`, () => this.find(dataset.find, value.trim())),
+    );
     on(this.choices, "click", "[data-all]", (button) => {
       const { all } = button.dataset;
       this.open.has(all) ? this.open.delete(all) : this.open.add(all);
@@ -130,14 +129,19 @@ export class Filters {
     const text = input.type === "date" ? input.value : input.value.replaceAll(/[$,\s]/g, "");
     const isValid = input.type === "date" ? input.validity.valid : /^(\d+(\.\d{0,2})?)?$/.test(text);
     input.setAttribute("aria-invalid", String(!isValid));
-    clearTimeout(this.timer);
-    if (!isValid) return;
-    this.timer = setTimeout(() => {
+    this.wait(input.name, () => {
+      if (!isValid) return;
       this.onChange((query) => {
         if (text) query.set(input.name, text);
         else query.delete(input.name);
       }, true);
-    }, WAIT_MS);
+    });
+  }
+
+  // Until nothing was typed into this input for a moment.
+  wait(name, action) {
+    clearTimeout(this.timers.get(name));
+    this.timers.set(name, setTimeout(action, WAIT_MS));
   }
 
   // `answer`: the gateway's, or null while there is none.
@@ -157,7 +161,7 @@ export class Filters {
   facet(name, label) {
     const chosen = new Set(this.query.getAll(name));
     const found = this.finds.get(name);
-    const isLong = (this.facets[name] ?? []).length >= this.answer.most;
+    const isLong = (this.facets[name] ?? []).length >= this.answer.max_values;
     const counted = (found?.values ?? this.facets[name] ?? []).filter(({ value }) => value !== null && value !== "");
     if (name === "tax_year" || FLAGS.has(name)) counted.sort((a, b) => Number(b.value) - Number(a.value));
     if (counted.length === 1 && counted[0].count === this.total && !chosen.size) return null; // no choice
@@ -179,7 +183,7 @@ export class Filters {
             "data-find": name,
             "data-key": "find",
             "aria-label": `Find in ${label}`,
-            placeholder: `Find; the top ${this.answer.most} are listed`,
+            placeholder: `Find; the top ${this.answer.max_values} are listed`,
             value: found?.text ?? "",
             autocomplete: "off",
             spellcheck: "false",
@@ -194,7 +198,7 @@ export class Filters {
   }
 
   leave() {
-    clearTimeout(this.timer);
+    for (const timer of this.timers.values()) clearTimeout(timer);
   }
 }
 

@@ -7,7 +7,7 @@ import { badge, empty, meter, table } from "./table.js";
 const COLUMNS = [
   { label: "Platform" },
   { label: "Success (24 h)", class: "num" },
-  { label: "Ended well / failed", class: "num" },
+  { label: "Succeeded / failed", class: "num" },
   { label: "Blocked" },
   { label: "Failing selectors" },
 ];

@@ -192,7 +192,6 @@ function status({ status: state, message, run, open_tasks: open }) {
 
 function lastRun(run) {
   if (!run) return NOTHING;
-  if (run.outcome === "skipped") return ["skipped", h("small", null, moment(run.due_at))];
   const failed = run.failed ? [", ", h("span", { class: "bad" }, `${plural(run.failed, "task")} failed`)] : [];
   return [`${number(run.done)} done`, failed, h("small", null, moment(run.ended_at))];
 }

@@ -347,7 +347,8 @@ class Ledger(Protocol):
     async def search_facets(self, table: str, wanted: SearchFilter, facet: str = "", find: str = "") -> FacetCounts:
         """Returns the values of each facet with their counts, as if nothing of that facet were selected.
 
-        Of one facet or of all, the most frequent values that contain a text.
+        With `facet`, only the values of that one. With `find`, only values that contain that text. Of each facet, the
+        most frequent values.
         """
 
     async def search_map(self, wanted: SearchFilter, zoom: int) -> SearchMap:
@@ -409,7 +410,8 @@ class Ledger(Protocol):
 
     async def prune(self, ended_before: datetime, silent_before: datetime, most: int) -> int:
         """Deletes ended tasks with their leases, activity, metrics, signals and undelivered commands older than that,
-        and workers silent since then that have no lease and no pending command. Results stay.
+        and workers silent since then that have no lease and no pending command. Results stay, and so do `not_found`
+        tasks of a schedule's last run: its freshness counts them.
 
         One of many short transactions: returns how many rows it deleted, 0 when nothing is left.
         """

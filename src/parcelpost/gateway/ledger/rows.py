@@ -206,7 +206,7 @@ def schedule_values(schedule: Schedule) -> tuple[Any, ...]:
     )
 
 
-def schedule(row: Row, running: RunRow | None, last: RunRow | None) -> ScheduleRow:
+def schedule(row: Row, running: RunRow | None, last: RunRow | None, skipped: RunRow | None) -> ScheduleRow:
     """From SCHEDULE_COLUMNS, schedule_no, paused_at, next_run_at, error, failing_since, number of targets, number of
     open tasks.
     """
@@ -233,6 +233,7 @@ def schedule(row: Row, running: RunRow | None, last: RunRow | None) -> ScheduleR
         run=running,
         open_tasks=open_tasks,
         last_run=last,
+        last_skipped=skipped,
     )
 
 

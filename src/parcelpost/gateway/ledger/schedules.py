@@ -43,7 +43,9 @@ SELECT {rows.SCHEDULE_COLUMNS}, s.schedule_no, paused_at, next_run_at, error, fa
        (SELECT count(*) FROM tasks t WHERE t.run_no = open.run_no AND t.state IN ('queued', 'leased')),
        open.run_no,
        (SELECT max(last.run_no) FROM schedule_runs last
-        WHERE last.schedule_no = s.schedule_no AND last.ended_at IS NOT NULL)
+        WHERE last.schedule_no = s.schedule_no AND last.outcome = 'ended'),
+       (SELECT max(last.run_no) FROM schedule_runs last
+        WHERE last.schedule_no = s.schedule_no AND last.outcome = 'skipped')
 FROM schedules s
 LEFT JOIN (SELECT schedule_no AS of_schedule, run_no FROM schedule_runs WHERE ended_at IS NULL) open
      ON open.of_schedule = s.schedule_no
@@ -103,7 +105,7 @@ WHERE t.state = 'not_found' AND t.run_no IN (SELECT max(run_no) FROM schedule_ru
     WHERE schedule_no = ? AND outcome <> 'skipped' GROUP BY outcome)
 GROUP BY 1
 """
-"""Of the run in progress and the last one that ended."""
+"""Of the run in progress and the last one that ended: pruning leaves these tasks."""
 _COUNT_FRESH = """
 SELECT count(*) - count(gone_at), count(CASE WHEN gone_at IS NULL AND scraped_at >= ? THEN 1 END),
        min(CASE WHEN gone_at IS NULL THEN scraped_at END), count(gone_at),
@@ -149,10 +151,10 @@ class ScheduleQueries(Queries, Protocol):
 
     async def schedules(self, name: str = "") -> Sequence[ScheduleRow]:
         schedules = await self._find(_SCHEDULES, name)
-        numbers = [number for row in schedules for number in row[-2:] if number is not None]
+        numbers = [number for row in schedules for number in row[-3:] if number is not None]
         by_number = await self._find_by_number(_RUNS_BY_NUMBER, numbers)
         runs = {number: rows.run(of[0]) for number, of in by_number.items()}
-        return [rows.schedule(row[:-2], runs.get(row[-2]), runs.get(row[-1])) for row in schedules]
+        return [rows.schedule(row[:-3], *map(runs.get, row[-3:])) for row in schedules]
 
     async def schedule_runs(self, schedule_no: int, most: int) -> Sequence[RunRow]:
         return [rows.run(row) for row in await self._find(_RUNS, schedule_no, most)]

@@ -50,7 +50,12 @@ def migrations_after(version: int, folder: Path) -> list[Migration]:
     return steps[version:]
 
 
-_PRUNE_TASKS = "DELETE FROM tasks WHERE seq IN (SELECT seq FROM tasks WHERE ended_at < ? ORDER BY ended_at LIMIT ?)"
+_PRUNE_TASKS = """
+DELETE FROM tasks WHERE seq IN (
+    SELECT seq FROM tasks WHERE ended_at < ? AND (state <> 'not_found' OR run_no IS NULL OR run_no NOT IN (
+        SELECT max(run_no) FROM schedule_runs WHERE outcome <> 'skipped' GROUP BY schedule_no, outcome))
+    ORDER BY ended_at LIMIT ?)
+"""
 _PRUNE_ACTIVITY = """
 DELETE FROM activity WHERE (minute, platform, outcome) IN
     (SELECT minute, platform, outcome FROM activity WHERE minute < ? LIMIT ?)

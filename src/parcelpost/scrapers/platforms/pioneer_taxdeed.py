@@ -45,7 +45,8 @@ _TOTAL = re.compile(r"view\s+([\d, ]+?)\s*-\s*([\d, ]+?)\s+of\s+([\d, ]+)", re.A
 _EMPTY = re.compile(r"no (?:records|cases|results|rows|data)\b")
 _LANDS_AVAILABLE = re.compile(r"\blands? avail|\blaft\b|list of lands")
 _NOT_AVAILABLE = re.compile(
-    r"\b(?:sold|redeemed|cancell?ed|withdrawn|active|upcoming|scheduled|pending|sale|bankruptcy|escheat\w*|paid|closed)\b"
+    r"\b(?:sold|redeemed|cancell?ed|withdrawn|active|upcoming|scheduled|pending|(?<!for )sale|bankruptcy|escheat\w*|paid|closed"
+    r"|not on)\b"
 )
 _STATUSES = {"lands available": "lands_available", "lands available for taxes": "lands_available"}
 
@@ -177,9 +178,10 @@ def _record(cells: dict[str, str]) -> Record | None:
 
 def _is_available(status: str) -> bool | None:
     """Whether it can be bought without an auction; None for a status that does not tell."""
-    if status == "lands_available" or _LANDS_AVAILABLE.search(status):
-        return True
-    return False if _NOT_AVAILABLE.search(status) else None
+    is_listed = status == "lands_available" or _LANDS_AVAILABLE.search(status) is not None
+    if _NOT_AVAILABLE.search(status):
+        return None if is_listed else False
+    return is_listed or None
 
 
 def _certificate(text: str | None) -> tuple[str | None, int | None]:
@@ -212,16 +214,17 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     sizes = _GRID_SIZES.search(grid)
     size = max((int(number) for number in sizes[1].split(",") if number.strip()), default=0) if sizes else _GRID_SIZE
     responses: list[dict[str, Any]] = []
-    pages = 1
-    while len(responses) < pages:
+    pages = 0
+    while len(responses) < (pages or 1):
         asked = {"_search": "false", "rows": size or _GRID_SIZE, "page": len(responses) + 1, "sidx": "", "sord": "asc"}
         response = await fetcher.get(
             f"{url}{'&' if '?' in url else '?'}{urlencode(asked)}", headers={"X-Requested-With": "XMLHttpRequest"}
         )
-        responses.append(_decoded(response, len(responses) + 1))
-        pages = int(responses[0]["total"])
+        decoded, count = _decoded(response, len(responses) + 1)
+        responses.append(decoded)
+        pages = pages or count
         if pages > _MAX_PAGES:
-            raise CannotFetch(f"the list has {pages} pages")
+            raise CannotFetch(f"the list has {pages:,} pages")
     columns = _GRID_COLUMN.findall(grid.partition("colModel")[2])
     body = msgspec.json.encode({"columns": columns, "responses": responses})
     return Page(body=body, content_type="application/json", url=page.url)
@@ -232,16 +235,17 @@ def _is_whole(document: Document) -> bool:
     return shown is not None and shown[0] == 1 and shown[1] == shown[2] == len(list(_rows(document)))
 
 
-def _decoded(page: Page, number: int) -> dict[str, Any]:
-    """One page of the grid: its rows, and how many pages and rows there are."""
+def _decoded(page: Page, number: int) -> tuple[dict[str, Any], int]:
+    """One page of the grid, and how many pages there are."""
     try:
         response = msgspec.json.decode(page.body, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise RetryLater(f"page {number} of the list is not JSON") from None
-    counts = [values.whole_number(json_text(response.get(name))) for name in ("page", "total", "records")]
-    if None in counts or not isinstance(response.get("rows"), list) or counts[0] not in (number, 0):
+    names = ("page", "total", "records")
+    shown, pages, records = (values.whole_number(json_text(response.get(name))) for name in names)
+    if shown not in (number, 0) or pages is None or records is None or not isinstance(response.get("rows"), list):
         raise RetryLater(f"the site did not return page {number} of the list")
-    return response
+    return response, pages
 
 
 PLATFORM = CountyPlatform(name="pioneer_taxdeed", version=7, is_list=True, read=read, fetch=fetch)

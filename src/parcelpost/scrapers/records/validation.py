@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cache, lru_cache
 from typing import Any, get_type_hints
@@ -169,6 +169,8 @@ _RANGES: Mapping[str, tuple[int, int]] = {
 }
 """What a number of the field can be; of the others, amounts, none is negative. Deductions, and what
 somebody is owed, may be written with a minus."""
+_WESTERN_PACIFIC = 144, 180
+"""Longitudes of Guam, the Northern Marianas and the last of the Aleutians."""
 _LAST_YEAR = 2_040
 _YEARS_AHEAD, _YEARS_AHEAD_OF_REVALUATION = 2, 10
 """How many years after its newest values a parcel may have been sold; `current` values are those of a revaluation."""
@@ -236,8 +238,8 @@ def _drop_out_of_range(record: Record) -> set[str]:
 def _out_of_range(item: Struct) -> set[str]:
     failed = {
         name
-        for name, least, most in _ranges_of(type(item))
-        if (number := getattr(item, name)) is not None and not least <= number <= most
+        for name, ranges in _ranges_of(type(item))
+        if (number := getattr(item, name)) is not None and not any(least <= number <= most for least, most in ranges)
     }
     for name in failed:
         setattr(item, name, None)
@@ -245,9 +247,10 @@ def _out_of_range(item: Struct) -> set[str]:
 
 
 @cache
-def _ranges_of(kind: type[Struct]) -> tuple[tuple[str, int, int], ...]:
+def _ranges_of(kind: type[Struct]) -> tuple[tuple[str, Sequence[tuple[int, int]]], ...]:
     numbers = [name for name, hint in get_type_hints(kind).items() if hint in (Decimal | None, int | None)]
-    return tuple((name, *_RANGES.get(name, _NEVER_NEGATIVE)) for name in numbers)
+    further = {"longitude": (_WESTERN_PACIFIC,)}
+    return tuple((name, (_RANGES.get(name, _NEVER_NEGATIVE), *further.get(name, ()))) for name in numbers)
 
 
 def _drop_late_dates(record: Record) -> set[str]:
