@@ -45,8 +45,8 @@ _TOTAL = re.compile(r"view\s+([\d, ]+?)\s*-\s*([\d, ]+?)\s+of\s+([\d, ]+)", re.A
 _EMPTY = re.compile(r"no (?:records|cases|results|rows|data)\b")
 _LANDS_AVAILABLE = re.compile(r"\blands? avail|\blaft\b|list of lands")
 _NOT_AVAILABLE = re.compile(
-    r"\b(?:sold|redeemed|cancell?ed|withdrawn|active|upcoming|scheduled|pending|(?<!for )sale|bankruptcy|escheat\w*|paid|closed"
-    r"|not on)\b"
+    r"\b(?:sold|redeemed|cancell?ed|withdrawn|active|upcoming|scheduled|pending|(?<!for )sale|bankruptcy|escheat\w*"
+    r"|paid|closed|not on)\b"
 )
 _STATUSES = {"lands available": "lands_available", "lands available for taxes": "lands_available"}
 
