@@ -198,3 +198,10 @@ def test_which_sale_is_the_last_is_not_known_if_the_newest_has_no_day(day: str) 
 def test_buildings_that_the_page_does_not_count_are_named() -> None:
     found = record("vgsi", page(building(1, "1804", "1,500", "$90"), BldCount="0"), "NH")
     assert {"buildings", "building_count"} <= set(found["unreadable"])
+
+
+def test_a_sale_of_which_only_the_owner_can_be_read_is_named() -> None:
+    history = SALES.format("<tr><td>BLOOM CLARA</td><td>$5</td><td></td><td>1/2</td><td></td></tr>")
+    renamed = history.replace("Sale Price", "Amount Paid").replace("Book &amp; Page", "Recorded In")
+    found = record("vgsi", page(renamed), "CT")
+    assert (found["sales"], "sales" in found["unreadable"]) == ([], True)

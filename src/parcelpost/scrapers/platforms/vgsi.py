@@ -337,7 +337,11 @@ def _sold(rows: Iterable[Row], problems: Problems) -> Iterator[Sale]:
         if date is None and any(sign.isalpha() for sign in tables.text(row, "date")):
             problems.note("sales", "a row has no readable date")
         if date is None and price is None:
-            if tables.is_row_of_values(row) or any(map(str.isdigit, tables.text(row, "book_page"))):
+            if (
+                tables.is_row_of_values(row)
+                or "price" not in row
+                or any(map(str.isdigit, tables.text(row, "book_page")))
+            ):
                 problems.note("sales", "a row has neither a date nor a price")
             continue  # 'No Data for Ownership History'
         yield Sale(
