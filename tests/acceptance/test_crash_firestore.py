@@ -19,7 +19,7 @@ from tests.firestore.server import FirestoreServer
 from tests.lengths import short_and_long
 
 LEASE_SECONDS = 4
-COMMAND = ("--upstream", "firestore", "--store", "store.db", "--until-empty")
+COMMAND = ("--upstream", "firestore", "--store", "store.db")
 ROOT = "projects/p/databases/(default)/documents/parcelpost/main"
 SETTINGS = {
     **FAST,
@@ -57,7 +57,7 @@ async def test_tasks_survive_kills_and_a_firestore_that_is_away_half_of_the_time
         server.documents.ahead = timedelta(seconds=LEASE_SECONDS)  # nobody need wait for the dead ones' leases
         while any(task["status"] != "done" for task in server.all(f"{ROOT}/tasks").values()):
             # It ends when nothing is offered: some may be under a lease still.
-            async with worker(*COMMAND, folder=tmp_path, settings=SETTINGS) as process:
+            async with worker(*COMMAND, "--until-empty", folder=tmp_path, settings=SETTINGS) as process:
                 assert await process.ended() == 0, _said(tmp_path)
         await _check(tmp_path, server, tasks)
 
