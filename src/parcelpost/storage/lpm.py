@@ -243,13 +243,12 @@ class LocalPersistenceManager:
         request = tasks.ClaimRequest(self.owner_id, token, self._now(), limit, task_filter)
         claiming = self._db.start_together(tasks.claim_each, request, durable=False)
         try:
-            await asyncio.wait([claiming])
+            return await asyncio.shield(claiming)
         except asyncio.CancelledError:
             # Nobody is left to work on the tasks being claimed, so they are released before the caller ends.
             releasing = self._in_background(self._release_when_claimed(claiming))
             await asyncio.wait([releasing], timeout=self._options.busy_timeout_seconds)
             raise
-        return claiming.result()
 
     async def finish(self, claim: Claim, reason: str = "") -> bool:
         """Ends the task as not found, and reports it. Returns False for a stale claim (I4)."""
