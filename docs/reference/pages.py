@@ -8,7 +8,7 @@ from docs.reference import commands
 from docs.reference.docstrings import Described, classes
 from docs.reference.tables import joined, sections, with_table
 from parcelpost.gateway.api.health import METRICS
-from parcelpost.health import CHECKS
+from parcelpost.health_checks import CHECKS
 from parcelpost.settings.schema import KEYS, Key, as_text
 from parcelpost.settings.toml import marked_meanings
 from parcelpost.telemetry import Telemetry

@@ -12,7 +12,7 @@ import pytest
 
 from parcelpost.cli.progress import Meter
 from parcelpost.model import Page, PageRecord, Result, Source
-from parcelpost.storage import LocalPersistenceManager, admin
+from parcelpost.storage import LocalPersistenceManager, operator_actions
 from tests.cli.support import Run, page_of, rows, task
 
 
@@ -124,7 +124,7 @@ def test_i2_a_record_that_a_known_task_brings_meanwhile_stays(
 
 
 def test_ctrl_c_says_how_far_it_came(store: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "_BATCH", 2)
+    monkeypatch.setattr(operator_actions, "_BATCH", 2)
     monkeypatch.setattr(Meter, "__call__", lambda *_: signal.raise_signal(signal.SIGINT))
     ended = run("tasks", "reject", "--all", "--yes", "--store", store)
     assert (ended.code, ended.out) == (130, "")

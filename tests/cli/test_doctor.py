@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from parcelpost.cli.health import doctor
-from parcelpost.cli.health.checks import CheckContext, CheckResult
+from parcelpost.cli.health.check_result import CheckContext, CheckResult
 from parcelpost.cli.health.clock import compare_clocks
 from parcelpost.cli.health.doctor import Report
 from parcelpost.cli.health.store_files import check_integrity

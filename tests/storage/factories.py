@@ -24,7 +24,7 @@ from parcelpost.model import (
     TaskStatus,
 )
 from parcelpost.storage import LocalPersistenceManager, queries
-from parcelpost.storage.admin import Flags, Selection
+from parcelpost.storage.operator_actions import Flags, Selection
 
 NOW = ManualClock().now()
 """When every test begins."""
@@ -131,7 +131,7 @@ async def requeue(
     """As an operator retries tasks. Returns how many."""
     ids, statuses = None if task_ids is None else tuple(task_ids), () if status is None else (status,)
     which = Selection(task_ids=ids, statuses=statuses, platform=platform)
-    return (await lpm.admin.retry_tasks(which, Flags(include_completed=completed))).total()
+    return (await lpm.operator.retry_tasks(which, Flags(include_completed=completed))).total()
 
 
 async def task_counts(lpm: LocalPersistenceManager) -> dict[str, dict[str, int]]:

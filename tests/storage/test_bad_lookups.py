@@ -9,7 +9,7 @@ import pytest
 
 from parcelpost.errors import InvalidInput
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.admin import Selection
+from parcelpost.storage.operator_actions import Selection
 from tests.storage.factories import everything, requeue, save_one
 
 NOT_TEXT = b"parcel \xff".decode(errors="surrogateescape")

@@ -10,7 +10,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import Priority, QueueDepth, Source, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.admin import Selection
+from parcelpost.storage.operator_actions import Selection
 from tests.storage.factories import NOW, a_result, a_task, claim_one, save_one, task_counts, the_result
 
 HOUR = timedelta(hours=1)

@@ -18,7 +18,6 @@ from parcelpost.clock import ManualClock, from_iso, iso
 from parcelpost.model import DeliveryState, Lease, Signal, Site, TaskStatus
 from parcelpost.storage import (
     LocalPersistenceManager,
-    admin,
     backup,
     cache,
     claims,
@@ -32,8 +31,9 @@ from parcelpost.storage import (
     retention,
     tasks,
 )
-from parcelpost.storage.admin import Selection
+from parcelpost.storage import operator_actions as actions
 from parcelpost.storage.history import Sample, SyncRound
+from parcelpost.storage.operator_actions import Selection
 from tests.storage.factories import NOW, a_result, a_task, deliver, save_one
 
 LATER = iso(NOW + timedelta(days=100))
@@ -137,18 +137,18 @@ def save(db: sqlite3.Connection) -> None:
 
 def requeue(db: sqlite3.Connection) -> None:
     which = Selection(statuses=(TaskStatus.FAILED,), platform="vgsi")
-    found = admin.find(db, admin.RETRY_TASKS, which, admin.Flags(include_completed=True), 3, 50)
-    change = partial(admin._retry, now=from_iso(LATER))
-    admin._apply(db, admin.RETRY_TASKS, which, found, admin.Flags(), change)
+    found = actions.find(db, actions.RETRY_TASKS, which, actions.Flags(include_completed=True), 3, 50)
+    change = partial(actions._retry, now=from_iso(LATER))
+    actions._apply(db, actions.RETRY_TASKS, which, found, actions.Flags(), change)
 
 
-def delete(operation: admin.Operation, change: Any, which: Selection) -> Run:
+def delete(operation: actions.Operation, change: Any, which: Selection) -> Run:
     def run(db: sqlite3.Connection) -> None:
-        flags = admin.Flags(force=True)
-        found = admin.find(db, operation, which, flags, 3, 50)
-        admin.counts(db, operation, which, flags)
-        admin.records_lost(db, operation, which)
-        admin._apply(db, operation, which, found, flags, lambda db, rows: change(db, rows, LATER))
+        flags = actions.Flags(force=True)
+        found = actions.find(db, operation, which, flags, 3, 50)
+        actions.counts(db, operation, which, flags)
+        actions.records_lost(db, operation, which)
+        actions._apply(db, operation, which, found, flags, lambda db, rows: change(db, rows, LATER))
 
     return run
 
@@ -188,16 +188,17 @@ HOT: list[tuple[str, Run, set[str]]] = [
     ("failures lately", lambda db: queries.failures_since(db, NOW), {"tasks_ended"}),
     ("sources of what waits", queries.sources, {"tasks_ready", "results_outbox", "sqlite_autoindex_tasks_1"}),
     ("requeue", requeue, {"INTEGER PRIMARY KEY", "sqlite_autoindex_results_2"}),
-    ("delete tasks", delete(admin.DELETE_TASKS, admin._delete_tasks, Selection()),
+    ("delete tasks", delete(actions.DELETE_TASKS, actions._delete_tasks, Selection()),
      {"INTEGER PRIMARY KEY", "sqlite_autoindex_results_2", "tasks_children"}),
-    ("delete results", delete(admin.DELETE_RESULTS, admin._delete_results, Selection()),
+    ("delete results", delete(actions.DELETE_RESULTS, actions._delete_results, Selection()),
      {"INTEGER PRIMARY KEY", "sqlite_autoindex_tasks_1", "results_page_shared"}),
-    ("delete rejected results", delete(admin.DELETE_RESULTS, admin._delete_results, REJECTED), {"results_rejected"}),
-    ("list tasks", lambda db: admin.tasks_page(db, Selection(), 9, 3), {"INTEGER PRIMARY KEY"}),
-    ("list tasks by id", lambda db: admin.tasks_page(db, Selection(task_ids=("t1",)), 9, 3),
+    ("delete rejected results", delete(actions.DELETE_RESULTS, actions._delete_results, REJECTED),
+     {"results_rejected"}),
+    ("list tasks", lambda db: actions.tasks_page(db, Selection(), 9, 3), {"INTEGER PRIMARY KEY"}),
+    ("list tasks by id", lambda db: actions.tasks_page(db, Selection(task_ids=("t1",)), 9, 3),
      {"sqlite_autoindex_tasks_1"}),
-    ("list unsynced results", lambda db: admin.results_page(db, UNSYNCED, 9, 3), {"results_outbox"}),
-    ("list rejected results", lambda db: admin.results_page(db, REJECTED, 9, 3), {"results_rejected"}),
+    ("list unsynced results", lambda db: actions.results_page(db, UNSYNCED, 9, 3), {"results_outbox"}),
+    ("list rejected results", lambda db: actions.results_page(db, REJECTED, 9, 3), {"results_rejected"}),
     ("what runs now", lambda db: queries.running(db, 60), {"tasks_processing"}),
     ("what was done lately", lambda db: queries.throughput_since(db, NOW), {"tasks_ended", "sync_log_created"}),
     ("what went wrong lately", lambda db: queries.recent_errors(db, 60),
@@ -216,7 +217,7 @@ HOT: list[tuple[str, Run, set[str]]] = [
      {"results_page_owner", "results_page_shared"}),
     ("what a task brought before", lambda db: outbox.remove_earlier(db, "x"),
      {"tasks_children", "sqlite_autoindex_results_2"}),
-    ("list results", lambda db: admin.results_page(db, Selection(), 9, 3), {"INTEGER PRIMARY KEY"}),
+    ("list results", lambda db: actions.results_page(db, Selection(), 9, 3), {"INTEGER PRIMARY KEY"}),
     ("cache lookup", lambda db: cache._find(db, "k1", "html"), {"sqlite_autoindex_cache_1"}),
     ("cache access update", lambda db: cache._touch(db, "k1", LATER), {"sqlite_autoindex_cache_1"}),
     ("cache put and eviction", cache_put, {"cache_last_accessed"}),

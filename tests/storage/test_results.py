@@ -14,7 +14,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import DeliveryState, OutboxEntry, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.admin import Selection
+from parcelpost.storage.operator_actions import Selection
 from tests.storage.factories import NOW, a_result, a_task, claim_one, deliver, everything, look, save_one, the_result
 
 
@@ -117,13 +117,13 @@ async def test_rejected_results_are_reset_by_hand(lpm: LocalPersistenceManager) 
     entries = await _three(lpm)
     await lpm.count_attempt([entry.result_id for entry in entries], "503")
     await lpm.mark_rejected([entry.result_id for entry in entries], "unknown county")
-    assert (await lpm.admin.retry_results(Selection(task_ids=("t1", "unknown")))).total() == 1
+    assert (await lpm.operator.retry_results(Selection(task_ids=("t1", "unknown")))).total() == 1
     assert ids(await lpm.get_unsynced_results()) == ["t1"]
     assert (await the_result(lpm, "t1")).sync_attempts == 0
-    assert (await lpm.admin.retry_results(Selection(task_ids=()))).total() == 0
-    assert (await lpm.admin.retry_results(Selection())).total() == 2
+    assert (await lpm.operator.retry_results(Selection(task_ids=()))).total() == 0
+    assert (await lpm.operator.retry_results(Selection())).total() == 2
     assert ids(await lpm.get_unsynced_results()) == ["t0", "t1", "t2"]
-    assert (await lpm.admin.retry_results(Selection())).total() == 0
+    assert (await lpm.operator.retry_results(Selection())).total() == 0
 
 
 async def test_a_late_receipt_counts_for_a_rejected_result_too(lpm: LocalPersistenceManager) -> None:

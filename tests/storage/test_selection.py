@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from parcelpost.clock import ManualClock
 from parcelpost.model import DeliveryState, OutboxEntry, Priority, Source, TaskInfo, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.admin import Selection
+from parcelpost.storage.operator_actions import Selection
 from tests.storage.factories import NOW, a_result, a_task
 
 PLATFORMS = ("vgsi", "qpublic")

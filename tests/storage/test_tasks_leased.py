@@ -10,7 +10,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import PageRecord, Target, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.admin import Selection
+from parcelpost.storage.operator_actions import Selection
 from tests.storage.factories import NOW, a_result, a_task, claim_one, the_result, the_task
 
 SHORT, LONG = NOW + timedelta(minutes=1), NOW + timedelta(hours=1)
@@ -148,7 +148,7 @@ async def test_one_whose_record_was_rejected_is_answered_with_the_reason_and_not
             continue
         ((info, why),) = await lpm.tasks_to_report_again()
         assert (why, info.task.lease_id, info.status) == (reason, lease_id, TaskStatus.COMPLETED)
-    await lpm.admin.retry_results(Selection(task_ids=(first.task_id,)))
+    await lpm.operator.retry_results(Selection(task_ids=(first.task_id,)))
     assert await lpm.tasks_to_report_again() == [], "a person sends it again, and that answers"
     await lpm.mark_synced([first.result_id])
     assert [why for _, why in await lpm.tasks_to_report_again()] == ["no such field"]

@@ -15,8 +15,8 @@ import pytest
 from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.events import AttemptEnded, StoreNotWritable
 from parcelpost.model import Busy, Done, TaskStatus
-from parcelpost.storage.admin import Selection
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.storage.operator_actions import Selection
 from parcelpost.storage.options import StoreOptions
 from tests.storage.factories import a_task, look, the_result
 from tests.worker.executing import Works, at_work

@@ -13,7 +13,7 @@ import pytest
 
 from parcelpost.errors import InvalidSettings
 from parcelpost.events import Event, PagesServed
-from parcelpost.health import Finding
+from parcelpost.health_checks import Finding
 from parcelpost.settings.schema import HttpSettings
 from parcelpost.worker import health_pages as pages_module
 from parcelpost.worker.health_pages import Page, Response, served, state

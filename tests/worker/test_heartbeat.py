@@ -172,17 +172,17 @@ async def test_an_unknown_command_is_reported_and_ignored(scene: Scene, rig: Rig
 
 async def test_it_knows_since_when_the_worker_is_paused(scene: Scene, rig: Rig) -> None:
     await scene.heartbeat.step()
-    assert scene.heartbeat.paused_since is None
+    assert scene.heartbeat.commands.paused_since is None
     rig.gateway.commands = ["pause"]
     await scene.heartbeat.step()
     paused_at = rig.clock.now()
     rig.clock.advance(30)
     rig.gateway.commands = ["pause"]
     await scene.heartbeat.step()
-    assert scene.heartbeat.paused_since == paused_at
+    assert scene.heartbeat.commands.paused_since == paused_at
     rig.gateway.commands = ["resume"]
     await scene.heartbeat.step()
-    assert scene.heartbeat.paused_since is None
+    assert scene.heartbeat.commands.paused_since is None
 
 
 async def test_the_last_beat_says_that_the_worker_leaves_and_how_its_queue_stands(scene: Scene, rig: Rig) -> None:

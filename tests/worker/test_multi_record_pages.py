@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.model import DeliveryState, Done, Outcome, Page, Result, Task, TaskStatus
-from parcelpost.storage.admin import Selection
+from parcelpost.storage.operator_actions import Selection
 from parcelpost.storage.results import page_records
 from tests import traps
 from tests.storage.factories import a_task

@@ -15,7 +15,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import Done, OutboxEntry, Outcome, Page, Result, Retry, Target, TaskStatus
 from parcelpost.scrapers.platform import NotReadable, Parse
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.admin import Selection
+from parcelpost.storage.operator_actions import Selection
 from parcelpost.storage.reparse import Filters, NewRecord
 from parcelpost.storage.results import page_records
 from parcelpost.worker import reparse
@@ -84,7 +84,7 @@ async def test_what_changed_is_replaced_and_waits_to_be_sent_again(rig: Rig) -> 
 
 async def test_a_record_that_the_operator_rejected_is_sent_once_it_reads_differently(rig: Rig) -> None:
     await save(rig.lpm, "t1", b"ann")
-    await rig.lpm.admin.reject_results(Selection(), "its owner is wrong")
+    await rig.lpm.operator.reject_results(Selection(), "its owner is wrong")
     assert (await again(rig)).changed == 1
     (entry,) = await rig.lpm.get_unsynced_results()
     assert (owner(entry), entry.rejected_by, entry.last_error) == ("ANN", None, None)

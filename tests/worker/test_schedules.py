@@ -18,7 +18,7 @@ from parcelpost.model import Result, Site, Source, Target, Task
 from parcelpost.settings import Settings
 from parcelpost.settings.sources import load
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, refresh
-from parcelpost.storage.admin import Flags, PlannedAction, Selection
+from parcelpost.storage.operator_actions import Flags, PlannedAction, Selection
 from parcelpost.upstream.null import NullUpstream
 from parcelpost.worker.schedules import StandaloneSchedules, run_prefix
 from tests.worker.rig import a_context
@@ -253,7 +253,7 @@ async def test_a_task_kept_for_a_schedule_is_retried_itself_and_may_no_longer_be
             await lpm.maintenance.clean()
             assert await lpm.list_results() == []
             assert await lpm.known_parcels(site, delinquent_only=True) != []
-            done = await lpm.admin.retry_tasks(Selection(), Flags(include_completed=True))
+            done = await lpm.operator.retry_tasks(Selection(), Flags(include_completed=True))
             assert done == {PlannedAction.APPLY: 1}
             (claim,) = await lpm.claim(10)
             assert claim.task.task_id == task_id

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from parcelpost.clock import iso
 from parcelpost.events import EntryRefused, UpstreamOffline, UpstreamOnline
 from parcelpost.model import DeliveryState, Page, Result, TaskStatus
-from parcelpost.storage.admin import Selection
+from parcelpost.storage.operator_actions import Selection
 from tests import traps
 from tests.hostile import Entry, HostileGateway, Trap
 from tests.lengths import short_and_long
@@ -129,7 +129,7 @@ async def test_entries_that_fail_beside_good_ones_hold_up_nobody_and_are_set_asi
         assert all("could not be stored" in (entry.last_error or "") for entry in aside)
         assert {entry.sync_attempts for entry in aside} == {5}
         gateway.behave()
-        assert (await rig.lpm.admin.retry_results(Selection())).total() == len(BAD)
+        assert (await rig.lpm.operator.retry_results(Selection())).total() == len(BAD)
         await rig.settle()
         assert set(MANY) <= set(gateway.submissions)
 

@@ -15,8 +15,17 @@ from parcelpost.cli.output import confirm, count, print_json, printable
 from parcelpost.cli.progress import Meter
 from parcelpost.cli.settings_options import StoreContext, command_line
 from parcelpost.errors import InvalidInput
-from parcelpost.storage import admin
-from parcelpost.storage.admin import CHANGES, Admin, Flags, Operation, PlannedAction, Progress, Selection, stored_until
+from parcelpost.storage import operator_actions
+from parcelpost.storage.operator_actions import (
+    CHANGES,
+    Flags,
+    Operation,
+    OperatorActions,
+    PlannedAction,
+    Progress,
+    Selection,
+    stored_until,
+)
 
 _OF_ONE = {
     PlannedAction.PROCESSING: "{id!r} is being processed by {holder}: wait until it finishes, or stop that worker",
@@ -78,7 +87,7 @@ class BulkAction(NamedTuple):
     """task or result"""
     past: str
     """retried, rejected or deleted; also the name in JSON"""
-    change: Callable[[Admin, Selection, Flags, Progress], Awaitable[Counter[PlannedAction]]]
+    change: Callable[[OperatorActions, Selection, Flags, Progress], Awaitable[Counter[PlannedAction]]]
     question: Callable[[ActionCounts], str]
     done: Callable[[ActionCounts], str]
     asks_for_one: bool = True
@@ -127,7 +136,7 @@ async def _plan(action: BulkAction, which: Selection, flags: Flags, store: Store
         if which.stored_until is None:
             which = replace(which, stored_until=await database.read(stored_until))
         if which.task_ids is not None:
-            named = await database.read(admin.planned_by_task, action.operation, which, flags)
+            named = await database.read(operator_actions.planned_by_task, action.operation, which, flags)
             planned = {task_id: effect for task_id, (effect, _) in named.items()}
             reasons = [
                 refusal_text(action.past, action.noun, task_id, *named.get(task_id, (None, None)))
@@ -137,8 +146,8 @@ async def _plan(action: BulkAction, which: Selection, flags: Flags, store: Store
             if reasons:
                 show = command_line(f"{action.noun}s show TASK_ID", store)
                 raise InvalidInput(printable("; ".join(reasons)), hint=f"nothing was changed; see '{show}'")
-        counts = await database.read(admin.counts, action.operation, which, flags)
-        records = await database.read(admin.records_lost, action.operation, which)
+        counts = await database.read(operator_actions.counts, action.operation, which, flags)
+        records = await database.read(operator_actions.records_lost, action.operation, which)
         return _Plan(which, flags, counts, records)
 
 
@@ -157,7 +166,7 @@ async def _change(action: BulkAction, plan: _Plan, store: StoreContext) -> Count
 
     try:
         async with open_for_writing(store) as lpm, Meter(f"{action.noun}s {action.past}") as meter:
-            return await action.change(lpm.admin, plan.which, plan.flags, progress)
+            return await action.change(lpm.operator, plan.which, plan.flags, progress)
     except asyncio.CancelledError:
         print(f"interrupted: {done:,} of {count(total, action.noun)} {action.past}", file=sys.stderr)
         raise
@@ -192,19 +201,19 @@ def total_text(counts: ActionCounts, noun: str) -> str:
 def retry_action(noun: str) -> BulkAction:
     if noun == "task":
         return BulkAction(
-            operation=admin.RETRY_TASKS,
+            operation=operator_actions.RETRY_TASKS,
             noun="task",
             past="retried",
-            change=Admin.retry_tasks,
+            change=OperatorActions.retry_tasks,
             question=lambda counts: f"Retry {total_text(counts, 'task')}?",
             done=lambda counts: f"{total_text(counts, 'task')} pending again.",
             asks_for_one=False,
         )
     return BulkAction(
-        operation=admin.RETRY_RESULTS,
+        operation=operator_actions.RETRY_RESULTS,
         noun="result",
         past="retried",
-        change=Admin.retry_results,
+        change=OperatorActions.retry_results,
         question=lambda counts: f"Send {total_text(counts, 'rejected result')} again?",
         done=lambda counts: f"{total_text(counts, 'result')} will be sent again.",
         asks_for_one=False,
@@ -214,18 +223,18 @@ def retry_action(noun: str) -> BulkAction:
 def reject_action(noun: str, reason: str) -> BulkAction:
     if noun == "task":
         return BulkAction(
-            operation=admin.REJECT_TASKS,
+            operation=operator_actions.REJECT_TASKS,
             noun="task",
             past="rejected",
-            change=lambda admin, selection, _, progress: admin.reject_tasks(selection, reason, progress),
+            change=lambda actions, selection, _, progress: actions.reject_tasks(selection, reason, progress),
             question=lambda counts: f"Mark {total_text(counts, 'pending task')} as failed?",
             done=lambda counts: f"{total_text(counts, 'task')} marked as failed: {reason}.",
         )
     return BulkAction(
-        operation=admin.REJECT_RESULTS,
+        operation=operator_actions.REJECT_RESULTS,
         noun="result",
         past="rejected",
-        change=lambda admin, selection, _, progress: admin.reject_results(selection, reason, progress),
+        change=lambda actions, selection, _, progress: actions.reject_results(selection, reason, progress),
         question=lambda counts: f"Reject {total_text(counts, 'result')} without sending {_pronoun(counts)}?",
         done=lambda counts: f"{total_text(counts, 'result')} rejected: {reason}.",
     )
@@ -234,18 +243,18 @@ def reject_action(noun: str, reason: str) -> BulkAction:
 def delete_action(noun: str) -> BulkAction:
     if noun == "task":
         return BulkAction(
-            operation=admin.DELETE_TASKS,
+            operation=operator_actions.DELETE_TASKS,
             noun="task",
             past="deleted",
-            change=Admin.delete_tasks,
+            change=OperatorActions.delete_tasks,
             question=_delete_tasks_question,
             done=_delete_tasks_summary,
         )
     return BulkAction(
-        operation=admin.DELETE_RESULTS,
+        operation=operator_actions.DELETE_RESULTS,
         noun="result",
         past="deleted",
-        change=Admin.delete_results,
+        change=OperatorActions.delete_results,
         question=_delete_results_question,
         done=_delete_results_summary,
     )

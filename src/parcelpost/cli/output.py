@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from parcelpost.errors import ParcelpostError
-from parcelpost.health import Finding
+from parcelpost.health_checks import Finding
 from parcelpost.model import QueueDepth, TaskStatus
 from parcelpost.units import age as age  # noqa: PLC0414 - re-exported for commands
 from parcelpost.units import count as count  # noqa: PLC0414

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from parcelpost.cli.systemd import Service
 from parcelpost.clock import Clock
 from parcelpost.events import Emit, ProcessEnded
-from parcelpost.health import Finding, sort_findings
+from parcelpost.health_checks import Finding, sort_findings
 from parcelpost.settings import Settings
 from parcelpost.worker import health_pages
 from parcelpost.worker.health_pages import Response

@@ -25,7 +25,7 @@ from parcelpost.model import DeliveryState, Priority, Source, TaskStatus
 
 if TYPE_CHECKING:
     from parcelpost.cli.paging import ListSpec
-    from parcelpost.storage.admin import Flags, Selection
+    from parcelpost.storage.operator_actions import Flags, Selection
 
 
 class PriorityOption(StrEnum):
@@ -74,7 +74,7 @@ class Filters(NamedTuple):
         """Raises InvalidInput."""
         from parcelpost.cli.context import CLOCK
         from parcelpost.cli.settings_options import parse_moment
-        from parcelpost.storage.admin import Selection
+        from parcelpost.storage.operator_actions import Selection
 
         return Selection(
             statuses=tuple(self.status or ()),
@@ -93,7 +93,7 @@ class Filters(NamedTuple):
         """The tasks with these ids, or what the filters select, or all. Raises InvalidInput if nothing was selected."""
         from msgspec.structs import replace
 
-        from parcelpost.storage.admin import Selection
+        from parcelpost.storage.operator_actions import Selection
 
         selection = self.selection()
         is_filtered = selection != Selection()
@@ -231,7 +231,7 @@ def add_reject(app: typer.Typer, noun: str, text: CommandText) -> None:
         as_json: AsJson = False,
     ) -> None:
         from parcelpost.cli.bulk_actions import reject_action, run_bulk_action
-        from parcelpost.storage.admin import Flags
+        from parcelpost.storage.operator_actions import Flags
 
         filters = Filters(status, platform, state, county, parcel, source, priority, delivery, error, since)
         selection = filters.require(noun, task_ids, everything=everything)
@@ -264,7 +264,7 @@ def add_delete(app: typer.Typer, noun: str, text: CommandText) -> None:
         as_json: AsJson = False,
     ) -> None:
         from parcelpost.cli.bulk_actions import delete_action, run_bulk_action
-        from parcelpost.storage.admin import Flags
+        from parcelpost.storage.operator_actions import Flags
 
         filters = Filters(status, platform, state, county, parcel, source, priority, delivery, error, since)
         selection = filters.require(noun, task_ids, everything=everything)

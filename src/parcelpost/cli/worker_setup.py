@@ -19,7 +19,7 @@ from parcelpost.cli.settings_options import profiles_folder
 from parcelpost.cli.systemd import Service
 from parcelpost.clock import SystemClock
 from parcelpost.events import Emit, Event
-from parcelpost.health import Finding
+from parcelpost.health_checks import Finding
 from parcelpost.log_lines import make_log
 from parcelpost.model import Target
 from parcelpost.scrapers.browser.pool import BrowserPool

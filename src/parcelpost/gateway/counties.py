@@ -15,7 +15,7 @@ from parcelpost.clock import Clock
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import SiteParcels, TaskState, WorkerRow
 from parcelpost.gateway.schedules import ScheduleStatus, schedule_findings
-from parcelpost.health import MANY_FAILURES, Finding, is_failing, sort_findings
+from parcelpost.health_checks import MANY_FAILURES, Finding, is_failing, sort_findings
 from parcelpost.model import Site
 from parcelpost.units import count
 

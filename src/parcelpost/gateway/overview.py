@@ -22,7 +22,7 @@ from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import ActivityRow, QueueRow, TaskState, WorkerRow, WorkerState
 from parcelpost.gateway.schedules import FreshnessCache, ScheduleStatus, schedule_findings, schedule_statuses
 from parcelpost.gateway.webhooks import WebhookState, webhook_findings, webhook_state
-from parcelpost.health import Finding, is_ok, sort_findings
+from parcelpost.health_checks import Finding, is_ok, sort_findings
 from parcelpost.model import Broken, PausedSite
 from parcelpost.units import age, count
 

@@ -30,7 +30,7 @@ from parcelpost.gateway.models import (
     Scope,
     WorkerRow,
 )
-from parcelpost.health import STALE_BELOW, Finding
+from parcelpost.health_checks import STALE_BELOW, Finding
 from parcelpost.model import Site, Target, Task
 from parcelpost.places import county_name, parcel_norm, state_code
 from parcelpost.private_addresses import AddressRefused, Guard

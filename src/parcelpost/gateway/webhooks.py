@@ -34,7 +34,7 @@ from parcelpost.events import LoopFailed, WebhookFailing, WebhookGaveUp, Webhook
 from parcelpost.gateway.history import change_response
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import ChangeFilter, ChangeRow, Text, Webhook, WebhookRetry
-from parcelpost.health import Finding
+from parcelpost.health_checks import Finding
 from parcelpost.places import county_name, state_code
 from parcelpost.private_addresses import AddressRefused, Guard, NoAddress, open_connection_pool
 from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE, Secret

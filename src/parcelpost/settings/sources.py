@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from parcelpost.errors import InvalidInput, InvalidSettings
-from parcelpost.health import Finding
+from parcelpost.health_checks import Finding
 from parcelpost.places import county_name, state_code
 from parcelpost.schedule import DAY_SECONDS, LIST_SECONDS, longest_interval, make_timing, parse_duration
 from parcelpost.settings.schema import (

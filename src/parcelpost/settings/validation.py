@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from parcelpost.errors import InvalidSettings
-from parcelpost.health import Finding
+from parcelpost.health_checks import Finding
 from parcelpost.settings.schema import KEYS, Settings, as_text
 from parcelpost.settings.secrets import PROXY_LOGIN_VARIABLE
 

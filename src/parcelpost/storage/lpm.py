@@ -30,9 +30,9 @@ from parcelpost.model import (
     TaskStatus,
 )
 from parcelpost.storage import (
-    admin,
     claims,
     locks,
+    operator_actions,
     outbox,
     queries,
     raw_files,
@@ -42,7 +42,6 @@ from parcelpost.storage import (
     tasks,
     validation,
 )
-from parcelpost.storage.admin import Admin, Selection
 from parcelpost.storage.artifacts import Artifacts
 from parcelpost.storage.backpressure import Backpressure
 from parcelpost.storage.browsers import Browsers
@@ -52,6 +51,7 @@ from parcelpost.storage.history import Metrics, SyncLog
 from parcelpost.storage.learning_signals import Signals
 from parcelpost.storage.leases import Leases
 from parcelpost.storage.locks import LeaderLocks
+from parcelpost.storage.operator_actions import OperatorActions, Selection
 from parcelpost.storage.options import LONGEST_DELAY, StoreOptions
 from parcelpost.storage.raw_files import GONE_HINT
 from parcelpost.storage.refresh import StoreFreshness
@@ -107,7 +107,7 @@ class LocalPersistenceManager:
         self._hung: set[str] = set()
         self._beat_timer: asyncio.TimerHandle | None = None
         self.artifacts = Artifacts(database, store.raw.root, clock)
-        self.admin = Admin(database, store.raw, self.artifacts, clock)
+        self.operator = OperatorActions(database, store.raw, self.artifacts, clock)
         self.maintenance = Maintenance(store, self.artifacts)
 
     @classmethod
@@ -351,7 +351,7 @@ class LocalPersistenceManager:
         self, selection: Selection = Selection(), *, limit: int = 100, after: int = 0
     ) -> list[TaskInfo]:
         """Returns a page in the order stored. For the next page, pass the last `seq` as `after`."""
-        return await self._db.read(admin.tasks_page, selection, validation.whole("limit", limit), after)
+        return await self._db.read(operator_actions.tasks_page, selection, validation.whole("limit", limit), after)
 
     # Results
 
@@ -415,7 +415,7 @@ class LocalPersistenceManager:
         return await self._mark_results(outbox.mark_raw_synced, result_ids, self._now())
 
     async def mark_rejected(self, result_ids: Sequence[str], reason: str) -> int:
-        """Rejects results that the upstream will not accept: kept, and sent again only after `admin.retry_results`."""
+        """Rejects results that the upstream will not accept: kept, and sent again only by an operator."""
         return await self._mark_results(outbox.mark_rejected, result_ids, validation.message(reason), self._now())
 
     async def count_attempt(self, result_ids: Sequence[str], error: str) -> int:
@@ -432,7 +432,7 @@ class LocalPersistenceManager:
         self, selection: Selection = Selection(), *, limit: int = 100, after: int = 0
     ) -> list[OutboxEntry]:
         """Returns a page in the order stored. For the next page, pass the last `seq` as `after`."""
-        return await self._db.read(admin.results_page, selection, validation.whole("limit", limit), after)
+        return await self._db.read(operator_actions.results_page, selection, validation.whole("limit", limit), after)
 
     def check_raw_folder(self) -> None:
         """Raises StoreGone if the raw folder is missing, so that no result is blamed for it."""

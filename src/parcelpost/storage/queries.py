@@ -11,7 +11,7 @@ from msgspec import Struct, convert
 from msgspec.json import encode
 
 from parcelpost.clock import from_iso, iso
-from parcelpost.health import MANY_FAILURES
+from parcelpost.health_checks import MANY_FAILURES
 from parcelpost.model import QueueDepth, Source
 from parcelpost.storage import migrations, outbox, rows
 from parcelpost.storage.claims import READY_PLATFORMS, paused

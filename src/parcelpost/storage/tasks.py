@@ -13,8 +13,8 @@
     processing  recover                               pending, failed     failed after too many crashes (I9)
     pending     expire_leases, expire_stored_before   expired             with its report (I1)
     ended       add_leased                            pending             requested again by its upstream
-    ended       restart                               pending             by an operator (admin.py)
-    not failed  fail                                  failed              by an operator (admin.py)
+    ended       restart                               pending             by an operator (operator_actions.py)
+    not failed  fail                                  failed              by an operator (operator_actions.py)
 
 `ended` is completed, not_found, failed or expired; `not failed` is pending or any other end. A salvaged store
 (salvage.py) has lost some rows, and nobody works on its tasks (`release_owned`):

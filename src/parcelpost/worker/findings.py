@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from parcelpost.errors import Unauthorized
-from parcelpost.health import Finding
+from parcelpost.health_checks import Finding
 from parcelpost.model import Broken
 from parcelpost.storage.health import Level, Usage
 from parcelpost.storage.queries import Failures

@@ -13,7 +13,7 @@ import msgspec
 from parcelpost.errors import AddressNotFree
 from parcelpost.events import Emit, PagesServed
 from parcelpost.files_and_sockets import tcp_server
-from parcelpost.health import Finding
+from parcelpost.health_checks import Finding
 from parcelpost.settings.schema import HttpSettings
 
 _MOST_HEADER_BYTES = 8_192

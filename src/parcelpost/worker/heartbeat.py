@@ -1,12 +1,10 @@
-"""The heartbeat: reports the worker's state upstream, extends leases, and applies the upstream's commands."""
+"""The heartbeat: reports the worker's state upstream, extends leases, and receives the upstream's commands."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from datetime import datetime
 
-from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from parcelpost import __version__
@@ -17,12 +15,13 @@ from parcelpost.errors import (
     Unavailable,
     UpstreamError,
 )
-from parcelpost.events import CommandReceived, FleetSelectorsReceived
+from parcelpost.events import FleetSelectorsReceived
 from parcelpost.model import Lease, PausedSite, QueueDepth
 from parcelpost.storage.history import Window
 from parcelpost.upstream.base import Heartbeat, queue_counts
-from parcelpost.worker.backoff import HEARTBEAT, SYNC
+from parcelpost.worker.backoff import HEARTBEAT
 from parcelpost.worker.collector import Collector
+from parcelpost.worker.commands import Commands
 from parcelpost.worker.context import Context
 from parcelpost.worker.executor import Executor
 from parcelpost.worker.identity import is_last_process
@@ -33,20 +32,9 @@ from parcelpost.worker.sync import SyncManager
 _LONGEST_SILENCE_SECONDS = 240.0
 """Gateways consider a worker offline after 300 s."""
 _NOT_LEADER_SECONDS = 5.0
-_COMMANDS_STATE = "commands"
-_MOST_SHARED = 50
 _SELECTORS_SECONDS = 3_600.0
 _SELECTORS_AFTER_FAILURE_SECONDS = 300.0
 _ENOUGH_SAMPLES = 20
-
-
-class _SharedCommands(Struct, frozen=True):
-    """The upstream's commands, shared with all processes on the store."""
-
-    count: int = 0
-    """How many commands have been received in total."""
-    last: tuple[str, ...] = ()
-    """The newest commands."""
 
 
 class HeartbeatLoop:
@@ -74,7 +62,6 @@ class HeartbeatLoop:
         self._emit = context.emit
         self._executor = executor
         self._collector = collector
-        self._sync = sync
         self._resources = resources
         self._learning = learning
         self._depth = QueueDepth()
@@ -82,17 +69,13 @@ class HeartbeatLoop:
         self._blocked: tuple[PausedSite, ...] = ()
         self._leases: Sequence[Lease] = ()
         self._claimed_by_peers = 0
-        self._seen: int | None = None
-        """How many of the upstream's commands this process has seen; None before the first step."""
-        self._unshared: list[str] = []
-        """Received commands that are not in the store yet."""
         self._selectors_at: dict[str, float] = {}
         """Monotonic time at which the fleet's selector stats are due, by platform."""
         self._offers_selectors = True
-        self.paused_since: datetime | None = None
+        self.commands = Commands(context, sync)
 
     async def step(self) -> float:
-        await self._read_shared_commands()
+        await self.commands.follow_shared()
         if not self._lpm.leader_locks.take("heartbeat"):
             self._state.leave(HEARTBEAT)
             await self._get_selectors()
@@ -111,9 +94,7 @@ class HeartbeatLoop:
                 await self._lpm.leases.extend_all(reply.lease_expires_at, reply.leases_since)
             if extended:
                 await self._lpm.leases.extend(extended)
-        self._unshared += reply.commands
-        await self._share_commands()
-        self._follow(reply.commands)
+        await self.commands.follow(reply.commands)
         await self._get_selectors()
         return self._settings.seconds
 
@@ -163,34 +144,6 @@ class HeartbeatLoop:
         pause = max(self._settings.seconds, self._state.failed(HEARTBEAT, error))
         return pause if isinstance(error, Unauthorized) else min(pause, _LONGEST_SILENCE_SECONDS)
 
-    async def _read_shared_commands(self) -> None:
-        """Applies commands that a peer process has received since the last step."""
-        try:
-            shared = await self._lpm.state.get(_COMMANDS_STATE, _SharedCommands) or _SharedCommands()
-        except StoreError:
-            return
-        new = 0 if self._seen is None else shared.count - self._seen
-        self._seen = shared.count
-        self._follow(shared.last[-new:] if new > 0 else ())
-
-    async def _share_commands(self) -> None:
-        if not self._unshared:
-            return
-        with contextlib.suppress(StoreError):  # tried again at the next heartbeat
-            shared = await self._lpm.state.get(_COMMANDS_STATE, _SharedCommands) or _SharedCommands()
-            count, last = shared.count + len(self._unshared), (*shared.last, *self._unshared)[-_MOST_SHARED:]
-            await self._lpm.state.put(_COMMANDS_STATE, _SharedCommands(count, last))
-            self._seen = count
-            self._unshared.clear()
-
-    def _follow(self, commands: Sequence[str]) -> None:
-        for command in commands:
-            self._emit(CommandReceived(command=command, known=self._apply(command)))
-        if not self._control.paused:
-            self.paused_since = None
-        elif self.paused_since is None:
-            self.paused_since = self._clock.now()
-
     async def _get_selectors(self) -> None:
         """Requests the fleet's selector stats, of one platform per step, so that no heartbeat is late."""
         now = self._clock.monotonic()
@@ -212,32 +165,3 @@ class HeartbeatLoop:
                 platform, [(stat.field, stat.selector_type, stat.selector, stat.success_rate) for stat in known]
             )
             self._emit(FleetSelectorsReceived(platform=platform, selectors=len(known)))
-
-    def _apply(self, command: str) -> bool:
-        """Returns whether the command is known."""
-        verb, colon, names = command.strip().partition(":")
-        match verb.lower(), colon, names:
-            case "pause", "", "":
-                self._control.paused = True
-            case "resume", "", "":
-                self._control.paused = False
-            case "drain", "", "":
-                self._control.leave("drain command from the gateway")
-            case "stop", "", "":
-                self._control.leave("stop command from the gateway", at_once=True)
-            case "sync-now", "", "":
-                self._sync.try_now()
-                self._control.wake(SYNC)
-            case "platforms", ":", _:
-                return self._restrict(names)
-            case _:
-                return False
-        return True
-
-    def _restrict(self, names: str) -> bool:
-        wanted = frozenset(name.strip() for name in names.split(",") if name.strip())
-        usable = wanted & frozenset(self._context.factory.names())
-        if wanted and not usable:
-            return False
-        self._control.platforms = usable or None
-        return True

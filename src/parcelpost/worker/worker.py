@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from parcelpost import __version__
 from parcelpost.errors import StoreError
 from parcelpost.events import WorkerStarted
-from parcelpost.health import Finding, sort_findings
+from parcelpost.health_checks import Finding, sort_findings
 from parcelpost.scrapers.fetch.throttle import SiteAvailability
 from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.settings import Settings
@@ -114,7 +114,7 @@ class Worker:
             gateway_url=settings.gateway.url if self.delivers else "",
             slots=len(self.executor.slots),
             version=__version__,
-            paused_since=self.heartbeat.paused_since,
+            paused_since=self.heartbeat.commands.paused_since,
             platforms=tuple(sorted(self.control.platforms or ())),
             outages=context.upstream_state.outages,
             slow=self.sync.batch_size.slow,

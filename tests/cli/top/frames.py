@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from parcelpost.cli.context import Opener
 from parcelpost.cli.health.overview import Pause, StoreOverview, SyncedRound, SyncState, WorkerBrowser
 from parcelpost.cli.top.data import Rates, StoreFailure, TopData
-from parcelpost.health import Finding
+from parcelpost.health_checks import Finding
 from parcelpost.model import QueueDepth
 from parcelpost.storage.health import Level, Usage
 from parcelpost.storage.history import Sample, TimedSample

@@ -18,7 +18,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import Claim, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.admin import Selection
+from parcelpost.storage.operator_actions import Selection
 from tests.lengths import short_and_long
 from tests.storage.crash.acknowledged import Acknowledged, Writer, rows_without_file
 from tests.storage.crash.agreement import assert_whole
@@ -56,7 +56,7 @@ CALLS: dict[str, Call] = {
     "mark_raw_synced": lambda lpm, _claim, _new: lpm.mark_raw_synced(["none"]),
     "mark_rejected": lambda lpm, _claim, _new: lpm.mark_rejected(["none"], "no"),
     "count_attempt": lambda lpm, _claim, _new: lpm.count_attempt(["none"], "no"),
-    "retry_results": lambda lpm, _claim, _new: lpm.admin.retry_results(Selection()),
+    "retry_results": lambda lpm, _claim, _new: lpm.operator.retry_results(Selection()),
     "list_results": lambda lpm, _claim, _new: lpm.list_results(),
     "clean": lambda lpm, _claim, _new: lpm.maintenance.clean(),
     "vacuum": lambda lpm, _claim, _new: lpm.maintenance.vacuum(full=True),

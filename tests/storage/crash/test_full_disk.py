@@ -16,8 +16,8 @@ from parcelpost.errors import StoreFull
 from parcelpost.events import Event, ReserveUsed
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from parcelpost.storage.admin import Selection
 from parcelpost.storage.health import Level
+from parcelpost.storage.operator_actions import Selection
 from tests.storage.crash.acknowledged import rows_without_file
 from tests.storage.crash.agreement import assert_whole
 from tests.storage.factories import a_result, a_task, claim_one, deliver, look, save_one

@@ -15,7 +15,7 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from parcelpost.model import Claim, Result, Task, TaskStatus
-from parcelpost.storage.admin import Selection
+from parcelpost.storage.operator_actions import Selection
 from tests.lengths import short_and_long
 from tests.storage.crash.agreement import assert_agrees, assert_intact, assert_raw_files, copy_as_a_crash_leaves_it
 from tests.storage.crash.store_life import OPTIONS, PAGES, TaskLife, picks
@@ -49,7 +49,7 @@ class StoreLife(TaskLife):
     @rule()
     def reset_rejected(self) -> None:
         rejected = [result for result in self.model.results().values() if result.rejected]
-        assert self.run(self.lpm.admin.retry_results(Selection())).total() == len(rejected)
+        assert self.run(self.lpm.operator.retry_results(Selection())).total() == len(rejected)
         for result in rejected:
             result.rejected = False
 

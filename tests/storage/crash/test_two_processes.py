@@ -14,7 +14,7 @@ from parcelpost.errors import StoreBusy
 from parcelpost.events import Event, OwnerCrashed
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, migrations
-from parcelpost.storage.admin import Selection
+from parcelpost.storage.operator_actions import Selection
 from tests.lengths import short_and_long
 from tests.storage.crash.agreement import assert_whole
 from tests.storage.crash.peer import Peer

@@ -51,7 +51,7 @@ def check(config: ConfigOption = None, set_: SetOption = None, as_json: AsJson =
     """
     from parcelpost.cli.health.settings import settings_findings
     from parcelpost.cli.output import finding_lines
-    from parcelpost.health import is_ok
+    from parcelpost.health_checks import is_ok
     from parcelpost.settings import sources
 
     diagnosis = sources.diagnose(config=config, environment=os.environ, flags=parse_set(set_ or []))

@@ -13,7 +13,7 @@ from parcelpost.cli.settings_options import AsJson, ConfigOption, SetOption, Sto
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from parcelpost.cli.health.checks import CheckContext
+    from parcelpost.cli.health.check_result import CheckContext
     from parcelpost.cli.health.doctor import Report
 
 
@@ -54,7 +54,7 @@ def doctor(
     import asyncio
 
     from parcelpost.cli.health.doctor import make_context, run_checks
-    from parcelpost.health import Severity
+    from parcelpost.health_checks import Severity
     from parcelpost.settings.sources import diagnose
 
     if not bundle and (file or log):

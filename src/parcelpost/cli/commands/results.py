@@ -33,8 +33,8 @@ from parcelpost.model import DeliveryState, OutboxEntry
 
 if TYPE_CHECKING:
     from parcelpost.cli.paging import ListSpec
-    from parcelpost.storage.admin import Flags, Selection
     from parcelpost.storage.db import LocalDatabase
+    from parcelpost.storage.operator_actions import Flags, Selection
 
 
 LIST_EXAMPLES = examples(
@@ -55,7 +55,7 @@ _CHUNK_BYTES = 1 << 20
 
 def _list_spec(selection: Selection) -> ListSpec:
     from parcelpost.cli.paging import ListSpec
-    from parcelpost.storage.admin import results_page
+    from parcelpost.storage.operator_actions import results_page
 
     async def read(database: LocalDatabase, most: int, after: int) -> Sequence[OutboxEntry]:
         return await database.read(results_page, selection, most, after, with_data=False)
@@ -188,7 +188,7 @@ DELETE_EXAMPLES = examples(
 
 
 def _retry_flags(selection: Selection, by_operator: bool) -> Flags:
-    from parcelpost.storage.admin import Flags
+    from parcelpost.storage.operator_actions import Flags
 
     return Flags(include_rejected_by_operator=by_operator or bool(selection.task_ids))
 

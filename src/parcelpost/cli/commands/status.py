@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from parcelpost.cli.health.overview import CountyFreshness, StoreOverview, SyncedRound
-    from parcelpost.health import Finding
+    from parcelpost.health_checks import Finding
     from parcelpost.worker.status import WorkerStatus
 
 

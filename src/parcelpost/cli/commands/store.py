@@ -39,7 +39,7 @@ from parcelpost.errors import InvalidInput, StoreInUse, StoreOutdated
 
 if TYPE_CHECKING:
     from parcelpost.cli.health.overview import StoreOverview
-    from parcelpost.health import Finding
+    from parcelpost.health_checks import Finding
     from parcelpost.worker.identity import MetGateway
 
 
@@ -64,7 +64,7 @@ def status(
 
     from parcelpost.cli import context
     from parcelpost.cli.health import overview
-    from parcelpost.health import is_ok
+    from parcelpost.health_checks import is_ok
 
     store = store_context(store_path, config, set_)
     state = context.run_async(store, overview.gather_store_overview(store))

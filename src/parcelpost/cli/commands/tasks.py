@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from parcelpost.cli.paging import ListSpec
-    from parcelpost.storage.admin import Flags, Selection
     from parcelpost.storage.artifacts import StoredArtifacts
     from parcelpost.storage.db import LocalDatabase
+    from parcelpost.storage.operator_actions import Flags, Selection
 
 
 LIST_EXAMPLES = examples(
@@ -52,7 +52,7 @@ _OPTIONAL_COLUMNS = ("priority", "retries", "state", "updated", "county", "platf
 
 def _list_spec(selection: Selection) -> ListSpec:
     from parcelpost.cli.paging import ListSpec
-    from parcelpost.storage.admin import tasks_page
+    from parcelpost.storage.operator_actions import tasks_page
 
     async def read(database: LocalDatabase, most: int, after: int) -> Sequence[TaskInfo]:
         return await database.read(tasks_page, selection, most, after)
@@ -253,7 +253,7 @@ DELETE_EXAMPLES = examples(
 
 
 def _retry_flags(selection: Selection, include_completed: bool) -> Flags:
-    from parcelpost.storage.admin import Flags
+    from parcelpost.storage.operator_actions import Flags
 
     is_named = bool({TaskStatus.COMPLETED, TaskStatus.NOT_FOUND}.intersection(selection.statuses))
     return Flags(include_completed=include_completed or is_named, include_delayed=True)

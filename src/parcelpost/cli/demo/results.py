@@ -29,8 +29,8 @@ from parcelpost.model import OutboxEntry
 from parcelpost.object_store import RawStore, open_raw_store
 from parcelpost.settings import Settings
 from parcelpost.storage import queries
-from parcelpost.storage.admin import Selection, results_page, tasks_page
 from parcelpost.storage.export_queries import ExportFilter
+from parcelpost.storage.operator_actions import Selection, results_page, tasks_page
 from parcelpost.storage.raw_files import inside, raw_folder
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-from parcelpost.cli.health.checks import CheckContext, CheckResult
+from parcelpost.cli.health.check_result import CheckContext, CheckResult
 from parcelpost.cli.settings_options import StoreContext, store_command
-from parcelpost.health import Finding
+from parcelpost.health_checks import Finding
 from parcelpost.storage import backup, health, salvage
 from parcelpost.storage.snapshot import never
 from parcelpost.units import age

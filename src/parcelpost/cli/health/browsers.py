@@ -12,13 +12,13 @@ from msgspec import Struct
 
 from parcelpost.cli.components import known_sites
 from parcelpost.cli.context import CLOCK, open_for_reading
-from parcelpost.cli.health.checks import CheckContext, CheckResult
+from parcelpost.cli.health.check_result import CheckContext, CheckResult
 from parcelpost.cli.health.overview import WorkerBrowser, gather_store_overview, worker_browsers
 from parcelpost.cli.output import count, size
 from parcelpost.cli.progress import Meter
 from parcelpost.cli.settings_options import StoreContext
 from parcelpost.errors import InvalidSettings, StoreError
-from parcelpost.health import Finding, is_ok
+from parcelpost.health_checks import Finding, is_ok
 from parcelpost.scrapers.browser import chromium
 from parcelpost.scrapers.browser.browser import BrowserCallFailed, PlaywrightDriver, bounded_call, launch
 from parcelpost.scrapers.browser.chromium import ChromiumFound, ChromiumMissing, SandboxCheck

@@ -30,7 +30,7 @@ from msgspec.structs import asdict
 from parcelpost import __version__, events
 from parcelpost.cli.components import known_sites
 from parcelpost.cli.context import CLOCK, open_for_reading
-from parcelpost.cli.health.checks import CheckContext
+from parcelpost.cli.health.check_result import CheckContext
 from parcelpost.cli.health.doctor import Report
 from parcelpost.cli.health.overview import gather_store_overview
 from parcelpost.cli.health.platforms import platforms_of_store
@@ -41,7 +41,7 @@ from parcelpost.cli.platform_names import platform_names
 from parcelpost.cli.progress import Meter
 from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput, InvalidSettings, ParcelpostError
-from parcelpost.health import Finding
+from parcelpost.health_checks import Finding
 from parcelpost.settings.schema import KEYS, Key, form
 from parcelpost.settings.secrets import read_token
 from parcelpost.settings.validation import url_problem

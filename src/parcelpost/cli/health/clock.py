@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from parcelpost.cli.context import CLOCK, open_for_reading
-from parcelpost.cli.health.checks import CheckContext, CheckResult
+from parcelpost.cli.health.check_result import CheckContext, CheckResult
 from parcelpost.cli.output import moment
 from parcelpost.clock import from_iso
-from parcelpost.health import Finding
+from parcelpost.health_checks import Finding
 from parcelpost.storage import clock_changes, health
 from parcelpost.storage.clock_changes import ClockSetBackNote
 from parcelpost.units import age, count

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from parcelpost import __version__
 from parcelpost.cli.context import CLOCK, connect_ledger, has_ledger
 from parcelpost.cli.health import backups, browsers, clock, settings, store_files, upstream
-from parcelpost.cli.health.checks import CheckContext, CheckResult
+from parcelpost.cli.health.check_result import CheckContext, CheckResult
 from parcelpost.cli.health.overview import StoreOverview, gather_store_overview
 from parcelpost.cli.output import (
     age,
@@ -32,7 +32,7 @@ from parcelpost.cli.output import (
 from parcelpost.cli.progress import Meter
 from parcelpost.cli.settings_options import StoreContext
 from parcelpost.errors import LedgerError, ParcelpostError, StoreCorrupt
-from parcelpost.health import Finding, Severity, is_ok, sort_findings
+from parcelpost.health_checks import Finding, Severity, is_ok, sort_findings
 from parcelpost.settings.sources import Diagnosis
 from parcelpost.storage.errors import os_error
 

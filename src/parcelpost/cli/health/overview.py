@@ -25,7 +25,7 @@ from parcelpost.cli.settings_options import (
     store_command,
 )
 from parcelpost.clock import iso
-from parcelpost.health import Finding, is_ok, sort_findings
+from parcelpost.health_checks import Finding, is_ok, sort_findings
 from parcelpost.model import Broken, BrowserState, QueueDepth, Site, Source
 from parcelpost.scrapers.fetch.errors import needs_operator
 from parcelpost.settings import Settings

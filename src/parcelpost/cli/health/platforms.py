@@ -12,7 +12,7 @@ from parcelpost.cli.components import known_sites, scraper_factory
 from parcelpost.cli.context import CLOCK, open_for_reading
 from parcelpost.cli.health.overview import Pause, broken_fields, paused_platforms, paused_sites
 from parcelpost.cli.settings_options import StoreContext
-from parcelpost.health import is_failing
+from parcelpost.health_checks import is_failing
 from parcelpost.model import Broken
 from parcelpost.places import county_slug
 from parcelpost.scrapers.counties import County

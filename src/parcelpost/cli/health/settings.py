@@ -11,11 +11,11 @@ from pathlib import Path
 
 from parcelpost.cli.components import keep_grpc_quiet, known_sites
 from parcelpost.cli.context import CLOCK, open_for_reading, openers
-from parcelpost.cli.health.checks import CheckContext, CheckResult
+from parcelpost.cli.health.check_result import CheckContext, CheckResult
 from parcelpost.cli.platform_names import KnownPlatforms, platform_names, require_platform
 from parcelpost.errors import InvalidInput, InvalidSettings, StoreError, TooFewFiles, extra_hint
 from parcelpost.files_and_sockets import raise_file_limit
-from parcelpost.health import Finding
+from parcelpost.health_checks import Finding
 from parcelpost.model import Target, Task
 from parcelpost.private_addresses import is_local_url, proxy_url
 from parcelpost.scrapers.fetch.exchange import FetchGuard

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from parcelpost.cli.context import CLOCK, open_for_reading, openers, require_store
 from parcelpost.cli.health.backups import damage_finding, newest_good_backup, restore_command
-from parcelpost.cli.health.checks import CheckContext, CheckResult
+from parcelpost.cli.health.check_result import CheckContext, CheckResult
 from parcelpost.cli.progress import Meter
 from parcelpost.cli.settings_options import StoreContext, command_line, run_command, store_command
 from parcelpost.errors import (
@@ -33,13 +33,13 @@ from parcelpost.errors import (
     StoreReadOnly,
     StoreTooNew,
 )
-from parcelpost.health import Finding, is_ok
+from parcelpost.health_checks import Finding, is_ok
 from parcelpost.model import DeliveryState, OutboxEntry
 from parcelpost.settings.sources import DEFAULT
 from parcelpost.storage import backup, locks, migrations, outbox, raw_files
-from parcelpost.storage.admin import Selection, results_page
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import os_error
+from parcelpost.storage.operator_actions import Selection, results_page
 from parcelpost.storage.raw_files import inside, raw_folder
 from parcelpost.storage.snapshot import integrity_problems, never
 from parcelpost.units import count, size

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from parcelpost.cli.components import NO_TOKEN, open_upstream
 from parcelpost.cli.context import CLOCK, open_for_reading
-from parcelpost.cli.health.checks import CheckContext, CheckResult
+from parcelpost.cli.health.check_result import CheckContext, CheckResult
 from parcelpost.cli.health.clock import compare_clocks
 from parcelpost.cli.health.settings import check_firestore, running_and_ended
 from parcelpost.cli.output import printable
 from parcelpost.errors import AnotherGateway, InvalidSettings, StoreError, Unavailable, UpstreamError
-from parcelpost.health import Finding
+from parcelpost.health_checks import Finding
 from parcelpost.private_addresses import is_local_url
 from parcelpost.settings.schema import GatewaySettings
 from parcelpost.settings.secrets import read_token

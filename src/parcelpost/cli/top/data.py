@@ -18,7 +18,7 @@ from parcelpost.cli.health.store_files import open_finding
 from parcelpost.cli.settings_options import StoreContext, run_command
 from parcelpost.clock import Clock, iso
 from parcelpost.errors import StoreError
-from parcelpost.health import Finding
+from parcelpost.health_checks import Finding
 from parcelpost.model import QueueDepth
 from parcelpost.storage import locks, queries
 from parcelpost.storage.db import LocalDatabase

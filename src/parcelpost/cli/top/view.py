@@ -18,7 +18,7 @@ from rich.text import Text
 from parcelpost.cli.health.overview import SyncedRound, WorkerBrowser
 from parcelpost.cli.output import age, count, printable, record_noun, size
 from parcelpost.cli.top.data import RATE_STEPS, STEP_SECONDS, StoreFailure, TopData
-from parcelpost.health import MANY_FAILURES
+from parcelpost.health_checks import MANY_FAILURES
 from parcelpost.storage.queries import RecentError, RunningTask
 
 ViewName = Literal["all", "slots", "platforms", "browsers", "errors", "problems"]

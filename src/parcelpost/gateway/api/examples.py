@@ -33,7 +33,7 @@ from parcelpost.gateway.models import (
 )
 from parcelpost.gateway.schedules import Action, NewSchedule, ScheduleDetail, ScheduleRun, ScheduleState, ScheduleStatus
 from parcelpost.gateway.webhooks import NewWebhook, WebhookDetail, WebhookState
-from parcelpost.health import Finding
+from parcelpost.health_checks import Finding
 from parcelpost.model import Broken, PausedSite, Signal
 from parcelpost.protocol import payloads, server
 from parcelpost.settings.secrets import WEBHOOK_SECRET_VARIABLE

@@ -24,7 +24,7 @@ from parcelpost.gateway.models import QueueRow, WorkerRow
 from parcelpost.gateway.routes import JSON, Role, Route, encode
 from parcelpost.gateway.schedules import ScheduleState, ScheduleStatus, schedule_statuses
 from parcelpost.gateway.webhooks import WebhookState, webhook_state
-from parcelpost.health import Finding
+from parcelpost.health_checks import Finding
 
 _LEDGER_SECONDS = 1.0
 _RAW_STORE_SECONDS = 30.0  # it is written to, and S3 charges for that

@@ -426,7 +426,7 @@ Change = Callable[[sqlite3.Connection, Sequence[PlannedRow]], UnusedFiles]
 _NO_FILES = UnusedFiles([], [])
 
 
-class Admin:
+class OperatorActions:
     """Methods return how many rows were changed, by planned action. Other rows are not changed."""
 
     def __init__(self, database: LocalDatabase, raw: RawFiles, task_artifacts: Artifacts, clock: Clock) -> None:

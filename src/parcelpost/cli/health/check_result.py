@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from parcelpost.cli.context import CLOCK
 from parcelpost.cli.settings_options import StoreContext
-from parcelpost.health import Finding, sort_findings
+from parcelpost.health_checks import Finding, sort_findings
 from parcelpost.settings import Settings
 from parcelpost.settings.sources import Diagnosis
 

@@ -10,8 +10,8 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.model import DeliveryState, PageRecord, Result, Source, TaskStatus
-from parcelpost.storage import LocalPersistenceManager, admin
-from parcelpost.storage.admin import Flags, PlannedAction, Selection
+from parcelpost.storage import LocalPersistenceManager, operator_actions
+from parcelpost.storage.operator_actions import Flags, PlannedAction, Selection
 from tests.storage.factories import (
     NOW,
     a_result,
@@ -55,7 +55,7 @@ async def test_a_delivered_task_goes_with_its_result_page_and_usage(lpm: LocalPe
     entry = await save_one(lpm, result=a_result(body=b"<p>1</p>"))
     await deliver(lpm, entry.result_id)
     assert files(lpm)
-    assert await lpm.admin.delete_tasks(ALL) == {PlannedAction.APPLY: 1}
+    assert await lpm.operator.delete_tasks(ALL) == {PlannedAction.APPLY: 1}
     assert everything(store) == []
     assert files(lpm) == set()
     assert look(store, "SELECT bytes FROM storage_usage WHERE kind = 'raw'") == [(0,)]
@@ -65,9 +65,9 @@ async def test_a_failed_task_goes_with_its_evidence_once_it_was_reported(lpm: Lo
     claim = await claim_one(lpm)
     await lpm.artifacts.put("t1", b"\x89PNG\r\n\x1a\n", "no table")
     await lpm.give_up(claim, "no table")
-    assert await lpm.admin.delete_tasks(ALL) == {}
+    assert await lpm.operator.delete_tasks(ALL) == {}
     await deliver(lpm, (await the_result(lpm)).result_id)
-    assert await lpm.admin.delete_tasks(ALL) == {PlannedAction.APPLY: 1}
+    assert await lpm.operator.delete_tasks(ALL) == {PlannedAction.APPLY: 1}
     assert files(lpm) == set()
     assert await lpm.artifacts.get("t1") is None
 
@@ -78,7 +78,7 @@ async def test_i2_an_undelivered_record_stays_without_consent(
 ) -> None:
     await save_one(lpm, result=a_result(body=b"<p>1</p>"))
     before = everything(store), files(lpm)
-    delete = lpm.admin.delete_tasks if operation == "tasks" else lpm.admin.delete_results
+    delete = lpm.operator.delete_tasks if operation == "tasks" else lpm.operator.delete_results
     assert await delete(ALL) == {}
     assert (everything(store), files(lpm)) == before
 
@@ -88,7 +88,7 @@ async def test_i1_in_place_of_a_deleted_record_its_upstream_hears_of_a_failure(
     lpm: LocalPersistenceManager, operation: str
 ) -> None:
     old = await save_one(lpm, result=a_result(body=b"<p>1</p>"))
-    delete = lpm.admin.delete_tasks if operation == "tasks" else lpm.admin.delete_results
+    delete = lpm.operator.delete_tasks if operation == "tasks" else lpm.operator.delete_results
     assert await delete(ALL, LOSE) == {PlannedAction.FAIL_AND_REPORT: 1}
     assert files(lpm) == set()
     (report,) = await lpm.get_unsynced_results()
@@ -96,7 +96,7 @@ async def test_i1_in_place_of_a_deleted_record_its_upstream_hears_of_a_failure(
     assert report.result_id != old.result_id, "a receipt for the record is none for the report"
     assert "deleted" in (report.error or "")
     await deliver(lpm, report.result_id)
-    assert await lpm.admin.delete_tasks(ALL) == {PlannedAction.APPLY: 1}
+    assert await lpm.operator.delete_tasks(ALL) == {PlannedAction.APPLY: 1}
     assert await lpm.list_tasks() == []
 
 
@@ -106,14 +106,14 @@ async def test_i1_a_report_stays_until_it_is_delivered(
 ) -> None:
     await lpm.give_up(await claim_one(lpm), "no such parcel")
     before = everything(store)
-    delete = lpm.admin.delete_tasks if operation == "tasks" else lpm.admin.delete_results
+    delete = lpm.operator.delete_tasks if operation == "tasks" else lpm.operator.delete_results
     assert await delete(ALL, LOSE) == {}
     assert everything(store) == before
 
 
 async def test_i1_a_pending_order_ends_as_failed_and_is_reported(lpm: LocalPersistenceManager) -> None:
     await lpm.add_task(a_task())
-    assert await lpm.admin.delete_tasks(ALL) == {PlannedAction.FAIL_AND_REPORT: 1}
+    assert await lpm.operator.delete_tasks(ALL) == {PlannedAction.FAIL_AND_REPORT: 1}
     (report,) = await lpm.get_unsynced_results()
     assert (report.status, report.error_text) == (TaskStatus.FAILED, "by the operator: deleted here")
     assert await lpm.claim() == []
@@ -123,7 +123,7 @@ async def test_a_local_order_goes_whatever_it_is(lpm: LocalPersistenceManager, s
     await save_one(lpm, a_task("saved", source=LOCAL), a_result(body=b"<p>1</p>"))
     await lpm.give_up(await claim_one(lpm, a_task("failed", source=LOCAL)), "no")
     await lpm.add_task(a_task("pending", source=LOCAL))
-    assert await lpm.admin.delete_tasks(ALL, LOSE) == {PlannedAction.APPLY: 3}
+    assert await lpm.operator.delete_tasks(ALL, LOSE) == {PlannedAction.APPLY: 3}
     assert everything(store) == []
     assert files(lpm) == set()
 
@@ -132,7 +132,7 @@ async def test_the_delivered_record_of_an_order_that_is_done_again_stays(lpm: Lo
     entry = await save_one(lpm)
     await deliver(lpm, entry.result_id)
     await requeue(lpm, ["t1"], completed=True)
-    assert await lpm.admin.delete_tasks(ALL) == {PlannedAction.FAIL_AND_KEEP: 1}
+    assert await lpm.operator.delete_tasks(ALL) == {PlannedAction.FAIL_AND_KEEP: 1}
     assert (await the_result(lpm)).result_id == entry.result_id
     assert (await the_task(lpm)).status is TaskStatus.FAILED
 
@@ -140,16 +140,16 @@ async def test_the_delivered_record_of_an_order_that_is_done_again_stays(lpm: Lo
 async def test_what_is_worked_on_is_left_alone(lpm: LocalPersistenceManager, store: Path) -> None:
     await claim_one(lpm)
     before = everything(store)
-    assert await lpm.admin.delete_tasks(ALL, LOSE) == {}
-    assert await lpm.admin.reject_tasks(ALL, "no") == {}
-    assert await lpm.admin.retry_tasks(ALL, Flags(include_completed=True, include_delayed=True)) == {}
+    assert await lpm.operator.delete_tasks(ALL, LOSE) == {}
+    assert await lpm.operator.reject_tasks(ALL, "no") == {}
+    assert await lpm.operator.retry_tasks(ALL, Flags(include_completed=True, include_delayed=True)) == {}
     assert everything(store) == before
 
 
 async def test_a_task_goes_with_all_that_its_page_brought(lpm: LocalPersistenceManager, store: Path) -> None:
     await _list_of_three(lpm, Source.LOCAL_FILE)
-    assert await lpm.admin.delete_tasks(ALL) == {}
-    assert await lpm.admin.delete_tasks(ALL, LOSE) == {PlannedAction.APPLY: 1}
+    assert await lpm.operator.delete_tasks(ALL) == {}
+    assert await lpm.operator.delete_tasks(ALL, LOSE) == {PlannedAction.APPLY: 1}
     assert everything(store) == []
     assert files(lpm) == set()
 
@@ -157,17 +157,17 @@ async def test_a_task_goes_with_all_that_its_page_brought(lpm: LocalPersistenceM
 async def test_i6_a_page_stays_as_long_as_a_result_names_it(lpm: LocalPersistenceManager) -> None:
     parent, first, second = await _list_of_three(lpm)
     await deliver(lpm, *(entry.result_id for entry in await lpm.list_results()))
-    assert await lpm.admin.delete_results(one(parent)) == {}
-    assert await lpm.admin.delete_results(one(first)) == {PlannedAction.APPLY: 1}
+    assert await lpm.operator.delete_results(one(parent)) == {}
+    assert await lpm.operator.delete_results(one(first)) == {PlannedAction.APPLY: 1}
     assert len(files(lpm)) == 2
-    assert await lpm.admin.delete_results(Selection(task_ids=(parent, second))) == {PlannedAction.APPLY: 2}
+    assert await lpm.operator.delete_results(Selection(task_ids=(parent, second))) == {PlannedAction.APPLY: 2}
     assert files(lpm) == set()
     assert len(await lpm.list_tasks()) == 3, "tasks stay"
 
 
 async def test_of_a_list_only_the_order_itself_is_reported(lpm: LocalPersistenceManager) -> None:
     parent, *_ = await _list_of_three(lpm)
-    assert await lpm.admin.delete_results(ALL, LOSE) == {PlannedAction.APPLY: 2, PlannedAction.FAIL_AND_REPORT: 1}
+    assert await lpm.operator.delete_results(ALL, LOSE) == {PlannedAction.APPLY: 2, PlannedAction.FAIL_AND_REPORT: 1}
     (report,) = await lpm.list_results()
     assert (report.task_id, report.data) == (parent, None)
 
@@ -179,7 +179,7 @@ async def test_what_others_have_changed_since_it_was_found_is_no_longer_meant(
     with contextlib.closing(sqlite3.connect(store)) as db:
         for status, number in ((TaskStatus.PENDING, 0), (TaskStatus.FAILED, 1)):
             which = Selection(statuses=(status,))
-            assert len(admin.planned_now(db, admin.DELETE_TASKS, which, "[1]", LOSE)) == number
+            assert len(operator_actions.planned_now(db, operator_actions.DELETE_TASKS, which, "[1]", LOSE)) == number
 
 
 async def test_results_are_rejected_by_operator_and_sent_again(
@@ -187,22 +187,24 @@ async def test_results_are_rejected_by_operator_and_sent_again(
 ) -> None:
     await save_one(lpm, "a")
     await deliver(lpm, (await save_one(lpm, "b")).result_id)
-    assert await lpm.admin.reject_results(ALL, "wrong") == {PlannedAction.APPLY: 1}
+    assert await lpm.operator.reject_results(ALL, "wrong") == {PlannedAction.APPLY: 1}
     assert await lpm.get_unsynced_results() == []
     aside = await the_result(lpm, "a")
     assert (aside.last_error, aside.rejected_by, aside.rejected_at) == ("wrong", "operator", clock.now())
     rejected = Selection(delivery=DeliveryState.REJECTED)
-    assert await lpm.admin.retry_results(rejected) == {}, "a person's operation is not undone by the way"
-    assert await lpm.admin.retry_results(rejected, Flags(include_rejected_by_operator=True)) == {PlannedAction.APPLY: 1}
+    assert await lpm.operator.retry_results(rejected) == {}, "a person's operation is not undone by the way"
+    assert await lpm.operator.retry_results(rejected, Flags(include_rejected_by_operator=True)) == {
+        PlannedAction.APPLY: 1
+    }
     assert [entry.task_id for entry in await lpm.get_unsynced_results()] == ["a"]
 
 
 async def test_many_are_done_some_at_a_time_and_told(lpm: LocalPersistenceManager) -> None:
-    number = 2 * admin._BATCH + 7
+    number = 2 * operator_actions._BATCH + 7
     await lpm.add_tasks(a_task(f"t{n}", source=LOCAL) for n in range(number))
     told: list[int] = []
-    assert await lpm.admin.delete_tasks(ALL, progress=told.append) == {PlannedAction.APPLY: number}
-    assert told == [admin._BATCH, 2 * admin._BATCH, number]
+    assert await lpm.operator.delete_tasks(ALL, progress=told.append) == {PlannedAction.APPLY: number}
+    assert told == [operator_actions._BATCH, 2 * operator_actions._BATCH, number]
     assert await lpm.list_tasks() == []
 
 
@@ -212,5 +214,5 @@ async def test_signals_of_a_deleted_task_stay_as_they_tell_of_selectors(lpm: Loc
     await lpm.add_task(a_task(source=LOCAL))
     signal = Signal(platform="vgsi", field="f", selector="#x", selector_type="css", success=True, task_id="t1")
     await lpm.signals.append([signal])
-    await lpm.admin.delete_tasks(ALL)
+    await lpm.operator.delete_tasks(ALL)
     assert [stored.signal for stored in await lpm.signals.unsynced()] == [signal]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from parcelpost.health import CHECKS, Finding, Severity, is_ok, sort_findings
+from parcelpost.health_checks import CHECKS, Finding, Severity, is_ok, sort_findings
 
 SOURCE = Path(__file__).parents[1] / "src" / "parcelpost"
 
