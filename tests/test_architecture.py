@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 SOURCE = Path(__file__).parents[1] / "src" / "parcelpost"
 
-_GROUND = {"model", "errors", "clock", "health", "schedule", "units"}
+_GROUND = {"model", "errors", "clock", "health_checks", "schedule", "units"}
 _WORKER = _GROUND | {
     "places",
     "settings",
@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
     "errors": set(),
     "clock": {"errors"},
-    "health": set(),
+    "health_checks": set(),
     "schedule": {"errors"},
     "units": set(),
     "places": {"model", "errors"},
@@ -55,14 +55,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "object_store": {"errors", "files_and_sockets"},
     "log_lines": _GROUND | {"events"},
     "telemetry": _GROUND | {"events"},
-    "storage": {"model", "errors", "events", "clock", "health", "places"},
+    "storage": {"model", "errors", "events", "clock", "health_checks", "places"},
     "upstream": {"model", "errors", "events", "protocol", "settings", "object_store"},
     "scrapers": {"model", "errors", "events", "clock", "places", "settings", "files_and_sockets", "private_addresses"},
     "worker": _WORKER,
     "gateway": {
         "model",
         "errors",
-        "health",
+        "health_checks",
         "schedule",
         "units",
         "events",
@@ -89,7 +89,7 @@ LIBRARIES_OF: dict[str, set[str]] = {
     "model": {"msgspec"},
     "errors": set(),
     "clock": {"msgspec"},
-    "health": {"msgspec"},
+    "health_checks": {"msgspec"},
     "schedule": {"cronsim", "msgspec"},
     "units": set(),
 }
