@@ -20,17 +20,17 @@ from parcelpost.chaos.breaks import BREAKS
 from parcelpost.chaos.disks import LoopDisk
 from parcelpost.chaos.faults import FAULTS, attackers
 from parcelpost.chaos.judge import INVARIANTS, KINDS
+from parcelpost.chaos.processes import Command, Member
 from parcelpost.chaos.report import render
 from parcelpost.chaos.runner import Done, Outcome
 from parcelpost.chaos.schedule import PHASES, PROFILES, make_schedule
 from parcelpost.chaos.topology import faked_clock, faketime_library
+from parcelpost.clock import SystemClock
 
 pytestmark = pytest.mark.xdist_group("chaos")
 
 QUICK = "split-save"
 """Tried in each `make test`, with its control; `make test-long` tries all."""
-BREAK_SEEDS = {"forget-claim-token": "7"}
-"""Those that begin with what finds a break; 5 is good for the others."""
 MOST_SECONDS = 60.0
 
 
@@ -110,7 +110,7 @@ def test_long_runs_lose_nothing(tmp_path: Path, profile: str, seed: int) -> None
     "name", [pytest.param(name, marks=() if name == QUICK else pytest.mark.long) for name in BREAKS]
 )
 def test_a_known_fault_is_found_within_a_minute_of_faults(tmp_path: Path, name: str) -> None:
-    words = ("--profile", profile_of(name), "--seed", BREAK_SEEDS.get(name, "5"), "--break", name)
+    words = ("--profile", profile_of(name), "--seed", "5", "--break", name)
     outcome = run(tmp_path, *words, minutes=MOST_SECONDS / 60, code=1)
     assert outcome.violation is not None
     assert outcome.violation.invariant == BREAKS[name].invariant
@@ -124,7 +124,7 @@ def test_a_known_fault_is_found_within_a_minute_of_faults(tmp_path: Path, name: 
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize("name", BREAKS)
 def test_nothing_is_found_without_the_known_fault(tmp_path: Path, name: str) -> None:
-    words = ("--profile", profile_of(name), "--seed", BREAK_SEEDS.get(name, "5"), "--attack", BREAKS[name].invariant)
+    words = ("--profile", profile_of(name), "--seed", "5", "--attack", BREAKS[name].invariant)
     assert run(tmp_path, *words, minutes=MOST_SECONDS / 60, code=0).violation is None
 
 
@@ -195,6 +195,12 @@ def test_a_command_is_hit_in_its_phase(tmp_path: Path, phase: str, number: signa
     assert struck == [{"phase": phase, "signal": number.name}], "the file `phase` was found where it says"
     assert code in (-number, 128 + number)
     assert hit(tmp_path, "", store, COMMANDS[phase]) == (0, [])
+
+
+def test_the_answer_of_a_command_is_found_behind_its_progress(tmp_path: Path) -> None:
+    member = Member("salvage", Command(words=["store", "salvage"]), tmp_path / "salvage", SystemClock())
+    member.log.write_text('copying rows: 36,000\n{"salvaged": {"lost_rows": 2}}\n')
+    assert member.printed_json() == {"salvaged": {"lost_rows": 2}}
 
 
 def hit(folder: Path, phase: str, store: Path, words: Sequence[str]) -> tuple[int, list[dict[str, str]]]:

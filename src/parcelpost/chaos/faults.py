@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import random
 import shutil
 import signal
 import sqlite3
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import NoReturn
 from urllib.request import urlopen
@@ -34,6 +33,9 @@ _DRAIN_SECONDS = 20.0
 _GRACE_SECONDS = 40.0
 """A gateway gives open requests 30 s."""
 _STOPPED_SECONDS = 4.0
+_CLAIM_SECONDS = 5.0
+_TAKE_OVER_SECONDS = 30.0
+"""A peer looks for hung ones every 15 s."""
 _EXCUSED_SECONDS = 30.0
 READY_TASKS = 20
 _SUPPLY_SECONDS = 6.0
@@ -242,20 +244,45 @@ def _fail(invariant: str, text: str, kind: str = "stuck") -> NoReturn:
 
 
 async def pause(target: Target, step: Step) -> None:
-    worker = _worker(target, step)
+    async with _paused(target, _worker(target, step), step.seconds):
+        await target.clock.sleep(step.seconds)
+
+
+async def take_over(target: Target, step: Step) -> None:
+    """A worker is stopped with a claim until a peer has claimed its task. Then it goes on with what it was doing."""
+    worker, judge = _worker(target, step), target.judge
+    pid = worker.pid
+    if not await wait_until(lambda: bool(judge.held_by(pid)), target.clock, seconds=_CLAIM_SECONDS):
+        raise Missed("it has no task")
+    async with _paused(target, worker, _TAKE_OVER_SECONDS + step.seconds):
+        held = judge.held_by(pid)
+        if not await wait_until(
+            lambda: judge.is_any_taken(held, pid), target.clock, lambda: not worker.runs, _TAKE_OVER_SECONDS
+        ):
+            raise Missed("no peer claimed its tasks")
+        await target.clock.sleep(step.seconds)
+
+
+@contextlib.asynccontextmanager
+async def _paused(target: Target, worker: Member, most: float) -> AsyncIterator[None]:
     store = target.topology.store_of(worker.name)
     if not worker.runs or any(one.is_stopped for one in store.workers):
         raise Missed("it does not run, or a peer is stopped, too")
     pid, began = worker.pid, target.clock.monotonic()
-    target.judge.paused.setdefault(pid, []).append((began, began + step.seconds + 2.0))
+    pauses = target.judge.paused.setdefault(pid, [])
+    pauses.append((began, began + most + 2.0))
     target.trouble(worker.name)
     target.trouble(store.name, hurt_by="pause")  # it may be stopped in the middle of a write
     worker.pause()
-    await target.clock.sleep(step.seconds)
-    if worker.pid == pid:
-        worker.resume()
-    target.trouble(worker.name)
-    target.trouble(store.name, hurt_by="pause")
+    try:
+        yield
+    finally:
+        if worker.pid == pid:
+            worker.resume()
+        pauses.remove((began, began + most + 2.0))
+        pauses.append((began, target.clock.monotonic() + 2.0))
+        target.trouble(worker.name)
+        target.trouble(store.name, hurt_by="pause")
 
 
 async def terminate(target: Target, step: Step) -> None:
@@ -459,7 +486,7 @@ async def corrupt_copy(target: Target, step: Step) -> None:
     target.judge.compared("I3", "half-written", len(found))
     if invented := found - keys:
         _fail("I3", f"'store salvage' made results up: {sorted(invented)[0]}", "half-written")
-    lost = json.loads(salvage.log.read_text())["salvaged"]["lost_rows"]
+    lost = salvage.printed_json()["salvaged"]["lost_rows"]
     if len(keys - found) > lost:
         _fail("I2", f"'store salvage' lost {len(keys - found)} results and says {lost} rows", "lost")
     shutil.rmtree(folder)
@@ -638,7 +665,8 @@ class Fault(Struct, frozen=True):
 FAULTS: Mapping[str, Fault] = {
     "kill": Fault(kill, "SIGKILL of a worker at any moment", "I1 I2 I3 I9"),
     "kill-in-phase": Fault(kill_in_phase, "SIGKILL, SIGSTOP or SIGTERM in a chosen phase", "I1 I2 I3 I6 I9"),
-    "pause": Fault(pause, "SIGSTOP of a worker, shorter or longer than its peers wait for it", "I4 I9"),
+    "pause": Fault(pause, "SIGSTOP of a worker, shorter than its peers wait for it", "I9"),
+    "take-over": Fault(take_over, "SIGSTOP of a worker with a task until a peer has it, too", "I4 I9"),
     "terminate": Fault(terminate, "SIGTERM of a worker, which drains", "I1 I9"),
     "kill-gateway": Fault(kill_gateway, "a gateway is killed, ended or stopped, and away for some seconds", "I2 I5"),
     "network": Fault(
@@ -647,7 +675,7 @@ FAULTS: Mapping[str, Fault] = {
         "I2 I5 I6",
     ),
     "gateway-away": Fault(gateway_away, "no gateway can be reached", "I7"),
-    "lease-expiry": Fault(pause, "a worker is silent until its leases have ended", "I1 I4 I5"),
+    "lease-expiry": Fault(pause, "a worker is silent until its leases have ended", "I1 I5"),
     "poison": Fault(poison, "a result that the gateway refuses with every batch that it is in", "I1 I2"),
     "site": Fault(site, "the county is slow, fails, blocks, hangs, redesigns or answers garbage", "I1 I6"),
     "lock-store": Fault(lock_store, "another program locks the database", "I2 I3"),

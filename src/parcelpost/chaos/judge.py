@@ -325,6 +325,19 @@ class Judge:
                 raise BrokenInvariant(Violation(invariant="I9", kind="doubled", text=text, task=task, store=store))
         earlier.append(claim)
 
+    def held_by(self, pid: int) -> set[tuple[str, str]]:
+        """Store and task of the claims of this process that are the last ones of their tasks and have not ended."""
+        self.read_told()
+        last = {key: claims[-1] for key, claims in self._claims.items()}
+        return {
+            key for key, claim in last.items() if claim.pid == pid and f"{key[1]} {claim.token}" not in self._ending
+        }
+
+    def is_any_taken(self, held: set[tuple[str, str]], pid: int) -> bool:
+        """Whether another process has claimed one of these tasks since."""
+        self.read_told()
+        return any(self._claims[key][-1].pid != pid for key in held)
+
     def _was_responsive(self, pid: int, at: float) -> bool:
         if self.dead.get(pid, at + 1) <= at or at - self._last_told.get(pid, 0.0) > 2.0:
             return False

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 from msgspec import Struct
@@ -125,6 +127,11 @@ class Member:
         end = content.rfind(b"\n") + 1
         self._log_position += end
         return content[:end].decode(errors="replace")
+
+    def printed_json(self) -> Any:
+        """What a command with `--json` printed; its progress is in the same log."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return json.loads(next(line for line in reversed(lines) if line.startswith("{")))
 
     def last_lines(self, count: int = 3) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
