@@ -203,6 +203,16 @@ def test_the_answer_of_a_command_is_found_behind_its_progress(tmp_path: Path) ->
     assert member.printed_json() == {"salvaged": {"lost_rows": 2}}
 
 
+async def test_a_process_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an installed one is: a worker that is compiled at each start recovers late."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path / "compiled"))
+    member = Member("version", Command(words=["--version"]), tmp_path / "version", SystemClock())
+    await member.start()
+    assert await member.wait() == 0
+    assert list((tmp_path / "compiled").rglob("main.*.pyc"))
+
+
 def hit(folder: Path, phase: str, store: Path, words: Sequence[str]) -> tuple[int, list[dict[str, str]]]:
     """Runs a command as a run does. Returns its exit code and where it was hit."""
     told = folder / "told.jsonl"

@@ -74,6 +74,7 @@ class Member:
     async def start(self) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PARCELPOST_")}
         environment |= {"PARCELPOST_CONFIG": os.devnull, **self.command.environment}
+        environment["PYTHONDONTWRITEBYTECODE"] = ""  # an installed worker is compiled, and starts as soon as it can
         place = [str(self.folder), str(self.told_file), self.command.breaks]
         if self._process is not None:
             self._exits.append(await self._process.wait())
