@@ -162,6 +162,39 @@ def test_an_fsync_fails_on_an_exhausted_device(tmp_path: Path) -> None:
         disk.remove()
 
 
+def test_the_harness_reads_no_store_on_a_full_disk(tmp_path: Path) -> None:
+    """In a process of its own, which would end."""
+    skip_without("disk")
+    ran = subprocess.run([sys.executable, "-c", READ_ON_A_FULL_DISK, str(tmp_path)], check=False)
+    assert ran.returncode == 0
+
+
+READ_ON_A_FULL_DISK = """
+import contextlib, sqlite3, sys
+from pathlib import Path
+from parcelpost.chaos.disks import LoopDisk
+from parcelpost.chaos.topology import Store
+
+disk = LoopDisk(Path(sys.argv[1]), megabytes=32, thin=True)
+store = Store(name="a", path=disk.path / "store.db", cap_bytes=0, workers=[], disk=disk)
+try:
+    with contextlib.closing(sqlite3.connect(store.path)) as worker:
+        worker.execute("PRAGMA journal_mode = WAL")
+        worker.execute("CREATE TABLE t (x)")
+        disk.readers.send_away()
+        filler = disk.fill()
+        with contextlib.suppress(sqlite3.OperationalError), store.opened() as db:
+            db.execute("SELECT * FROM t").fetchall()
+            raise SystemExit("it was read")
+        filler.unlink()
+        disk.readers.let_in()
+        with store.opened() as db:
+            assert db.execute("SELECT * FROM t").fetchall() == []
+finally:
+    disk.remove()
+"""
+
+
 def test_the_wall_clock_of_a_whole_process_jumps(tmp_path: Path) -> None:
     """And its monotonic clock does not."""
     if not (library := faketime_library()):

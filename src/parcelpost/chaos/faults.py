@@ -19,11 +19,11 @@ from msgspec.structs import replace
 
 from parcelpost.chaos import disks
 from parcelpost.chaos.disks import DiskError, LoopDisk
-from parcelpost.chaos.judge import BrokenInvariant, Judge, Violation, may_grow, read_only
+from parcelpost.chaos.judge import BrokenInvariant, Judge, Violation, may_grow
 from parcelpost.chaos.processes import Member, wait_until
 from parcelpost.chaos.proxy import Trouble
 from parcelpost.chaos.schedule import PHASES_AT_A_START, PHASES_IN_A_COMMAND, Step
-from parcelpost.chaos.topology import Store, Topology
+from parcelpost.chaos.topology import Store, Topology, read_only
 from parcelpost.clock import Clock
 
 _SITE_RATES = {"challenge": 0.05, "429": 0.2, "redesign": 1.0, "charset": 1.0}
@@ -37,6 +37,7 @@ _CLAIM_SECONDS = 5.0
 _TAKE_OVER_SECONDS = 30.0
 """A peer looks for hung ones every 15 s."""
 _EXCUSED_SECONDS = 30.0
+_UNMOUNT_ATTEMPTS = 300
 READY_TASKS = 20
 _SUPPLY_SECONDS = 6.0
 _BUSY_SECONDS = 10.0
@@ -227,7 +228,7 @@ def _check_backup(target: Target, store: Store, saved: Mapping[str, str]) -> Non
     newest = max((store.path.parent / "backups").glob(f"*_{stamp}.db"), default=None)
     if newest is None:
         _fail("I2", "'store backup' made none", "lost")
-    with contextlib.closing(read_only(newest)) as db:
+    with store.opened(newest) as db:
         problem = db.execute("PRAGMA integrity_check").fetchone()[0]
         keys = dict(db.execute("SELECT task_id, idempotency_key FROM results"))
     target.judge.compared("I2", "lost", len(saved))
@@ -373,7 +374,7 @@ def ready_tasks(store: Store) -> int:
     query = """SELECT (SELECT count(*) FROM tasks WHERE status = 'pending' AND available_at IS NULL)
         * NOT EXISTS (SELECT 1 FROM platform_pauses)"""
     try:
-        with contextlib.closing(read_only(store.path)) as db:
+        with store.opened() as db:
             return int(db.execute(query).fetchone()[0])
     except sqlite3.Error:
         return 0
@@ -414,7 +415,10 @@ def _store(target: Target, step: Step) -> Store:
 async def lock_store(target: Target, step: Step) -> None:
     """Another program holds the write lock."""
     store = _store(target, step)
-    with contextlib.closing(sqlite3.connect(store.path, timeout=1.0, isolation_level=None)) as db:
+    with (
+        store.in_use(),
+        contextlib.closing(sqlite3.connect(store.path, timeout=1.0, isolation_level=None)) as db,
+    ):
         db.execute("BEGIN EXCLUSIVE")
         target.trouble(store.name, hurt_by="lock")
         await target.clock.sleep(step.seconds)
@@ -451,7 +455,8 @@ async def raw_folder_deleted(target: Target, step: Step) -> None:
         await asyncio.to_thread(shutil.rmtree, store.raw_folder, ignore_errors=True)
         await target.clock.sleep(step.seconds)
         await asyncio.to_thread(shutil.rmtree, store.raw_folder, ignore_errors=True)
-        await asyncio.to_thread(target.judge.pages_deleted, store)
+        while not await asyncio.to_thread(target.judge.notes_lost_pages, store):
+            await target.clock.sleep(0.2)
     finally:
         store.raw_folder.mkdir(exist_ok=True)
         (store.raw_folder / ".store").write_bytes(label)
@@ -464,7 +469,7 @@ async def corrupt_copy(target: Target, step: Step) -> None:
     folder = target.topology.folder / f"copy-{step.at}"
     folder.mkdir()
     copy, salvaged = folder / "copy.db", folder / "salvaged.db"
-    with contextlib.closing(read_only(store.path)) as source, contextlib.closing(sqlite3.connect(copy)) as made:
+    with store.opened() as source, contextlib.closing(sqlite3.connect(copy)) as made:
         source.backup(made)
         made.execute("PRAGMA journal_mode = DELETE")
         keys = set(made.execute(_KEYS))
@@ -593,12 +598,12 @@ async def _remount(target: Target, store: Store, disk: LoopDisk, why: str) -> No
         worker.holds_until = target.clock.monotonic() + 60.0
         with contextlib.suppress(Missed):
             await target.kill(worker)
-    for attempt in range(50):
+    for attempt in range(_UNMOUNT_ATTEMPTS):
         try:
             await asyncio.to_thread(disk.unmount)
             break
         except DiskError:
-            if attempt == 49:
+            if attempt + 1 == _UNMOUNT_ATTEMPTS:
                 raise
             await target.clock.sleep(0.1)  # a command or the judge has a file open
     await asyncio.to_thread(disk.mount)
@@ -610,13 +615,15 @@ async def _remount(target: Target, store: Store, disk: LoopDisk, why: str) -> No
 async def disk_full(target: Target, step: Step) -> None:
     store, disk = _on_disk(target, step)
     target.trouble(store.name, hurt_by="full disk")
-    filler = await asyncio.to_thread(disk.fill)
-    target.full_disks += 1
+    await asyncio.to_thread(disk.readers.send_away)
     try:
+        await asyncio.to_thread(disk.fill)
+        target.full_disks += 1
         await target.clock.sleep(step.seconds)
     finally:
         with contextlib.suppress(OSError):
-            filler.unlink(missing_ok=True)
+            (disk.path / "filler").unlink(missing_ok=True)
+        disk.readers.let_in()
         target.trouble(store.name, hurt_by="full disk")
 
 

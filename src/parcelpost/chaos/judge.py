@@ -385,7 +385,7 @@ class Judge:
         self.read_told()
         saved = {task: facts for (name, task), facts in self.saved.items() if name == store.name}
         stored = set(self.stored.get(store.name, ()))
-        content = await asyncio.to_thread(_read_store, store.path)
+        content = await asyncio.to_thread(_read_store, store)
         self._check_tasks(store, stored, content.tasks)
         self._check_results(store, saved, content.tasks, content.results)
         self._check_held(store, content.held)
@@ -483,11 +483,15 @@ class Judge:
                 continue  # its result must be rejected, or its page be delivered from a journal
             self._fail("I6", "lost", f"the page {html_path} is missing or is another one", task, store)
 
-    def pages_deleted(self, store: Store) -> None:
-        """All pages of the store were deleted: what it has by now."""
-        with contextlib.closing(read_only(store.path)) as db:
-            rows = db.execute("SELECT task_id FROM results WHERE html_path IS NOT NULL").fetchall()
+    def notes_lost_pages(self, store: Store) -> bool:
+        """All pages of the store were deleted: what it has by now. Returns False if it cannot be read now."""
+        try:
+            with store.opened() as db:
+                rows = db.execute("SELECT task_id FROM results WHERE html_path IS NOT NULL").fetchall()
+        except sqlite3.Error:
+            return False
         self.lost_pages |= {row[0] for row in rows}
+        return True
 
     # What the gateway holds
 
@@ -559,7 +563,7 @@ class Judge:
             if not self.is_refused(task):
                 self._fail("I1", "stuck", f"at the end the gateway still has the task as {state}", task)
         for store in self.topology.stores.values():
-            with contextlib.closing(read_only(store.path)) as db:
+            with store.opened() as db:
                 left = db.execute(_LEFT).fetchall()
             for task, problem in left:
                 if task not in self.poison:
@@ -600,18 +604,14 @@ class _Content(NamedTuple):
     held: list[tuple[str, str]]
 
 
-def _read_store(path: Path) -> _Content:
+def _read_store(store: Store) -> _Content:
     """One snapshot."""
-    with contextlib.closing(read_only(path)) as db:
+    with store.opened() as db:
         db.execute("BEGIN")
         tasks = dict(db.execute("SELECT task_id, status FROM tasks"))
         results = {row[0]: row[1:] for row in db.execute(_RESULTS)}
         held = db.execute("SELECT task_id, claimed_by FROM tasks WHERE status = 'processing'").fetchall()
     return _Content(tasks, results, held)
-
-
-def read_only(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=5.0)
 
 
 _LEFT = """
@@ -632,7 +632,7 @@ def _json(message: Message | None) -> dict[str, Any]:
 
 def size_of(store: Store) -> int:
     """In bytes, without the backups, the reserve, and free pages in the file, which the next rows take."""
-    with contextlib.closing(read_only(store.path)) as db:
+    with store.opened() as db:
         free, page = (int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("freelist_count", "page_size"))
     total = -free * page
     for path in store.path.parent.rglob("*"):
@@ -653,7 +653,7 @@ def may_grow(store: Store) -> bool:
 def _missing_pages(store: Store) -> tuple[int, list[tuple[str, str]]]:
     """Returns how many pages results name, and those that are not there, unless they were cleaned away meanwhile."""
     query = "SELECT task_id, html_path, raw_sha256 FROM results WHERE html_path IS NOT NULL"
-    with contextlib.closing(read_only(store.path)) as db:
+    with store.opened() as db:
         named = db.execute(query).fetchall()
         missing = [(task, path, digest) for task, path, digest in named if not _has(store.raw_folder / path, digest)]
         still = set(db.execute(query)) if missing else set()
