@@ -484,6 +484,11 @@ async def corrupt_copy(target: Target, step: Step) -> None:
         _fail("I3", f"'store check' finds nothing in a damaged file: {copy}", "half-written")
     words = ["store", "salvage", "--to", str(salvaged), "--json", "--store", str(copy)]
     salvage = await _on_a_copy(target, step, words)
+    if not await asyncio.to_thread(has_schema, copy):
+        if salvage.exit_code != 1 or "nothing can be salvaged" not in salvage.last_lines():
+            _fail("I3", f"'store salvage' does not say that nothing can be salvaged: {salvage.log}", "half-written")
+        shutil.rmtree(folder)
+        return
     if salvage.exit_code != 0:
         _fail("I3", f"'store salvage' ended with {salvage.exit_code}: {salvage.last_lines(1)}", "half-written")
     with contextlib.closing(read_only(salvaged)) as db:
@@ -506,6 +511,15 @@ def _is_damaged(file: Path) -> bool:
             return bool(db.execute("PRAGMA integrity_check").fetchone()[0] != "ok")
     except sqlite3.DatabaseError:
         return True
+
+
+def has_schema(file: Path) -> bool:
+    """Whether the pages that say where all tables are can be read."""
+    try:
+        with contextlib.closing(read_only(file)) as db:
+            return bool(db.execute("SELECT count(sql) FROM sqlite_schema").fetchone())
+    except sqlite3.DatabaseError:
+        return False
 
 
 async def _on_a_copy(target: Target, step: Step, words: list[str]) -> Member:

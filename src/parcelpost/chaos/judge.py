@@ -61,6 +61,8 @@ _UNHELD_SECONDS = 25.0
 _RECOVERED_SECONDS = 8.0
 """A process that has opened the store has recovered by then what others had left."""
 _AT_WORK_SECONDS = 20.0
+_UNTOLD_SECONDS = 5.0
+"""A peer may have delivered a result before the worker is told of its save, but not much earlier."""
 _MOST_LINES = 100
 _MOST_SKEW_SECONDS = 4.0
 _SAME_MOMENT_SECONDS = 0.002
@@ -169,6 +171,8 @@ class Judge:
         """Tasks that a store acknowledged."""
         self.saved: dict[tuple[str, str], dict[str, Any]] = {}
         """Saved results, by store and task."""
+        self._untold: dict[tuple[str, str], tuple[str, float]] = {}
+        """Keys that a gateway acknowledged, and when, before a worker was told of the save."""
         self._wall = clock.now().timestamp() - clock.monotonic()
         self.scraped_at: dict[str, tuple[float, float]] = {}
         """When a result was scraped, and by how much the worker's clock was ahead, by key."""
@@ -253,13 +257,19 @@ class Judge:
                 if self.saved.get((worker, task), {}).get("key", key) != key:
                     self.read_told()  # what happened before this tells more
                 told = self.saved.get((worker, task))
-                if told and told["key"] != key:
-                    text = f"the result was sent under the key {key}, and saved under {told['key']}"
-                    raise BrokenInvariant(Violation(invariant="I5", kind="doubled", text=text, task=task))
+                if told:
+                    self._check_key(task, key, told["key"])
+                else:
+                    self._untold[worker, task] = key, self._clock.monotonic()
                 self.receipts.setdefault(task, set()).add(key)
             elif outcome == "rejected" and task not in self.poison:
                 text = f"the gateway rejected the result: {next(one for one in given if one['task_id'] == task)}"
                 raise BrokenInvariant(Violation(invariant="I1", kind="wrongly rejected", text=text, task=task))
+
+    def _check_key(self, task: str, sent: str, saved: str) -> None:
+        if sent != saved:
+            text = f"the result was sent under the key {sent}, and saved under {saved}"
+            raise BrokenInvariant(Violation(invariant="I5", kind="doubled", text=text, task=task))
 
     # What the workers were told
 
@@ -354,6 +364,9 @@ class Judge:
         if (store, task) in self.saved and facts["result"] != self.saved[store, task]["result"]:
             text = "two results of the task were acknowledged"
             raise BrokenInvariant(Violation(invariant="I4", kind="doubled", text=text, task=task, store=store))
+        sent, seen_at = self._untold.pop((store, task), ("", 0.0))
+        if sent and abs(at - seen_at) < _UNTOLD_SECONDS:
+            self._check_key(task, sent, facts["key"])
         self.saved[store, task] = facts
         self.scraped_at[facts["key"]] = facts["scraped"], facts["scraped"] - at - self._wall
         if facts["page"]:
