@@ -451,6 +451,7 @@ async def raw_folder_deleted(target: Target, step: Step) -> None:
     store = _store(target, step)
     label = (store.raw_folder / ".store").read_bytes()
     target.trouble(store.name, hurt_by="raw folder")
+    target.judge.loses_pages.add(store.name)
     try:
         await asyncio.to_thread(shutil.rmtree, store.raw_folder, ignore_errors=True)
         await target.clock.sleep(step.seconds)

@@ -187,6 +187,8 @@ class Judge:
         self.poison: set[str] = set()
         self.lost_pages: set[str] = set()
         """Tasks whose page this run may have deleted."""
+        self.loses_pages: set[str] = set()
+        """Stores whose pages are being deleted."""
         self.rejected: set[str] = set()
         self.dead: dict[int, float] = {}
         """When processes were killed or told to end."""
@@ -219,7 +221,7 @@ class Judge:
         try:
             self._saw_gateway(name, request, answer, trouble)
         except BrokenInvariant as error:
-            self.broken = self.broken or error.violation
+            self._is_broken(error.violation)
 
     def _saw_gateway(self, name: str, request: Message, answer: Message | None, trouble: str) -> None:
         path, worker = request.target.split("?")[0], request.headers.get("x-worker-id", "?")
@@ -251,9 +253,10 @@ class Judge:
             if outcome in ("stored", "duplicate"):
                 self.compared("I6", "out of order")
                 self.compared("I5", "doubled")
+                self.receipts.setdefault(task, set()).add(key)
                 if page and str(page) not in self.pages:
                     text = f"the gateway has the result, but never acknowledged its page {page}"
-                    raise BrokenInvariant(Violation(invariant="I6", kind="out of order", text=text, task=task))
+                    self._is_broken(Violation(invariant="I6", kind="out of order", text=text, task=task))
                 if self.saved.get((worker, task), {}).get("key", key) != key:
                     self.read_told()  # what happened before this tells more
                 told = self.saved.get((worker, task))
@@ -261,15 +264,18 @@ class Judge:
                     self._check_key(task, key, told["key"])
                 else:
                     self._untold[worker, task] = key, self._clock.monotonic()
-                self.receipts.setdefault(task, set()).add(key)
             elif outcome == "rejected" and task not in self.poison:
                 text = f"the gateway rejected the result: {next(one for one in given if one['task_id'] == task)}"
-                raise BrokenInvariant(Violation(invariant="I1", kind="wrongly rejected", text=text, task=task))
+                self._is_broken(Violation(invariant="I1", kind="wrongly rejected", text=text, task=task))
+
+    def _is_broken(self, violation: Violation) -> None:
+        """Found while a proxy watches: the run is told soon, and the rest of the answer counts."""
+        self.broken = self.broken or violation
 
     def _check_key(self, task: str, sent: str, saved: str) -> None:
         if sent != saved:
             text = f"the result was sent under the key {sent}, and saved under {saved}"
-            raise BrokenInvariant(Violation(invariant="I5", kind="doubled", text=text, task=task))
+            self._is_broken(Violation(invariant="I5", kind="doubled", text=text, task=task))
 
     # What the workers were told
 
@@ -452,7 +458,7 @@ class Judge:
 
     def _check_rejected(self, store: Store, task: str, reason: str, *, is_record: bool) -> None:
         self.rejected.add(task)
-        is_told = task in self.lost_pages and "page" in reason
+        is_told = "page" in reason and (task in self.lost_pages or store.name in self.loses_pages)
         if is_record and task not in self.poison and not is_told:
             self._fail("I1", "wrongly rejected", f"the result was rejected: {reason}", task, store)
 
@@ -504,6 +510,7 @@ class Judge:
         except sqlite3.Error:
             return False
         self.lost_pages |= {row[0] for row in rows}
+        self.loses_pages.discard(store.name)
         return True
 
     # What the gateway holds
@@ -601,7 +608,8 @@ class Judge:
 
     def _fail(self, invariant: str, kind: str, text: str, task: str = "", store: Store | None = None) -> None:
         name = store.name if store else ""
-        raise BrokenInvariant(Violation(invariant=invariant, kind=kind, text=text, task=task, store=name))
+        found = Violation(invariant=invariant, kind=kind, text=text, task=task, store=name)
+        raise BrokenInvariant(self.broken or found)  # what a proxy saw came first
 
 
 _ENDED = ("completed", "not_found", "failed", "expired")

@@ -270,7 +270,7 @@ class Runner:
         next_second = self._clock.monotonic() + 1.0
         while True:
             if self._judge.broken:
-                await self._clock.sleep(_POLL_SECONDS)  # what a worker is told may come just after what a proxy saw
+                await self._clock.sleep(_POLL_SECONDS / 4)  # what a worker is told may come just after what a proxy saw
             self._judge.read_told()
             self._judge.raise_broken()
             self._note_recoveries()
