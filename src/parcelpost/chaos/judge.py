@@ -151,10 +151,13 @@ def _as_text(line: list[Any], task: str) -> str:
 
 
 class Judge:
+    topology: Topology
+    broken: Violation | None = None
+    """Found while a proxy watched."""
+
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self._journal = journal
         self._clock = clock
-        self.topology: Topology
         self.checked: Counter[str] = Counter()
         """How many facts were compared, by invariant and kind: 'I2 lost'."""
         self.struck: Counter[str] = Counter()
@@ -202,8 +205,6 @@ class Judge:
         self._unheld: dict[tuple[str, str, str], float] = {}
         """Since when a task of a store is held by an owner that has ended."""
         self._last_told: dict[int, float] = {}
-        self.broken: Violation | None = None
-        """Found while a proxy watched."""
 
     def compared(self, invariant: str, kind: str, count: int = 1) -> None:
         self.checked[f"{invariant} {kind}"] += count
