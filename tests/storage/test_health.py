@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -102,6 +103,29 @@ async def test_relief_brings_a_store_at_its_cap_back_and_loses_nothing_undeliver
         assert await the_result(lpm, "waiting") == waiting
         assert lpm.raw_path(str(waiting.html_path)).exists()
         assert len(await lpm.list_results()) == 1
+
+
+async def test_relief_does_not_make_the_wal_larger(store: Path, clock: ManualClock) -> None:
+    """I8: what it deletes is written to the WAL, too, and a store at its cap has no room for that."""
+    wal = store.with_name(f"{store.name}-wal")
+    async with opened(store, clock) as lpm:
+        for n in range(60):
+            await lpm.cache.put(f"k{n}", os.urandom(40_000))
+        await lpm.cache.delete("another")  # pages are written with the next change
+        before, sizes, is_over = wal.stat().st_size, [0], threading.Event()
+
+        def sample() -> None:
+            while not is_over.wait(0.0005):
+                sizes.append(wal.stat().st_size)
+
+        sampler = threading.Thread(target=sample)
+        sampler.start()
+        await lpm.maintenance.relieve()
+        is_over.set()
+        sampler.join()
+        assert before > 2_000_000
+        assert max(sizes) <= before
+        assert wal.stat().st_size == 0
 
 
 async def test_free_pages_do_not_count(lpm: LocalPersistenceManager) -> None:

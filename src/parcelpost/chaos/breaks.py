@@ -27,6 +27,8 @@ class Break(Struct, frozen=True):
     """The one that it breaks."""
     summary: str
     apply: Callable[[], None]
+    also: str = ""
+    """Invariants that show it first at times."""
     needs_root: bool = False
 
 
@@ -140,7 +142,7 @@ BREAKS: Mapping[str, Break] = {
     "forget-report": Break("I1", "the end of a task without a record is not reported", _forget_report),
     "acknowledge-before-commit": Break("I2", "a save returns before its commit", _acknowledge_before_commit),
     "mark-before-receipt": Break("I2", "results leave the outbox before they are sent", _mark_before_receipt),
-    "skip-fsync": Break("I2", "nothing waits for the disk", _skip_fsync, needs_root=True),
+    "skip-fsync": Break("I2", "nothing waits for the disk", _skip_fsync, "I1 I4 I6", needs_root=True),
     "split-save": Break("I3", "a task and its result are two transactions", _split_save),
     "forget-claim-token": Break("I4", "any claim can end a task", _forget_claim_token),
     "new-key-on-resend": Break("I5", "each delivery has another idempotency key", _new_key_on_resend),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
+import sqlite3
 import struct
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 _SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN
@@ -28,6 +32,41 @@ def why_not() -> str:
     return ""
 
 
+class Readers:
+    """Who reads databases on a disk in this process.
+
+    SQLite maps the index of a WAL, and a change of a mapped page that is not on the disk yet ends the process when the
+    disk is full (SIGBUS). So the harness reads none then; what it hurts may do so.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count = 0
+        self._are_sent_away = False
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        with self._changed:
+            if self._are_sent_away:
+                raise sqlite3.OperationalError("its disk cannot be read while it is full")
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._count -= 1
+                self._changed.notify_all()
+
+    def send_away(self) -> None:
+        """Returns when there is none. Not on the event loop, where they may be."""
+        with self._changed:
+            self._are_sent_away = True
+            self._changed.wait_for(lambda: not self._count)
+
+    def let_in(self) -> None:
+        self._are_sent_away = False
+
+
 class LoopDisk:
     """Mounted at `path`. Call `remove` when done: a mount outlives the process.
 
@@ -39,6 +78,7 @@ class LoopDisk:
         self._kept = folder / "disk.img"
         self._platter = folder / "platter" if thin else None
         self._image = self._kept
+        self.readers = Readers()
         self.path = folder / "disk"
         self.path.mkdir()
         if self._platter is not None:

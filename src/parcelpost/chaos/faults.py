@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import random
 import shutil
 import signal
 import sqlite3
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import NoReturn
 from urllib.request import urlopen
@@ -20,11 +19,11 @@ from msgspec.structs import replace
 
 from parcelpost.chaos import disks
 from parcelpost.chaos.disks import DiskError, LoopDisk
-from parcelpost.chaos.judge import BrokenInvariant, Judge, Violation, may_grow, read_only
+from parcelpost.chaos.judge import BrokenInvariant, Judge, Violation, may_grow
 from parcelpost.chaos.processes import Member, wait_until
 from parcelpost.chaos.proxy import Trouble
 from parcelpost.chaos.schedule import PHASES_AT_A_START, PHASES_IN_A_COMMAND, Step
-from parcelpost.chaos.topology import Store, Topology
+from parcelpost.chaos.topology import Store, Topology, read_only
 from parcelpost.clock import Clock
 
 _SITE_RATES = {"challenge": 0.05, "429": 0.2, "redesign": 1.0, "charset": 1.0}
@@ -34,7 +33,11 @@ _DRAIN_SECONDS = 20.0
 _GRACE_SECONDS = 40.0
 """A gateway gives open requests 30 s."""
 _STOPPED_SECONDS = 4.0
+_CLAIM_SECONDS = 5.0
+_TAKE_OVER_SECONDS = 30.0
+"""A peer looks for hung ones every 15 s."""
 _EXCUSED_SECONDS = 30.0
+_UNMOUNT_ATTEMPTS = 300
 READY_TASKS = 20
 _SUPPLY_SECONDS = 6.0
 _BUSY_SECONDS = 10.0
@@ -225,7 +228,7 @@ def _check_backup(target: Target, store: Store, saved: Mapping[str, str]) -> Non
     newest = max((store.path.parent / "backups").glob(f"*_{stamp}.db"), default=None)
     if newest is None:
         _fail("I2", "'store backup' made none", "lost")
-    with contextlib.closing(read_only(newest)) as db:
+    with store.opened(newest) as db:
         problem = db.execute("PRAGMA integrity_check").fetchone()[0]
         keys = dict(db.execute("SELECT task_id, idempotency_key FROM results"))
     target.judge.compared("I2", "lost", len(saved))
@@ -242,20 +245,45 @@ def _fail(invariant: str, text: str, kind: str = "stuck") -> NoReturn:
 
 
 async def pause(target: Target, step: Step) -> None:
-    worker = _worker(target, step)
+    async with _paused(target, _worker(target, step), step.seconds):
+        await target.clock.sleep(step.seconds)
+
+
+async def take_over(target: Target, step: Step) -> None:
+    """A worker is stopped with a claim until a peer has claimed its task. Then it goes on with what it was doing."""
+    worker, judge = _worker(target, step), target.judge
+    pid = worker.pid
+    if not await wait_until(lambda: bool(judge.held_by(pid)), target.clock, seconds=_CLAIM_SECONDS):
+        raise Missed("it has no task")
+    async with _paused(target, worker, _TAKE_OVER_SECONDS + step.seconds):
+        held = judge.held_by(pid)
+        if not await wait_until(
+            lambda: judge.is_any_taken(held, pid), target.clock, lambda: not worker.runs, _TAKE_OVER_SECONDS
+        ):
+            raise Missed("no peer claimed its tasks")
+        await target.clock.sleep(step.seconds)
+
+
+@contextlib.asynccontextmanager
+async def _paused(target: Target, worker: Member, most: float) -> AsyncIterator[None]:
     store = target.topology.store_of(worker.name)
     if not worker.runs or any(one.is_stopped for one in store.workers):
         raise Missed("it does not run, or a peer is stopped, too")
     pid, began = worker.pid, target.clock.monotonic()
-    target.judge.paused.setdefault(pid, []).append((began, began + step.seconds + 2.0))
+    pauses = target.judge.paused.setdefault(pid, [])
+    pauses.append((began, began + most + 2.0))
     target.trouble(worker.name)
     target.trouble(store.name, hurt_by="pause")  # it may be stopped in the middle of a write
     worker.pause()
-    await target.clock.sleep(step.seconds)
-    if worker.pid == pid:
-        worker.resume()
-    target.trouble(worker.name)
-    target.trouble(store.name, hurt_by="pause")
+    try:
+        yield
+    finally:
+        if worker.pid == pid:
+            worker.resume()
+        pauses.remove((began, began + most + 2.0))
+        pauses.append((began, target.clock.monotonic() + 2.0))
+        target.trouble(worker.name)
+        target.trouble(store.name, hurt_by="pause")
 
 
 async def terminate(target: Target, step: Step) -> None:
@@ -346,7 +374,7 @@ def ready_tasks(store: Store) -> int:
     query = """SELECT (SELECT count(*) FROM tasks WHERE status = 'pending' AND available_at IS NULL)
         * NOT EXISTS (SELECT 1 FROM platform_pauses)"""
     try:
-        with contextlib.closing(read_only(store.path)) as db:
+        with store.opened() as db:
             return int(db.execute(query).fetchone()[0])
     except sqlite3.Error:
         return 0
@@ -387,7 +415,10 @@ def _store(target: Target, step: Step) -> Store:
 async def lock_store(target: Target, step: Step) -> None:
     """Another program holds the write lock."""
     store = _store(target, step)
-    with contextlib.closing(sqlite3.connect(store.path, timeout=1.0, isolation_level=None)) as db:
+    with (
+        store.in_use(),
+        contextlib.closing(sqlite3.connect(store.path, timeout=1.0, isolation_level=None)) as db,
+    ):
         db.execute("BEGIN EXCLUSIVE")
         target.trouble(store.name, hurt_by="lock")
         await target.clock.sleep(step.seconds)
@@ -420,11 +451,13 @@ async def raw_folder_deleted(target: Target, step: Step) -> None:
     store = _store(target, step)
     label = (store.raw_folder / ".store").read_bytes()
     target.trouble(store.name, hurt_by="raw folder")
+    target.judge.loses_pages.add(store.name)
     try:
         await asyncio.to_thread(shutil.rmtree, store.raw_folder, ignore_errors=True)
         await target.clock.sleep(step.seconds)
         await asyncio.to_thread(shutil.rmtree, store.raw_folder, ignore_errors=True)
-        await asyncio.to_thread(target.judge.pages_deleted, store)
+        while not await asyncio.to_thread(target.judge.notes_lost_pages, store):
+            await target.clock.sleep(0.2)
     finally:
         store.raw_folder.mkdir(exist_ok=True)
         (store.raw_folder / ".store").write_bytes(label)
@@ -437,7 +470,7 @@ async def corrupt_copy(target: Target, step: Step) -> None:
     folder = target.topology.folder / f"copy-{step.at}"
     folder.mkdir()
     copy, salvaged = folder / "copy.db", folder / "salvaged.db"
-    with contextlib.closing(read_only(store.path)) as source, contextlib.closing(sqlite3.connect(copy)) as made:
+    with store.opened() as source, contextlib.closing(sqlite3.connect(copy)) as made:
         source.backup(made)
         made.execute("PRAGMA journal_mode = DELETE")
         keys = set(made.execute(_KEYS))
@@ -452,6 +485,11 @@ async def corrupt_copy(target: Target, step: Step) -> None:
         _fail("I3", f"'store check' finds nothing in a damaged file: {copy}", "half-written")
     words = ["store", "salvage", "--to", str(salvaged), "--json", "--store", str(copy)]
     salvage = await _on_a_copy(target, step, words)
+    if not await asyncio.to_thread(has_schema, copy):
+        if salvage.exit_code != 1 or "nothing can be salvaged" not in salvage.last_lines():
+            _fail("I3", f"'store salvage' does not say that nothing can be salvaged: {salvage.log}", "half-written")
+        shutil.rmtree(folder)
+        return
     if salvage.exit_code != 0:
         _fail("I3", f"'store salvage' ended with {salvage.exit_code}: {salvage.last_lines(1)}", "half-written")
     with contextlib.closing(read_only(salvaged)) as db:
@@ -459,7 +497,7 @@ async def corrupt_copy(target: Target, step: Step) -> None:
     target.judge.compared("I3", "half-written", len(found))
     if invented := found - keys:
         _fail("I3", f"'store salvage' made results up: {sorted(invented)[0]}", "half-written")
-    lost = json.loads(salvage.log.read_text())["salvaged"]["lost_rows"]
+    lost = salvage.printed_json()["salvaged"]["lost_rows"]
     if len(keys - found) > lost:
         _fail("I2", f"'store salvage' lost {len(keys - found)} results and says {lost} rows", "lost")
     shutil.rmtree(folder)
@@ -474,6 +512,15 @@ def _is_damaged(file: Path) -> bool:
             return bool(db.execute("PRAGMA integrity_check").fetchone()[0] != "ok")
     except sqlite3.DatabaseError:
         return True
+
+
+def has_schema(file: Path) -> bool:
+    """Whether the pages that say where all tables are can be read."""
+    try:
+        with contextlib.closing(read_only(file)) as db:
+            return bool(db.execute("SELECT count(sql) FROM sqlite_schema").fetchone())
+    except sqlite3.DatabaseError:
+        return False
 
 
 async def _on_a_copy(target: Target, step: Step, words: list[str]) -> Member:
@@ -566,12 +613,12 @@ async def _remount(target: Target, store: Store, disk: LoopDisk, why: str) -> No
         worker.holds_until = target.clock.monotonic() + 60.0
         with contextlib.suppress(Missed):
             await target.kill(worker)
-    for attempt in range(50):
+    for attempt in range(_UNMOUNT_ATTEMPTS):
         try:
             await asyncio.to_thread(disk.unmount)
             break
         except DiskError:
-            if attempt == 49:
+            if attempt + 1 == _UNMOUNT_ATTEMPTS:
                 raise
             await target.clock.sleep(0.1)  # a command or the judge has a file open
     await asyncio.to_thread(disk.mount)
@@ -583,13 +630,15 @@ async def _remount(target: Target, store: Store, disk: LoopDisk, why: str) -> No
 async def disk_full(target: Target, step: Step) -> None:
     store, disk = _on_disk(target, step)
     target.trouble(store.name, hurt_by="full disk")
-    filler = await asyncio.to_thread(disk.fill)
-    target.full_disks += 1
+    await asyncio.to_thread(disk.readers.send_away)
     try:
+        await asyncio.to_thread(disk.fill)
+        target.full_disks += 1
         await target.clock.sleep(step.seconds)
     finally:
         with contextlib.suppress(OSError):
-            filler.unlink(missing_ok=True)
+            (disk.path / "filler").unlink(missing_ok=True)
+        disk.readers.let_in()
         target.trouble(store.name, hurt_by="full disk")
 
 
@@ -638,7 +687,8 @@ class Fault(Struct, frozen=True):
 FAULTS: Mapping[str, Fault] = {
     "kill": Fault(kill, "SIGKILL of a worker at any moment", "I1 I2 I3 I9"),
     "kill-in-phase": Fault(kill_in_phase, "SIGKILL, SIGSTOP or SIGTERM in a chosen phase", "I1 I2 I3 I6 I9"),
-    "pause": Fault(pause, "SIGSTOP of a worker, shorter or longer than its peers wait for it", "I4 I9"),
+    "pause": Fault(pause, "SIGSTOP of a worker, shorter than its peers wait for it", "I9"),
+    "take-over": Fault(take_over, "SIGSTOP of a worker with a task until a peer has it, too", "I4 I9"),
     "terminate": Fault(terminate, "SIGTERM of a worker, which drains", "I1 I9"),
     "kill-gateway": Fault(kill_gateway, "a gateway is killed, ended or stopped, and away for some seconds", "I2 I5"),
     "network": Fault(
@@ -647,7 +697,7 @@ FAULTS: Mapping[str, Fault] = {
         "I2 I5 I6",
     ),
     "gateway-away": Fault(gateway_away, "no gateway can be reached", "I7"),
-    "lease-expiry": Fault(pause, "a worker is silent until its leases have ended", "I1 I4 I5"),
+    "lease-expiry": Fault(pause, "a worker is silent until its leases have ended", "I1 I5"),
     "poison": Fault(poison, "a result that the gateway refuses with every batch that it is in", "I1 I2"),
     "site": Fault(site, "the county is slow, fails, blocks, hangs, redesigns or answers garbage", "I1 I6"),
     "lock-store": Fault(lock_store, "another program locks the database", "I2 I3"),

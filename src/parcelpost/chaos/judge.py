@@ -61,6 +61,8 @@ _UNHELD_SECONDS = 25.0
 _RECOVERED_SECONDS = 8.0
 """A process that has opened the store has recovered by then what others had left."""
 _AT_WORK_SECONDS = 20.0
+_UNTOLD_SECONDS = 5.0
+"""A peer may have delivered a result before the worker is told of its save, but not much earlier."""
 _MOST_LINES = 100
 _MOST_SKEW_SECONDS = 4.0
 _SAME_MOMENT_SECONDS = 0.002
@@ -149,10 +151,13 @@ def _as_text(line: list[Any], task: str) -> str:
 
 
 class Judge:
+    topology: Topology
+    broken: Violation | None = None
+    """Found while a proxy watched."""
+
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self._journal = journal
         self._clock = clock
-        self.topology: Topology
         self.checked: Counter[str] = Counter()
         """How many facts were compared, by invariant and kind: 'I2 lost'."""
         self.struck: Counter[str] = Counter()
@@ -169,6 +174,8 @@ class Judge:
         """Tasks that a store acknowledged."""
         self.saved: dict[tuple[str, str], dict[str, Any]] = {}
         """Saved results, by store and task."""
+        self._untold: dict[tuple[str, str], tuple[str, float]] = {}
+        """Keys that a gateway acknowledged, and when, before a worker was told of the save."""
         self._wall = clock.now().timestamp() - clock.monotonic()
         self.scraped_at: dict[str, tuple[float, float]] = {}
         """When a result was scraped, and by how much the worker's clock was ahead, by key."""
@@ -183,6 +190,8 @@ class Judge:
         self.poison: set[str] = set()
         self.lost_pages: set[str] = set()
         """Tasks whose page this run may have deleted."""
+        self.loses_pages: set[str] = set()
+        """Stores whose pages are being deleted."""
         self.rejected: set[str] = set()
         self.dead: dict[int, float] = {}
         """When processes were killed or told to end."""
@@ -196,8 +205,6 @@ class Judge:
         self._unheld: dict[tuple[str, str, str], float] = {}
         """Since when a task of a store is held by an owner that has ended."""
         self._last_told: dict[int, float] = {}
-        self.broken: Violation | None = None
-        """Found while a proxy watched."""
 
     def compared(self, invariant: str, kind: str, count: int = 1) -> None:
         self.checked[f"{invariant} {kind}"] += count
@@ -215,7 +222,7 @@ class Judge:
         try:
             self._saw_gateway(name, request, answer, trouble)
         except BrokenInvariant as error:
-            self.broken = self.broken or error.violation
+            self._is_broken(error.violation)
 
     def _saw_gateway(self, name: str, request: Message, answer: Message | None, trouble: str) -> None:
         path, worker = request.target.split("?")[0], request.headers.get("x-worker-id", "?")
@@ -247,19 +254,29 @@ class Judge:
             if outcome in ("stored", "duplicate"):
                 self.compared("I6", "out of order")
                 self.compared("I5", "doubled")
+                self.receipts.setdefault(task, set()).add(key)
                 if page and str(page) not in self.pages:
                     text = f"the gateway has the result, but never acknowledged its page {page}"
-                    raise BrokenInvariant(Violation(invariant="I6", kind="out of order", text=text, task=task))
+                    self._is_broken(Violation(invariant="I6", kind="out of order", text=text, task=task))
                 if self.saved.get((worker, task), {}).get("key", key) != key:
                     self.read_told()  # what happened before this tells more
                 told = self.saved.get((worker, task))
-                if told and told["key"] != key:
-                    text = f"the result was sent under the key {key}, and saved under {told['key']}"
-                    raise BrokenInvariant(Violation(invariant="I5", kind="doubled", text=text, task=task))
-                self.receipts.setdefault(task, set()).add(key)
+                if told:
+                    self._check_key(task, key, told["key"])
+                else:
+                    self._untold[worker, task] = key, self._clock.monotonic()
             elif outcome == "rejected" and task not in self.poison:
                 text = f"the gateway rejected the result: {next(one for one in given if one['task_id'] == task)}"
-                raise BrokenInvariant(Violation(invariant="I1", kind="wrongly rejected", text=text, task=task))
+                self._is_broken(Violation(invariant="I1", kind="wrongly rejected", text=text, task=task))
+
+    def _is_broken(self, violation: Violation) -> None:
+        """Found while a proxy watches: the run is told soon, and the rest of the answer counts."""
+        self.broken = self.broken or violation
+
+    def _check_key(self, task: str, sent: str, saved: str) -> None:
+        if sent != saved:
+            text = f"the result was sent under the key {sent}, and saved under {saved}"
+            self._is_broken(Violation(invariant="I5", kind="doubled", text=text, task=task))
 
     # What the workers were told
 
@@ -325,6 +342,19 @@ class Judge:
                 raise BrokenInvariant(Violation(invariant="I9", kind="doubled", text=text, task=task, store=store))
         earlier.append(claim)
 
+    def held_by(self, pid: int) -> set[tuple[str, str]]:
+        """Store and task of the claims of this process that are the last ones of their tasks and have not ended."""
+        self.read_told()
+        last = {key: claims[-1] for key, claims in self._claims.items()}
+        return {
+            key for key, claim in last.items() if claim.pid == pid and f"{key[1]} {claim.token}" not in self._ending
+        }
+
+    def is_any_taken(self, held: set[tuple[str, str]], pid: int) -> bool:
+        """Whether another process has claimed one of these tasks since."""
+        self.read_told()
+        return any(self._claims[key][-1].pid != pid for key in held)
+
     def _was_responsive(self, pid: int, at: float) -> bool:
         if self.dead.get(pid, at + 1) <= at or at - self._last_told.get(pid, 0.0) > 2.0:
             return False
@@ -341,6 +371,9 @@ class Judge:
         if (store, task) in self.saved and facts["result"] != self.saved[store, task]["result"]:
             text = "two results of the task were acknowledged"
             raise BrokenInvariant(Violation(invariant="I4", kind="doubled", text=text, task=task, store=store))
+        sent, seen_at = self._untold.pop((store, task), ("", 0.0))
+        if sent and abs(at - seen_at) < _UNTOLD_SECONDS:
+            self._check_key(task, sent, facts["key"])
         self.saved[store, task] = facts
         self.scraped_at[facts["key"]] = facts["scraped"], facts["scraped"] - at - self._wall
         if facts["page"]:
@@ -372,7 +405,7 @@ class Judge:
         self.read_told()
         saved = {task: facts for (name, task), facts in self.saved.items() if name == store.name}
         stored = set(self.stored.get(store.name, ()))
-        content = await asyncio.to_thread(_read_store, store.path)
+        content = await asyncio.to_thread(_read_store, store)
         self._check_tasks(store, stored, content.tasks)
         self._check_results(store, saved, content.tasks, content.results)
         self._check_held(store, content.held)
@@ -426,7 +459,7 @@ class Judge:
 
     def _check_rejected(self, store: Store, task: str, reason: str, *, is_record: bool) -> None:
         self.rejected.add(task)
-        is_told = task in self.lost_pages and "page" in reason
+        is_told = "page" in reason and (task in self.lost_pages or store.name in self.loses_pages)
         if is_record and task not in self.poison and not is_told:
             self._fail("I1", "wrongly rejected", f"the result was rejected: {reason}", task, store)
 
@@ -470,11 +503,16 @@ class Judge:
                 continue  # its result must be rejected, or its page be delivered from a journal
             self._fail("I6", "lost", f"the page {html_path} is missing or is another one", task, store)
 
-    def pages_deleted(self, store: Store) -> None:
-        """All pages of the store were deleted: what it has by now."""
-        with contextlib.closing(read_only(store.path)) as db:
-            rows = db.execute("SELECT task_id FROM results WHERE html_path IS NOT NULL").fetchall()
+    def notes_lost_pages(self, store: Store) -> bool:
+        """All pages of the store were deleted: what it has by now. Returns False if it cannot be read now."""
+        try:
+            with store.opened() as db:
+                rows = db.execute("SELECT task_id FROM results WHERE html_path IS NOT NULL").fetchall()
+        except sqlite3.Error:
+            return False
         self.lost_pages |= {row[0] for row in rows}
+        self.loses_pages.discard(store.name)
+        return True
 
     # What the gateway holds
 
@@ -546,7 +584,7 @@ class Judge:
             if not self.is_refused(task):
                 self._fail("I1", "stuck", f"at the end the gateway still has the task as {state}", task)
         for store in self.topology.stores.values():
-            with contextlib.closing(read_only(store.path)) as db:
+            with store.opened() as db:
                 left = db.execute(_LEFT).fetchall()
             for task, problem in left:
                 if task not in self.poison:
@@ -571,7 +609,8 @@ class Judge:
 
     def _fail(self, invariant: str, kind: str, text: str, task: str = "", store: Store | None = None) -> None:
         name = store.name if store else ""
-        raise BrokenInvariant(Violation(invariant=invariant, kind=kind, text=text, task=task, store=name))
+        found = Violation(invariant=invariant, kind=kind, text=text, task=task, store=name)
+        raise BrokenInvariant(self.broken or found)  # what a proxy saw came first
 
 
 _ENDED = ("completed", "not_found", "failed", "expired")
@@ -587,18 +626,14 @@ class _Content(NamedTuple):
     held: list[tuple[str, str]]
 
 
-def _read_store(path: Path) -> _Content:
+def _read_store(store: Store) -> _Content:
     """One snapshot."""
-    with contextlib.closing(read_only(path)) as db:
+    with store.opened() as db:
         db.execute("BEGIN")
         tasks = dict(db.execute("SELECT task_id, status FROM tasks"))
         results = {row[0]: row[1:] for row in db.execute(_RESULTS)}
         held = db.execute("SELECT task_id, claimed_by FROM tasks WHERE status = 'processing'").fetchall()
     return _Content(tasks, results, held)
-
-
-def read_only(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=5.0)
 
 
 _LEFT = """
@@ -619,7 +654,7 @@ def _json(message: Message | None) -> dict[str, Any]:
 
 def size_of(store: Store) -> int:
     """In bytes, without the backups, the reserve, and free pages in the file, which the next rows take."""
-    with contextlib.closing(read_only(store.path)) as db:
+    with store.opened() as db:
         free, page = (int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("freelist_count", "page_size"))
     total = -free * page
     for path in store.path.parent.rglob("*"):
@@ -640,7 +675,7 @@ def may_grow(store: Store) -> bool:
 def _missing_pages(store: Store) -> tuple[int, list[tuple[str, str]]]:
     """Returns how many pages results name, and those that are not there, unless they were cleaned away meanwhile."""
     query = "SELECT task_id, html_path, raw_sha256 FROM results WHERE html_path IS NOT NULL"
-    with contextlib.closing(read_only(store.path)) as db:
+    with store.opened() as db:
         named = db.execute(query).fetchall()
         missing = [(task, path, digest) for task, path, digest in named if not _has(store.raw_folder / path, digest)]
         still = set(db.execute(query)) if missing else set()

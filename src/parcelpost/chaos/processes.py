@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 from msgspec import Struct
@@ -72,6 +74,7 @@ class Member:
     async def start(self) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PARCELPOST_")}
         environment |= {"PARCELPOST_CONFIG": os.devnull, **self.command.environment}
+        environment["PYTHONDONTWRITEBYTECODE"] = ""  # an installed worker is compiled, and starts as soon as it can
         place = [str(self.folder), str(self.told_file), self.command.breaks]
         if self._process is not None:
             self._exits.append(await self._process.wait())
@@ -125,6 +128,11 @@ class Member:
         end = content.rfind(b"\n") + 1
         self._log_position += end
         return content[:end].decode(errors="replace")
+
+    def printed_json(self) -> Any:
+        """What a command with `--json` printed; its progress is in the same log."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return json.loads(next(line for line in reversed(lines) if line.startswith("{")))
 
     def last_lines(self, count: int = 3) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])

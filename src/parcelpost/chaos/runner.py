@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from parcelpost.chaos.disks import DiskError
 from parcelpost.chaos.faults import FAULTS, READY_TASKS, Missed, Target, attackers, ready_tasks, why_not
-from parcelpost.chaos.judge import BrokenInvariant, Journal, Judge, Violation, may_grow, read_only
+from parcelpost.chaos.judge import BrokenInvariant, Journal, Judge, Violation, may_grow
 from parcelpost.chaos.processes import Member, wait_until
 from parcelpost.chaos.schedule import PROFILES, Step, make_schedule
-from parcelpost.chaos.topology import Store, Topology
+from parcelpost.chaos.topology import Store, Topology, read_only
 from parcelpost.clock import Clock
 from parcelpost.errors import ParcelpostError
 
@@ -269,8 +269,10 @@ class Runner:
         delivered = saved = 0
         next_second = self._clock.monotonic() + 1.0
         while True:
-            self._judge.raise_broken()
+            if self._judge.broken:
+                await self._clock.sleep(_POLL_SECONDS / 4)  # what a worker is told may come just after what a proxy saw
             self._judge.read_told()
+            self._judge.raise_broken()
             self._note_recoveries()
             if self._clock.monotonic() >= next_second:
                 next_second += 1.0
@@ -369,7 +371,7 @@ class Runner:
         deadline, best = self._clock.monotonic() + _SETTLE_SECONDS, 1_000_000_000
         while True:
             left = [row for row in await self._ledger(_UNFINISHED) if not self._judge.is_refused(row[0])]
-            opened = [await asyncio.to_thread(_open_tasks, store.path) for store in self._topology.stores.values()]
+            opened = [await asyncio.to_thread(_open_tasks, store) for store in self._topology.stores.values()]
             waiting = sum(task not in self._judge.poison for tasks in opened for task in tasks)
             if len(left) + waiting == 0:
                 return []
@@ -432,11 +434,11 @@ def _hashed(row: tuple[str, ...]) -> tuple[str, ...]:
     return row
 
 
-def _open_tasks(path: Path) -> list[str]:
+def _open_tasks(store: Store) -> list[str]:
     query = """SELECT task_id FROM tasks WHERE status IN ('pending', 'processing')
         UNION ALL SELECT task_id FROM results WHERE synced = 0 AND rejected_at IS NULL"""
     try:
-        with contextlib.closing(read_only(path)) as db:
+        with store.opened() as db:
             return [row[0] for row in db.execute(query)]
     except sqlite3.Error:
         return [""]

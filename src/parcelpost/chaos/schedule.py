@@ -61,7 +61,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     weights: Mapping[str, float]
 
 
-_KILLS: dict[str, float] = {"kill": 5, "kill-in-phase": 6, "pause": 1, "terminate": 1}
+_KILLS: dict[str, float] = {"kill": 5, "kill-in-phase": 6, "pause": 0.7, "take-over": 1, "terminate": 1}
 _NETWORK: dict[str, float] = {"network": 3, "gateway-away": 0.8, "kill-gateway": 1, "lease-expiry": 0.3, "poison": 0.3}
 _SITE: dict[str, float] = {"site": 1}
 _STORE: dict[str, float] = {
@@ -126,6 +126,8 @@ COUNTY_TROUBLES = ("refused", "swallowed", "delayed", "cut", "garbage")
 GATEWAY_SIGNALS = ("SIGKILL", "SIGKILL", "SIGTERM", "SIGSTOP")
 
 _SECONDS: Mapping[str, tuple[float, float]] = {
+    "pause": (0.3, 3.0),
+    "take-over": (0.0, 1.0),
     "network": (1.0, 6.0),
     "gateway-away": (8.0, 12.0),
     "lease-expiry": (LEASE_SECONDS + 2.0, LEASE_SECONDS + 2.0),
@@ -141,35 +143,36 @@ _SECONDS: Mapping[str, tuple[float, float]] = {
     "disk-read-only": (1.0, 4.0),
     "disk-fails": (0.5, 2.0),
 }
-"""How long a fault lasts; the others are over at once."""
+"""How long a fault lasts; of `take-over`, after a peer has claimed a task. The others are over at once."""
 _FAVOUR = 30
-_PAUSES = ((0.3, 3.0), (28.0, 34.0))
-"""Shorter and longer than it takes until a peer has the paused worker's tasks."""
 _OF_STORES = {"network", "lock-store", "raw-folder-away", "raw-folder-deleted", "corrupt-copy", *_DISK}
 _OF_GATEWAYS = {"kill-gateway"}
 _OF_ALL = {"gateway-away", "poison", "site"}
 
 
-def worker_names(profile: Profile) -> list[str]:
-    return [f"{store}{number}" for store, count in profile.stores.items() for number in range(1, count + 1)]
+def worker_names(profile: Profile, at_least: int = 1) -> list[str]:
+    """Those of stores with at least so many workers."""
+    stores = {store: count for store, count in profile.stores.items() if count >= at_least}
+    return [f"{store}{number}" for store, count in stores.items() for number in range(1, count + 1)]
 
 
 def make_schedule(profile: Profile, seed: int, seconds: float, favour: Collection[str] = ()) -> Sequence[Step]:
-    """Returns the steps by time: the same for the same arguments. Those in `favour` are taken far more often."""
+    """Returns the steps by time: the same for the same arguments. Those in `favour` come first and far more often."""
+    first = {name: weight for name, weight in profile.weights.items() if name in favour} or profile.weights
     weights = {name: weight * (_FAVOUR if name in favour else 1) for name, weight in profile.weights.items()}
     chance = random.Random(f"chaos/{seed}")  # noqa: S311 - no secrets
     steps: list[Step] = []
     at = 2.0
     while at < seconds:
-        fault = chance.choices(list(weights), list(weights.values()))[0]
+        among = weights if steps else first
+        fault = chance.choices(list(among), list(among.values()))[0]
         steps.append(_step(profile, fault, round(at, 1), chance))
         at += chance.uniform(0.2, 1.8) * profile.gap_seconds
     return steps
 
 
 def _step(profile: Profile, fault: str, at: float, chance: random.Random) -> Step:
-    lengths = chance.choice(_PAUSES) if fault == "pause" else _SECONDS.get(fault, (0.0, 0.0))
-    seconds = round(chance.uniform(*lengths), 1)
+    seconds = round(chance.uniform(*_SECONDS.get(fault, (0.0, 0.0))), 1)
     step = Step(at=at, fault=fault, target=_target(profile, fault, chance), seconds=seconds)
     match fault:
         case "kill-in-phase":
@@ -205,4 +208,6 @@ def _target(profile: Profile, fault: str, chance: random.Random) -> str:
         return ""
     if fault in _OF_GATEWAYS:
         return f"gateway{chance.randint(1, profile.gateways)}"
-    return chance.choice(sorted(profile.stores) if fault in _OF_STORES else worker_names(profile))
+    if fault in _OF_STORES:
+        return chance.choice(sorted(profile.stores))
+    return chance.choice(worker_names(profile, at_least=2 if fault == "take-over" else 1))

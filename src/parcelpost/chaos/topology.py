@@ -6,8 +6,9 @@ import contextlib
 import csv
 import random
 import shutil
+import sqlite3
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -83,6 +84,19 @@ class Store(Struct, kw_only=True):
     @property
     def raw_folder(self) -> Path:
         return self.path.parent / "data"
+
+    @contextlib.contextmanager
+    def opened(self, path: Path | None = None) -> Iterator[sqlite3.Connection]:
+        """Reads its database, or another one on its disk. Raises sqlite3.Error if it cannot be read now."""
+        with self.in_use(), contextlib.closing(read_only(path or self.path)) as db:
+            yield db
+
+    def in_use(self) -> contextlib.AbstractContextManager[None]:
+        return self.disk.readers.one() if self.disk else contextlib.nullcontext()
+
+
+def read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=5.0)
 
 
 class Topology:

@@ -232,6 +232,7 @@ class Maintenance:
 
     async def relieve(self, *, full: bool = False) -> StoreCleaned:
         """Frees space: deletes artifacts, delivered rows and the cache, of any age. Keeps unsynced results (I8)."""
+        await self.give_back()  # first: what is deleted is written to the WAL, too
         cleaned = await self._store.even_if_full(partial(relieve, self._store, self._artifacts))
         await self.vacuum(full=full)
         await self.give_back()

@@ -133,7 +133,7 @@ def _open_damaged(store: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         db.close()
         raise StoreCorrupt(
-            f"{store}: its first page is damaged, which locates all tables ({error})",
+            f"{store}: its schema, which locates all tables, is damaged ({error})",
             hint="nothing can be salvaged: run 'parcelpost store restore --latest --force'",
         ) from error
     return db

@@ -1,0 +1,52 @@
+"""The judge of a chaos run: what it takes for a violation, and for which."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from parcelpost.chaos.judge import BrokenInvariant, Journal, Judge, Violation
+from parcelpost.chaos.topology import Store
+from parcelpost.clock import SystemClock
+
+MISSING = "its page vgsi/NH/invented/246.html.gz is missing on disk"
+
+
+@pytest.fixture
+def judge(tmp_path: Path) -> Iterator[Judge]:
+    clock = SystemClock()
+    journal = Journal(tmp_path / "journal.jsonl", clock)
+    yield Judge(journal, clock)
+    journal.close()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    path = tmp_path / "parcelpost.db"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE results (task_id, html_path)")
+        db.execute("INSERT INTO results VALUES ('w1-246', 'vgsi/NH/invented/246.html.gz')")
+        db.commit()
+    return Store(name="a", path=path, cap_bytes=0, workers=[])
+
+
+def test_a_result_may_be_rejected_while_the_run_deletes_its_page(judge: Judge, store: Store) -> None:
+    """And afterwards, but not before."""
+    with pytest.raises(BrokenInvariant, match="I1 wrongly rejected"):
+        judge._check_rejected(store, "w1-246", MISSING, is_record=True)
+    judge.loses_pages.add(store.name)
+    judge._check_rejected(store, "w1-246", MISSING, is_record=True)
+    assert judge.notes_lost_pages(store)
+    judge._check_rejected(store, "w1-246", MISSING, is_record=True)
+    with pytest.raises(BrokenInvariant):
+        judge._check_rejected(store, "w1-7", MISSING, is_record=True)
+
+
+def test_what_a_proxy_saw_first_is_what_is_broken(judge: Judge, store: Store) -> None:
+    judge._is_broken(Violation(invariant="I6", kind="out of order", text="its page came later"))
+    with pytest.raises(BrokenInvariant, match="I6 out of order"):
+        judge._check_rejected(store, "w1-246", MISSING, is_record=True)
