@@ -88,3 +88,10 @@ def test_a_second_name_that_takes_the_mail_is_no_owner(second: str) -> None:
 def test_the_land_is_all_lots_together(lots: tuple[str, ...], acres: float | None) -> None:
     shown = {f"landCalcFact{number}": text for number, text in enumerate(lots, 1)}
     assert record("broward_bcpa", answer(**shown))["land_area_acres"] == acres
+
+
+def test_a_deed_is_named_in_words() -> None:
+    sale = {"saleDate1": "1/2/2020", "stampAmount1": "$5", "deedType1": "0", "saleVerification1": "Qualified Sale"}
+    found = record("broward_bcpa", answer(**sale))
+    assert (found["sales"][0]["instrument"], found["sales"][0]["qualified"]) == (None, "Qualified Sale")
+    assert "sales.instrument" in found["unreadable"]

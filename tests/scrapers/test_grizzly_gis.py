@@ -242,6 +242,8 @@ def test_a_description_that_stands_twice_is_read_once_and_a_note_on_it_never() -
         "LOT 1", "<table><tr><td>LOT 1</td></tr></table><table><tr><td>LOT 1 &lt;&lt;&lt;less</td></tr></table>"
     )
     assert record("grizzly_gis", twice)["legal_description"] == "LOT 1"
+    beside = twice.replace("&lt;&lt;&lt;less</td>", "&lt;&lt;&lt;less</td><td>12/31/1999</td>")
+    assert record("grizzly_gis", beside)["legal_description"] is None
     note = "<p><b>Description</b> above is not to be used as the Legal Description</p>"
     gone = page().replace("<tr><td>Description*</td><td>LOT 1</td></tr>", f"<tr><td>{note}</td></tr>")
     assert record("grizzly_gis", gone)["legal_description"] is None

@@ -84,6 +84,11 @@ def test_a_row_with_other_cells_is_dropped_and_named() -> None:
         assert found["last_sale_price"] is None, "the dropped row may be the last sale"
 
 
+def test_a_list_of_sales_with_headings_only_says_nothing() -> None:
+    found = sold()
+    assert (found["sales"], "sales" in found["unreadable"]) == ([], True)
+
+
 def test_a_row_whose_date_cannot_be_read_is_named_and_a_note_is_not() -> None:
     assert "sales" in sold(("Loading...", "$5", "1/2", "WD"))["unreadable"]
     assert "sales" not in sold(("1/2/2020", "$5", "1/2", "WD"), ("* not verified", "", "", ""))["unreadable"]

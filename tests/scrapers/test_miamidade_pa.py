@@ -75,6 +75,12 @@ def test_without_a_list_of_benefits_nothing_is_said_of_a_homestead() -> None:
     assert record("miamidade_pa", answer(Benefit={"BenefitInfos": benefits}))["homestead"] is False
 
 
+def test_an_exemption_without_a_name_leaves_them_unknown() -> None:
+    benefit = {"TaxYear": 2024, "Type": "Exemption", "Description": "25000"}
+    found = record("miamidade_pa", answer(Benefit={"BenefitInfos": [benefit]}))
+    assert (found["exemptions"], found["homestead"], "exemptions" in found["unreadable"]) == (None, None, True)
+
+
 def test_a_site_without_a_street_has_no_address() -> None:
     found = record("miamidade_pa", answer(SiteAddress=[{"Address": ", Marigold, FL", "City": "Marigold"}]))
     assert (found["situs_address"], found["situs_city"]) == (None, "Marigold")

@@ -196,6 +196,17 @@ def test_an_amount_that_cannot_be_read_leaves_the_exemptions_of_its_year_unknown
     assert [one["exemptions"] for one in found["valuations"]] == [None, None, ["Homestead"]]
 
 
+def test_exemptions_that_do_not_explain_the_taxable_value_are_unknown() -> None:
+    for taxable, exemptions in (("$75,000", ["Homestead"]), ("$50,000", None)):
+        history = tax_history(
+            ("HmstdExemptAmount", "(-) Homestead", "$0", "$25,000"),
+            ("CountyAssessedValue", "(=) Assessed Value", "$0", "$100,000"),
+            ("CountyTaxableValue", "(=) Taxable Value", "$0", taxable),
+        )
+        found = record("collier_pa", collier.page(history, roll="2026 Preliminary Tax Roll"))
+        assert found["valuations"][2]["exemptions"] == exemptions
+
+
 def test_the_tax_of_a_year_is_not_that_of_the_record() -> None:
     total = collier.amounts(TotalTaxes="$70.00", **collier.VALUES)
     history = tax_history(("TotalTaxes", "(=) Total Taxes", "$90.10", "$80.25"))

@@ -205,3 +205,32 @@ def test_a_sale_of_which_only_the_owner_can_be_read_is_named() -> None:
     renamed = history.replace("Sale Price", "Amount Paid").replace("Book &amp; Page", "Recorded In")
     found = record("vgsi", page(renamed), "CT")
     assert (found["sales"], "sales" in found["unreadable"]) == ([], True)
+
+
+def test_tables_with_each_other_s_title_leave_the_values_unknown() -> None:
+    sound = record("vgsi", page(GenAssessment="$210"), "CT")
+    swapped = record("vgsi", page(GenAssessment="$300"), "CT")
+    assert (sound["assessed_value"], swapped["assessed_value"]) == (210, None)
+    assert "assessed_value" in swapped["unreadable"]
+
+
+def test_a_row_with_two_sales_is_named() -> None:
+    for place, is_named in (("1/2", False), ("1/2 /0", True)):
+        row = f"<tr><td>BLOOM CLARA</td><td>$5</td><td></td><td>{place}</td><td>01/02/2020</td></tr>"
+        found = record("vgsi", page(SALES.format(row)), "CT")
+        assert ("sales" in found["unreadable"]) is is_named
+
+
+def test_of_two_values_beside_a_label_neither_is_taken() -> None:
+    one = building(1, "1990", "1,000", "$5")
+    assert record("vgsi", page(one), "CT")["buildings"][0]["value"] == 5
+    two = one.replace("<td>$5</td>", "<td>$1,234</td><td>$5</td>")
+    assert record("vgsi", page(two), "CT")["buildings"][0]["value"] is None
+
+
+def test_rooms_that_only_some_buildings_show_are_not_summed() -> None:
+    blocks = building(1, "1990", "1,000", "$5", "3", "1"), building(2, "1991", "900", "$4", "2", "1")
+    assert record("vgsi", page(*blocks, BldCount="2"), "CT")["bedrooms"] == 5
+    renamed = blocks[1].replace("Total Bedrooms", "Item 7")
+    found = record("vgsi", page(blocks[0], renamed, BldCount="2"), "CT")
+    assert (found["bedrooms"], "bedrooms" in found["unreadable"]) == (None, True)

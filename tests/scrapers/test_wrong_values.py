@@ -293,12 +293,30 @@ def test_a_part_that_is_larger_than_the_whole_makes_the_values_unreadable() -> N
         assert problems.unreadable, one
 
 
+def test_what_schools_tax_is_no_less_than_what_others_tax() -> None:
+    one = Valuation(year=2024, taxable_value=Decimal(9), taxable_value_school=Decimal(5))
+    sound = Valuation(year=2023, taxable_value=Decimal(5), taxable_value_school=Decimal(9))
+    problems = Problems()
+    drop_repeated(Record(parcel_id="1", valuations=[one, sound]), problems)
+    assert [one.taxable_value, one.taxable_value_school, sound.taxable_value] == [None, None, 5]
+    assert set(problems.unreadable) == {"valuations.taxable_value", "valuations.taxable_value_school"}
+
+
 @pytest.mark.parametrize(
     ("field", "text"),
     [
         ("tax_account", "0.1377"),
+        ("tax_account", "Springfield"),
         ("alternate_id", "136,577 acres"),
+        ("alternate_id", "308 ELM ST"),
         ("legal_description", "24140"),
+        ("legal_description", "Real"),
+        ("situs_address", "3368 358100 CT"),
+        ("situs_address", "2280 QUEENS 1702821210015"),
+        ("lot", "MN"),
+        ("land_use_desc", "UNINCORPORATED"),
+        ("tax_district", "VAC RES"),
+        ("block", "Springfield"),
         ("subdivision", "11"),
         ("ownership_type", "1, Trustee"),
         ("land_use_desc", "2.500"),

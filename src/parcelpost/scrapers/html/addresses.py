@@ -252,6 +252,11 @@ def is_street(line: str) -> bool:
     return _is_street([line]) or is_care_of(line)
 
 
+def is_named_street(line: str) -> bool:
+    """Whether the line is an address for certain: a house number and the kind of a street, or a PO box."""
+    return _NAMED_STREET.fullmatch(line) is not None
+
+
 def is_unit(text: str) -> bool:
     """Whether the text names a part of a building: `UNIT B`, `REAR`."""
     return _UNIT.fullmatch(clean(text)) is not None
@@ -279,7 +284,7 @@ def parted(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """`SMITH JOHN % JANE DOE`: the owner, and who receives the mail. A street in the place of a name is no owner."""
     owners, others = [], []
     for name in names:
-        if is_care_of(name) or (_NAMED_STREET.fullmatch(name) and not _FIRM.search(name)):
+        if is_care_of(name) or (is_named_street(name) and not _FIRM.search(name)):
             others.append(name)
             continue
         match = _CARED_FOR.fullmatch(name)

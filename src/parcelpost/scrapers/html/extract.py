@@ -64,6 +64,8 @@ class Section(Struct, frozen=True):
     """Whether the page says elsewhere that the list is empty."""
     kinds: Mapping[str, Callable[[str], object | None]] = {}
     """Columns of numbers, amounts, years and dates. If there are any, the others never hold just one of these."""
+    has_rows: bool = False
+    """Whether its table always has a row, or a text that says that there is nothing."""
 
 
 def section(
@@ -72,8 +74,9 @@ def section(
     *selectors: Selector,
     is_named_empty: Callable[[Document], bool] = lambda _: False,
     kinds: Mapping[str, Callable[[str], object | None]] = {},
+    has_rows: bool = False,
 ) -> Section:
-    return Section(Field(name, selectors, columns.read), columns, is_named_empty, kinds)
+    return Section(Field(name, selectors, columns.read), columns, is_named_empty, kinds, has_rows)
 
 
 class SelectorResult(Struct, frozen=True):
@@ -221,8 +224,9 @@ class Extractor:
         if table is not None and (table.rows or table.dropped):
             self.selector_results.note_columns(name, part.columns.headings, table.columns)
             return self._fitting(part, table.rows)
-        if table is None and not (part.is_named_empty(self.document) or self._is_empty(part.field, within)):
-            self.problems.note(name, "the page has no such table")
+        is_odd = table is None or part.has_rows
+        if is_odd and not (part.is_named_empty(self.document) or self._is_empty(part.field, within)):
+            self.problems.note(name, "the page has no such table" if table is None else "the table has no rows")
             return None
         self.selector_results.drop(name)
         return []

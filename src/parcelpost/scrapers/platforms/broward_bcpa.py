@@ -26,6 +26,8 @@ from parcelpost.scrapers.records.record import Record, Sale, Valuation, take_las
 _FOLIO = re.compile(r"[0-9A-Z]{8,14}", re.ASCII)
 _DISTRICT = re.compile(r"[0-9]{2,6}[A-Z]?", re.ASCII)
 _BOOK_PAGE = re.compile(r"\d{3,6} ?/ ?\d{1,6}|\d{7,14}", re.ASCII)
+_IN_WORDS = re.compile(r"[^\W\d_].*")
+_WITH_LETTERS = re.compile(r".*[^\W\d_].*")
 _USE = re.compile(r"([0-9]{1,3}(?:-[0-9]{1,3})?)\s+(?:-\s+)?(.+)", re.ASCII)
 _LOT = re.compile(r"([\d,.]+)\s*(sq\.?\s?f(?:ee)?t|square (?:foot|feet)|acres?)\.?", re.ASCII | re.IGNORECASE)
 _LOTS = 4
@@ -76,7 +78,7 @@ def read(reader: PageReader) -> ReadResult:
         legal_description=json_text(parcel.get("legal")),
         land_use_code=use[1] if use else use_text if is_code else None,
         land_use_desc=use[2] if use else None if is_code else use_text,
-        zoning=json_text(parcel.get("landCalcZoning")),
+        zoning=_of_form(_WITH_LETTERS, parcel.get("landCalcZoning"), "zoning", reader.problems),
         land_area_acres=_acres(parcel),
         year_built=json_year(parcel.get("actualAge")),
         building_area_sqft=json_nonzero(parcel.get("bldgUnderAirFootage")) or json_nonzero(parcel.get("bldgSqFT")),
@@ -166,8 +168,8 @@ def _sales(parcel: Mapping[str, Json], problems: Problems) -> Iterator[Sale]:
                 date=date,
                 price=json_money(parcel.get(f"stampAmount{number}")),
                 book_page=_of_form(_BOOK_PAGE, parcel.get(f"bookAndPageOrCin{number}"), "sales.book_page", problems),
-                instrument=json_text(parcel.get(f"deedType{number}")),
-                qualified=json_text(parcel.get(f"saleVerification{number}")),
+                instrument=_of_form(_IN_WORDS, parcel.get(f"deedType{number}"), "sales.instrument", problems),
+                qualified=_of_form(_IN_WORDS, parcel.get(f"saleVerification{number}"), "sales.qualified", problems),
             )
 
 

@@ -128,8 +128,10 @@ def history(extractor: Extractor) -> Iterator[Valuation]:
         of_column = partial(_of_column, document, column, years)
         amounts: dict[str, Any] = {field: of_column(name) for field, name in _HISTORY.items()}
         exempt = [(title, of_column(name)) for title, name in exemptions or ()]
-        is_readable = exemptions is not None and all(amount is not None for _, amount in exempt)
-        if not any(amount for _, amount in exempt) and amounts["assessed_value"] != amounts["taxable_value"]:
+        exempted = _sum(amount for _, amount in exempt)
+        assessed, taxable = amounts["assessed_value"], amounts["taxable_value"]
+        is_readable = exemptions is not None and exempted is not None
+        if (assessed or 0) - (taxable or 0) > (exempted or 0) + 1:
             is_readable = False  # the row of an exemption is missing
         yield Valuation(
             year=roll[0],

@@ -266,7 +266,10 @@ def _legal(piece: Piece) -> str | None:
     """Shown twice: shortened with `...more>>>` or in full, then in full with `<<<less`."""
     if _NOTE.match(piece.text):
         return None
-    text = values.text_or_none(piece.text.rpartition("...more>>>")[2].replace("<<<less", ""))
+    whole, less, behind = piece.text.rpartition("...more>>>")[2].rpartition("<<<less")
+    if less and behind:
+        return None
+    text = values.text_or_none(whole or behind)
     half = (text or "")[: len(text or "") // 2].strip()
     return half if half and text == f"{half} {half}" else text
 

@@ -194,7 +194,7 @@ def _exemptions(reader: PageReader, of_year: int) -> list[str] | None:
         (json_year(item.get("TaxYear")), json_text(item.get("Type")), json_text(item.get("Description")))
         for item in reader.objects("exemptions", "Benefit", "BenefitInfos", keys=_BENEFIT_KEYS)
     ]
-    if any(None in benefit for benefit in benefits):
+    if any(None in benefit or not any(map(str.isalpha, benefit[2] or "")) for benefit in benefits):
         reader.problems.note("exemptions", "a benefit has no year, type or description")
     if "exemptions" in reader.problems.unreadable:
         return None

@@ -17,7 +17,7 @@ from parcelpost.scrapers.html.extract import Extractor, Field, section
 from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Captioned, Css, Id, IdEnd, Label, Says, XPath
 from parcelpost.scrapers.html.tables import SALE_KINDS, Columns, Headed, Row, Table
 from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, PageSection, ReadResult, page_end
-from parcelpost.scrapers.records.problems import LAST_SALE, Problems
+from parcelpost.scrapers.records.problems import LAST_SALE, VALUES, Problems
 from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale, total_area
 
 _NUMBER = re.compile(r"building (\d{1,3})\b", re.ASCII | re.IGNORECASE)
@@ -291,6 +291,8 @@ def _take_current(
         record.market_value = shown.market_value if shown.market_value is not None else record.market_value
     taxed = _newest(assessed)
     if taxed is not None and (total := values.money(tables.text(taxed, "total"))) is not None:
+        if record.assessed_value not in (None, total):  # the tables have each other's title
+            extractor.problems.note(VALUES, "the assessment at the top of the page is another one than in its table")
         record.assessed_value = total
         record.value_year = record.value_year or values.year(tables.text(taxed, "year"))
 
@@ -344,6 +346,8 @@ def _sold(rows: Iterable[Row], problems: Problems) -> Iterator[Sale]:
             ):
                 problems.note("sales", "a row has neither a date nor a price")
             continue  # 'No Data for Ownership History'
+        if tables.text(row, "book_page").count("/") > 1:
+            problems.note("sales", "a row has the books and pages of two sales")
         yield Sale(
             date=date,
             price=price,
@@ -387,7 +391,12 @@ def _heading(table: Element) -> str | None:
 
 
 def _beside(document: Document, within: Element, name: str) -> str | None:
-    return next((piece.text for piece in Label(name).find(document, within)), None)
+    """None if the row has a third cell: nobody knows which one is the value."""
+    piece = next(iter(Label(name).find(document, within)), None)
+    row = piece.element.getparent() if piece is not None and piece.element is not None else None
+    if row is not None and row.tag == "tr" and len(row) % 2:
+        return None
+    return piece.text if piece is not None else None
 
 
 def _take_buildings(record: Record, extractor: Extractor) -> None:
@@ -412,7 +421,8 @@ def _take_rooms(record: Record, document: Document, problems: Problems) -> None:
     half = _rooms(document, _HALF_BATHROOMS)
     details = len([element for element in document.labelled("Style") if element.tag in ("td", "th")])
     shown = {len(_room_texts(document, names)) for names in (_BEDROOMS, _BATHROOMS, _HALF_BATHROOMS)}
-    if details and (details != len(record.buildings) or not shown <= {0, details}):
+    count = len(record.buildings)
+    if details not in (0, count) or not shown <= {0, count}:
         problems.note("bedrooms", "the details of some buildings are missing or repeated")
         problems.note("bathrooms", "the details of some buildings are missing or repeated")
         record.bedrooms = record.bathrooms = None

@@ -71,6 +71,9 @@ def drop_repeated(record: Record, problems: Problems) -> None:
         seen.add(key)
     if _contradict_each_other(record) or any(map(_contradict_each_other, record.valuations)):
         problems.note(VALUES, "the values contradict each other: a part is larger than the whole")
+    shown: list[Record | Valuation] = [record, *record.valuations]
+    for each in shown:
+        _drop_contradicting_taxable_values(each, problems)
     if len(_distinct(record.tax_bills, lambda bill: bill.bill_number)) < len(record.tax_bills):
         problems.note("tax_bills", "the page lists a bill twice")
 
@@ -80,6 +83,16 @@ def _contradict_each_other(one: Record | Valuation) -> bool:
     taxed = one.taxable_value + (one.exemption_value or 0) if one.taxable_value else None
     pairs = (one.land_value, one.market_value), (one.assessed_value, one.market_value), (taxed, one.assessed_value)
     return any(part is not None and whole and part > whole + 1 for part, whole in pairs)
+
+
+def _drop_contradicting_taxable_values(one: Record | Valuation, problems: Problems) -> None:
+    """Schools tax what others tax, and what only others exempt or cap: where they tax less, one of both is wrong."""
+    school, others = one.taxable_value_school, one.taxable_value
+    if school is not None and others is not None and others > school + 1:
+        one.taxable_value = one.taxable_value_school = None
+        of = "valuations." if isinstance(one, Valuation) else ""
+        for name in ("taxable_value", "taxable_value_school"):
+            problems.note(f"{of}{name}", "schools tax less than others")
 
 
 def _amounts(one: Valuation) -> tuple[Decimal | None, ...]:

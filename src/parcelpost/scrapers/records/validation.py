@@ -10,7 +10,8 @@ from typing import Any, get_type_hints
 
 from msgspec import Struct
 
-from parcelpost.scrapers.html.addresses import settle_owners
+from parcelpost.places import STATES
+from parcelpost.scrapers.html.addresses import is_named_street, settle_owners
 from parcelpost.scrapers.html.document import is_label_text, label
 from parcelpost.scrapers.records.record import Lien, Record, Sale, TaxBill, Valuation
 
@@ -53,6 +54,16 @@ _STATUS = re.compile(r"[^\W\d_][^\d$]{2,60}")
 _VACANT = re.compile(r"[VI][A-Z /-]{0,24}", re.ASCII | re.IGNORECASE)
 _NOT_QUALIFIED = re.compile(r"[VI]|vacant|improved", re.IGNORECASE)
 _WORDS = re.compile(r".*[^\W\d_].*", re.DOTALL)
+_NAME_OF_A_LOT = re.compile(
+    r"[A-Z]{1,3}|.*\b(?:LOTS?|OUTLOTS?|BLOCKS?|BLK|TRACTS?|TR|PARCELS?|PARTS?|PT|ALL|UNITS?|COMMON|AREA|RESERVED?|PARK)\b.*",
+    re.IGNORECASE,
+)
+_NUMBER_OF_NO_HOUSE = re.compile(r"\s(?:\d{6,}\s|\d{6,8}$|\d{10,}$)", re.ASCII)
+"""Behind the number of the house; nine digits at the end are a zip."""
+_DISTRICT_IN_WORDS = re.compile(r"\bUN ?INCORPORATED\b", re.IGNORECASE)
+_USE_IN_WORDS = re.compile(
+    r"(?:VAC(?:ANT)?|SINGLE FAM\w*|MULTI[- ]?FAM\w*|MOBILE HOMES?|MANUFACTURED HOMES?)\b.*", re.IGNORECASE
+)
 _LONG_WORD, _MANY_WORDS = re.compile(r"[^\W\d_]{4,}"), 3
 """A text with so many is a description with a number in it."""
 _MAX_NAME_CHARS, _MAX_SHORT_CHARS = 200, 80
@@ -84,7 +95,14 @@ def is_other_kind(text: str) -> bool:
 
 def _is_place(text: str) -> bool:
     """A number alone is half of an address."""
-    return len(text) <= _MAX_NAME_CHARS and any(map(str.isalpha, text)) and _is_text(text)
+    is_short = len(text) <= _MAX_NAME_CHARS and _NUMBER_OF_NO_HOUSE.search(text) is None
+    return is_short and any(map(str.isalpha, text)) and _is_text(text)
+
+
+def _is_lot(text: str) -> bool:
+    """A number, letters, or words such as `OUTLOT A`; not those of an address."""
+    is_named = _NAME_OF_A_LOT.fullmatch(text) is not None and text.upper() not in STATES
+    return _is_short(text) and (is_named or any(sign.isdigit() for sign in text)) and not is_named_street(text)
 
 
 def _is_line(text: str) -> bool:
@@ -112,26 +130,35 @@ def _is_document(text: str) -> bool:
     return _is_short(text) and _PLACE_IN_BOOKS.fullmatch(text) is None
 
 
+def _is_number_of_a_parcel(text: str) -> bool:
+    """It may have letters, but neither only these nor those of an address."""
+    is_other = _MEASURE.fullmatch(text) is not None or is_named_street(text)
+    return _is_short(text) and any(sign.isdigit() for sign in text) and not is_other
+
+
 def _fits(pattern: re.Pattern[str]) -> Check:
     return lambda text: pattern.fullmatch(text) is not None and _is_text(text)
 
 
 _NUMBER_TEXT: Check = lambda text: len(text) <= _MAX_SHORT_CHARS and any(sign.isdigit() for sign in text)  # noqa: E731
 _FIELDS: Mapping[str, Check] = {
-    "tax_account": lambda text: _is_short(text) and _MEASURE.fullmatch(text) is None,
-    "alternate_id": lambda text: _is_short(text) and _MEASURE.fullmatch(text) is None,
+    "tax_account": _is_number_of_a_parcel,
+    "alternate_id": _is_number_of_a_parcel,
     "mailing_city": _is_city,
     "mailing_state": _fits(_STATE),
     "mailing_zip": _fits(_ZIP),
     "situs_address": _is_place,
     "situs_city": _is_city,
     "situs_zip": _fits(_ZIP),
-    "legal_description": _is_described,
+    "legal_description": lambda text: _is_described(text) and any(sign.isdigit() or sign.isspace() for sign in text),
     "subdivision": _is_described,
+    "lot": _is_lot,
+    "block": _is_lot,
     "ownership_type": lambda text: all(map(_is_described, text.split(", "))),
     "sec_twp_rng": lambda text: _SECTION.fullmatch(text) is not None,
     "land_use_code": _fits(_USE_CODE),
-    "land_use_desc": _is_described,
+    "land_use_desc": lambda text: _is_described(text) and _DISTRICT_IN_WORDS.search(text) is None,
+    "tax_district": lambda text: _is_text(text) and _USE_IN_WORDS.fullmatch(text) is None,
     "zoning": _is_short,
 }
 _SALE: Mapping[str, Check] = {
@@ -180,6 +207,7 @@ _LAST_SALE = {"instrument": "last_sale_instrument", "book_page": "last_sale_book
 def check_shapes(record: Record) -> None:
     """Sets values of another shape to null and names them in `unreadable`."""
     failed = [name for name, check in _FIELDS.items() if not _passes(getattr(record, name), check)]
+    failed += ["land_use_code"] if "land_use_desc" in failed and record.land_use_code is not None else []
     for name in failed:
         setattr(record, name, None)
     has_owner = bool(record.owner_names)
@@ -336,7 +364,8 @@ def _dates_in(kind: type[Struct]) -> tuple[str, ...]:
 
 
 def is_parcel_number(text: str) -> bool:
-    return any(map(str.isdigit, text)) and not is_broken(text) and len(_LONG_WORD.findall(text)) < _MANY_WORDS
+    is_described = len(_LONG_WORD.findall(text)) >= _MANY_WORDS or is_named_street(text)
+    return any(map(str.isdigit, text)) and not is_broken(text) and not is_described
 
 
 def _is_no_text(value: str | None) -> bool:

@@ -329,6 +329,7 @@ SALES = section(
     Titled(("sales", "sale information", "sales history", "recent sales"), exclude=_OTHERS),
     is_named_empty=partial(says_none, words=("sale",)),
     kinds=SALE_KINDS,
+    has_rows=True,
 )
 _PERMITS = Columns(
     {
