@@ -183,7 +183,9 @@ _FILL = (
     f"""INSERT INTO search_parcels_words (rowid, words)
         SELECT ({_GROUP_NO} << {NUMBER_BITS}) + n,
                array_to_tsvector(ARRAY(
-                   SELECT DISTINCT unnest(string_to_array(lower(owner || ' ' || situs || ' ' || number), ' '))))
+                   SELECT DISTINCT unnest(
+                       string_to_array(lower(owner || ' ' || situs || ' ' || number), ' ')
+                       || ARRAY['·s·' || lower(state), '·c·' || replace(county, '-', '·')])))
         FROM made""",
 )
 _GROUPS = f"""

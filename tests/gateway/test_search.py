@@ -321,3 +321,44 @@ async def test_the_index_follows_what_arrives(context: Context, client: httpx2.A
     assert await ids(client, q="lee", delinquent="false") == [FIRST, SECOND]
     assert await ids(client, q="alvarez") == []
     assert (await get(client, "liens"))["total"] == 2
+
+
+async def test_beyond_the_bound_totals_say_that_there_are_more_and_no_choice_is_hidden(
+    context: Context, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parcelpost.gateway.ledger.search.MAX_COUNTED", 3)
+    counties = [("FL", "union"), ("FL", "harlow"), ("GA", "bibb"), ("GA", "san-telmo"), ("FL", "union")]
+    await store(
+        context,
+        *(
+            {"parcel_id": f"{number}", "owner_names": ["Ann Mooney"], "tax_due": 10 - number, "state": s, "county": c}
+            for number, (s, c) in enumerate(counties, 1)
+        ),
+    )
+
+    everywhere = await get(client, "parcels", q="mooney", sort="tax_due", limit=2)
+    facets = await get(client, "parcels/facets", q="mooney")
+    georgia = await get(client, "parcels", q="mooney", state="GA", sort="tax_due")
+    of_georgia = await get(client, "parcels/facets", q="mooney", state="GA")
+    by_state = await get(client, "parcels", q="mooney", sort="state", order="desc")
+    in_union = await get(client, "parcels", q="mooney", county=["Union", "san-telmo"])
+    last = await get(client, "parcels", q="mooney", sort="tax_due", offset=2)
+    downloaded = await client.get("/v1/search/parcels.csv", params={"q": "mooney", "columns": "parcel_id"})
+    unworded = await get(client, "parcels", min_tax_due="1")
+
+    assert (everywhere["total"], everywhere["is_exact"]) == (3, False)
+    assert [row["parcel_id"] for row in everywhere["rows"]] == ["5", "4"]  # of all that match
+    assert (facets["total"], facets["is_exact"]) == (3, False)
+    listed = {value["value"] for value in facets["facets"]["county"]}
+    assert listed == {"union", "harlow", "bibb", "san-telmo", "hartford"}
+    assert sum(value["count"] for value in facets["facets"]["state"]) >= 3
+    assert (georgia["total"], georgia["is_exact"]) == (2, True)
+    assert [row["parcel_id"] for row in georgia["rows"]] == ["4", "3"]
+    assert (of_georgia["total"], of_georgia["is_exact"]) == (2, False)  # of the states, more match
+    assert {value["value"]: value["count"] for value in of_georgia["facets"]["county"]} == {"bibb": 1, "san-telmo": 1}
+    assert {value["value"] for value in of_georgia["facets"]["state"]} == {"CT", "FL", "GA"}
+    assert (by_state["total"], by_state["is_exact"]) == (5, True)  # an order by groups counts all
+    assert (in_union["total"], in_union["is_exact"]) == (3, True)
+    assert len(last["rows"]) == 1
+    assert len(downloaded.text.split()) == 1 + 5
+    assert unworded["is_exact"]

@@ -358,12 +358,16 @@ class SearchOrder(Struct, frozen=True):
 class SearchPage(Struct, frozen=True):
     rows: Sequence[SearchRow]
     total: int
+    is_exact: bool = True
+    """Whether no more match than `total`."""
 
 
 class FacetCounts(Struct, frozen=True):
     facets: Mapping[str, Sequence[tuple[str | int | bool, int]]]
     """Values with their counts, the most frequent first, by facet."""
     total: int
+    is_exact: bool = True
+    """Whether all that match were counted. If not, there are at least so many of each, of some at least 0."""
 
 
 class Cluster(Struct, frozen=True, kw_only=True):

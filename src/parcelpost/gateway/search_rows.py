@@ -157,9 +157,25 @@ def _plain(text: str) -> str:
     return "".join(letter for letter in decomposed if unicodedata.category(letter) not in _UNMARKED)
 
 
-def index_words(texts: Iterable[str | None], numbers: Iterable[str | None]) -> str:
+_PLACE = "·"
+"""In no word that is asked for."""
+
+
+def state_word(state: str) -> str:
+    return _place_word("s", state)
+
+
+def county_word(county: str) -> str:
+    return _place_word("c", county)
+
+
+def _place_word(kind: str, name: str) -> str:
+    return _PLACE + _PLACE.join((kind, *words(name)))[:MAX_WORD]
+
+
+def index_words(texts: Iterable[str | None], numbers: Iterable[str | None], state: str, county: str) -> str:
     """Returns the words that a row is found by, each once. `numbers`, of parcels and certificates, are also found when
-    they are written without punctuation.
+    they are written without punctuation. Its place is among them, so that a county's rows are found without the others.
     """
     found: dict[str, None] = {}
     for text in texts:
@@ -169,7 +185,7 @@ def index_words(texts: Iterable[str | None], numbers: Iterable[str | None]) -> s
         found |= dict.fromkeys(parts)
         if len(parts) > 1:
             found["".join(parts)[:MAX_WORD]] = None
-    return " ".join(list(found)[:MAX_WORDS])
+    return " ".join([*list(found)[:MAX_WORDS], state_word(state), county_word(county)])
 
 
 class Asked(Struct, frozen=True):

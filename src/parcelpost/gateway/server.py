@@ -7,7 +7,7 @@ import contextlib
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,12 @@ _MIN_OPEN_FILES = 128
 _RESERVED_FILES = 64
 """Files for the ledger, uploads and downloads; the backlog is added."""
 GRACE_SECONDS = 30
+"""From the first signal to the end, whatever runs."""
+SLOW_CLIENT_SECONDS = 10
+"""A stopping gateway waits so long for requests that have not arrived, and for clients that do not read responses."""
+_REQUESTS_SECONDS = 20
+_LOOPS_SECONDS = 10
+_LAST_COUNTS_SECONDS = 2
 _KEEP_ALIVE_SECONDS = 75
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -110,12 +116,28 @@ async def serve(
             watch(maintenance)
             webhooks = Webhooks(context, environment, Sender(Guard(server.allow_private), __version__))
             async with asyncio.TaskGroup() as group:
-                group.create_task(maintenance.run(stop))
-                group.create_task(webhooks.run(stop))
+                group.create_task(_until_stopped(maintenance.run(stop), stop))
+                group.create_task(_until_stopped(webhooks.run(stop), stop))
                 limit = ConnectionLimit(files - backlog - _RESERVED_FILES, files, emit)
                 group.create_task(_serve(_server(context, backlog, limit), listener, stop, lambda: ready(address)))
-            await maintenance.finish()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_COUNTS_SECONDS):
+                    await maintenance.finish()
     emit(GatewayStopped())
+
+
+async def _until_stopped(loop: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
+    """Cancels the loop if it waits for the ledger long after it was told to stop. Its changes are whole or not made."""
+    running, stopping = asyncio.ensure_future(loop), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({running}, timeout=_LOOPS_SECONDS)
+    finally:
+        running.cancel()
+        stopping.cancel()
+        await asyncio.wait({running}, timeout=_LOOPS_SECONDS)
+    if running.done() and not running.cancelled():
+        running.result()
 
 
 class ConnectionLimit:
@@ -200,6 +222,15 @@ class LimitedConnection(HttpToolsProtocol):
         self._outside_body -= len(body) + len(body) // 4  # chunks of a byte or two are nothing but overhead
         super().on_body(body)
 
+    def shutdown(self) -> None:
+        super().shutdown()
+        self.loop.call_later(SLOW_CLIENT_SECONDS, self._drop_slow_client)
+
+    def _drop_slow_client(self) -> None:
+        is_sending = self.cycle and self.cycle.more_body  # type: ignore[truthy-bool]  # None at first
+        if is_sending or self.transport.get_write_buffer_size():
+            self.transport.abort()
+
     def send_400_response(self, msg: str) -> None:
         if not self.transport.is_closing():
             super().send_400_response(msg)
@@ -243,7 +274,7 @@ def _server(context: Context, backlog: int, limit: ConnectionLimit) -> _Server:
         server_header=False,
         backlog=backlog,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_graceful_shutdown=_REQUESTS_SECONDS,
     )
     return _Server(config)
 

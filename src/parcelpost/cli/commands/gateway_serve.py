@@ -34,7 +34,7 @@ EXAMPLES = examples(
 
 _SWITCH_SECONDS = 0.00001  # for how long the ledger waits for the event loop between two statements: by default 5 ms
 
-_LAST_SECONDS = 5.0  # to close the ledger after the grace period, or for everything after a second signal
+_LAST_SECONDS = 5.0  # after a second signal
 
 _PLAIN_HTTP = (
     "other machines can reach this gateway over plain HTTP, which exposes tokens and records to the network. "
@@ -145,7 +145,7 @@ async def _serve_until_stopped(
     def received(*_: object) -> None:
         nonlocal signals
         signals += 1
-        _exit_after(_LAST_SECONDS + (GRACE_SECONDS if signals == 1 else 0))
+        _exit_after(GRACE_SECONDS if signals == 1 else _LAST_SECONDS)
         loop.call_soon_threadsafe(interrupt)
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -268,6 +268,7 @@ _EXAMPLES: list[Struct] = [
     search.SearchRows(
         rows=[_SHOWN],
         total=1,
+        is_exact=True,
         offset=0,
         columns=[
             search.ShownColumn("parcel_id", "Parcel", search.ColumnKind.LINK),
@@ -281,6 +282,7 @@ _EXAMPLES: list[Struct] = [
             "delinquent": [search.FacetValue(value=False, count=1211), search.FacetValue(value=True, count=116)],
         },
         total=1327,
+        is_exact=True,
         max_values=50,
     ),
     search.MapReply(

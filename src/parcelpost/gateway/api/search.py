@@ -248,6 +248,8 @@ class SearchRows(Struct, frozen=True):
     rows: Sequence[Mapping[str, Any]]
     """Values by column. `address` is the path of the parcel's detail, `key` identifies the row."""
     total: int
+    is_exact: bool
+    """False: more match than `total`. With words, no more than 10,000 are counted."""
     offset: int
     columns: Sequence[ShownColumn]
     formats: Sequence[Format]
@@ -264,6 +266,8 @@ class Facets(Struct, frozen=True):
 
     facets: Mapping[str, Sequence[FacetValue]]
     total: int
+    is_exact: bool
+    """False: more match than were counted. There are at least so many of each value, of some at least 0."""
     max_values: int
     """A facet lists no more values than this; `find` finds others."""
 
@@ -340,7 +344,12 @@ class SearchApi:
         page = await self._ledger.search(table, query.filter(), order, query.offset, query.limit)
         shown = [field.shown for field in FIELDS[table]]
         return SearchRows(
-            [_shown_row(table, row) for row in page.rows], page.total, query.offset, shown, table_formats()
+            [_shown_row(table, row) for row in page.rows],
+            page.total,
+            page.is_exact,
+            query.offset,
+            shown,
+            table_formats(),
         )
 
     async def _facets(self, table: str, query: FacetParams) -> Facets:
@@ -348,7 +357,7 @@ class SearchApi:
             raise ApiError(422, f"facet: must be one of {', '.join(FACETS)}")
         counted = await self._ledger.search_facets(table, query.filter(), query.facet, query.find)
         facets = {name: [FacetValue(*value) for value in values] for name, values in counted.facets.items()}
-        return Facets(facets, counted.total, MAX_FACET_VALUES)
+        return Facets(facets, counted.total, counted.is_exact, MAX_FACET_VALUES)
 
     async def _download(self, table: str, form: Format, query: DownloadParams) -> Response:
         fields = _chosen_fields(table, query.columns)

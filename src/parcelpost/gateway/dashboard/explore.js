@@ -371,6 +371,7 @@ export class ExplorePage {
     this.results.removeAttribute("aria-busy");
     this.found = answer;
     this.total = answer.total;
+    this.plus = answer.is_exact ? "" : "+"; // more match than are counted
     this.isRejected = "";
     if (!answer.rows.length && this.total && this.offset) {
       this.turn(this.total);
@@ -474,7 +475,7 @@ export class ExplorePage {
     if (this.isRejected) return "";
     if (this.total === null) return this.retry ? "Waiting for the gateway" : "Loading …";
     if (!this.total) return activeFilters(this.kind, this.query).length ? "No results" : "";
-    return plural(this.total, this.noun);
+    return plural(this.total, this.noun, this.plus);
   }
 
   nothing() {
@@ -544,7 +545,7 @@ export class ExplorePage {
         h(
           "div",
           null,
-          h("p", { class: "note" }, `${plural(this.total, "row")} with the columns shown, in this order`),
+          h("p", { class: "note" }, `${plural(this.total, "row", this.plus)} with the columns shown, in this order`),
           FORMATS.filter(([form]) => this.found.formats.includes(form)).map(([form, text]) => this.download(form, text, columns)),
         ),
       ),
@@ -564,7 +565,7 @@ export class ExplorePage {
   }
 
   pages() {
-    const { total, limit, offset } = this;
+    const { total, plus, limit, offset } = this;
     const last = Math.floor((total - 1) / limit) * limit;
     const step = (text, label, to, isOff) =>
       h(
@@ -573,7 +574,7 @@ export class ExplorePage {
         text,
       );
     return [
-      h("span", { class: "whole" }, `${number(offset + 1)}–${number(Math.min(offset + limit, total))} of ${number(total)}`),
+      h("span", { class: "whole" }, `${number(offset + 1)}–${number(Math.min(offset + limit, total))} of ${number(total)}${plus}`),
       h(
         "span",
         { class: "steps" },

@@ -154,7 +154,8 @@ export class Filters {
       if (document.activeElement !== input && input.value !== given) input.value = given;
     }
     if (!facets) return;
-    patch(this.choices, FACETS[this.kind].map(([name, label]) => this.facet(name, label)));
+    const note = answer.is_exact ? null : h("p", { class: "note" }, "More match than are counted: there may be more of each.");
+    patch(this.choices, note, FACETS[this.kind].map(([name, label]) => this.facet(name, label)));
     syncFields(this.choices);
   }
 
@@ -190,7 +191,7 @@ export class Filters {
           })
         : null,
       found && !all.length ? h("small", null, "No match") : null,
-      few.map(({ value, count }) => choice(name, String(value), count, chosen.has(String(value)))),
+      few.map(({ value, count }) => choice(name, String(value), this.answer.is_exact, count, chosen.has(String(value)))),
       more || (this.open.has(name) && all.length > FEW)
         ? h("button", { type: "button", class: "quiet", "data-all": name }, more ? `Show ${more} more` : "Show fewer")
         : null,
@@ -202,14 +203,14 @@ export class Filters {
   }
 }
 
-function choice(name, value, count, checked) {
+function choice(name, value, isExact, count, checked) {
   const input = h("input", { type: "checkbox", name, value, checked });
   return h(
     "label",
     { class: "check", "data-key": `${name}=${value}` },
     input,
     h("span", null, valueText(name, value)),
-    h("small", null, compact(count)),
+    h("small", null, isExact ? compact(count) : `${compact(count)}+`),
   );
 }
 

@@ -16,7 +16,7 @@ export const compact = (value) => (value < 10_000 ? whole.format(value) : short.
 export const rate = (value) => rates.format(value);
 export const money = (value) => (value === null || value === undefined ? NOTHING : dollars.format(value));
 export const timeOfDay = (date) => clock.format(date);
-export const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
+export const plural = (count, noun, plus = "") => `${number(count)}${plus} ${noun}${count === 1 ? "" : "s"}`;
 
 export function percent(share) {
   if (share === null) return NOTHING;

@@ -1,8 +1,8 @@
 """Queries over the search index: pages in any order, totals, facets and the map.
 
-What is counted is counted by group, so that one count serves the total and all facets. It is known from the groups
+What is counted is counted by group, so that one count serves the total and most facets. It is known from the groups
 themselves unless words, ranges or an area are asked for; then rows are counted once, and the counts are kept until the
-index changes.
+index changes. What words match is counted up to `MAX_COUNTED`: however many match, a search does not take longer.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ from parcelpost.gateway.models import (
     SearchPage,
     SearchRow,
 )
-from parcelpost.gateway.search_rows import asked
+from parcelpost.gateway.search_rows import asked, county_word, state_word
 
 SEARCH_SECONDS = 5.0
 """A query that takes longer is cut off."""
+MAX_COUNTED = 10_000
+"""Matches of words."""
 _COLLECTED = 4_000
 """So many rows are rather sorted than looked for along an index."""
 _WIDE = 50_000
 """From so many rows on, a range is wide."""
-_COLLECTED_BY_WORDS = 12_000
 _WORD_COLUMNS = ("owner", "situs", "parcel_id", "certificate_number", "holder_name")
 """Words and order may go together, such as a name and the order of owners: the index may have them all at its end."""
 _KEPT_COUNTS = 64
@@ -100,13 +101,20 @@ class _Counted(NamedTuple):
     selection: Selection
     scan: _Scan
     counts: Counts
-    """Of rows that match them, by group, whichever is selected."""
+    """Of rows that match them, by group; with words, of selected groups only."""
+    is_exact: bool = True
+    """Whether no more match than are counted."""
 
     @property
     def chosen(self) -> dict[int, int]:
         """The counts of the selected groups."""
         groups = self.selection.all_but()
         return {no: count for no, count in self.counts.items() if count and (groups is None or no in groups)}
+
+    async def facets(self, facet: str, find: str) -> FacetCounts:
+        return await asyncio.to_thread(
+            self.groups.facets, self.selection, self.counts, facet, find, is_exact=self.is_exact
+        )
 
 
 class _Pages(NamedTuple):
@@ -150,22 +158,23 @@ class SearchQueries(SearchIndex, Protocol):
         """Returns the rows of a query. Raises InvalidInput if it takes too long."""
 
     async def search(self, table: str, wanted: SearchFilter, order: SearchOrder, offset: int, most: int) -> SearchPage:
-        counted = await self._count(table, wanted)
+        is_sorted = order.column in SORTED_COLUMNS[table]
+        counted = await self._count(table, wanted, exactly=not is_sorted)
         chosen = await asyncio.to_thread(lambda: counted.chosen)
-        total = sum(chosen.values())
+        total = sum(chosen.values()) if counted.is_exact else MAX_COUNTED
         if offset >= total:
-            return SearchPage([], total)
-        if order.column in SORTED_COLUMNS[table]:
-            found = await self._ordered_rows(table, counted, chosen, total, order, offset, most)
+            return SearchPage([], total, counted.is_exact)
+        if is_sorted:
+            found = await self._ordered_rows(table, counted, chosen, total, order, offset, min(most, total - offset))
         else:
             windows = list(
                 counted.groups.pages(chosen, order.column, is_descending=order.is_descending, offset=offset, most=most)
             )
             found = await self._rows_of_windows(table, counted.scan, windows, is_descending=order.is_descending)
-        return SearchPage([SearchRow(*row) for row in found], total)
+        return SearchPage([SearchRow(*row) for row in found], total, counted.is_exact)
 
     async def search_numbers(self, table: str, wanted: SearchFilter, order: SearchOrder) -> Sequence[int]:
-        counted = await self._count(table, wanted)
+        counted = await self._count(table, wanted, exactly=True)
         chosen = await asyncio.to_thread(lambda: counted.chosen)
         total = sum(chosen.values())
         if order.column in SORTED_COLUMNS[table]:
@@ -194,42 +203,63 @@ class SearchQueries(SearchIndex, Protocol):
 
     async def search_facets(self, table: str, wanted: SearchFilter, facet: str = "", find: str = "") -> FacetCounts:
         counted = await self._count(table, wanted)
-        return await asyncio.to_thread(counted.groups.facets, counted.selection, counted.counts, facet, find)
+        answer = await counted.facets(facet, find)
+        facets, is_exact = dict(answer.facets), counted.is_exact
+        if counted.scan.has_words:
+            for name in counted.selection.facets:
+                if name in facets:
+                    others = await self._count(table, wanted, but=name)
+                    own = await others.facets(name, find)
+                    facets[name], is_exact = own.facets[name], is_exact and others.is_exact
+        return FacetCounts(facets, answer.total if counted.is_exact else MAX_COUNTED, is_exact)
 
     # Counting
 
-    async def _count(self, table: str, wanted: SearchFilter) -> _Counted:
+    async def _count(self, table: str, wanted: SearchFilter, *, but: str = "", exactly: bool = False) -> _Counted:
+        """`but`: as if nothing of that facet were selected."""
         groups = await self.search_groups(table)
         selection = groups.select(wanted)
-        scan = self._scan(table, wanted)
+        scan = self._scan(table, wanted, but)
         if not scan.args:
             return _Counted(groups, selection, scan, groups.counts)
-        key = (table, str(scan), *scan.args)
+        chosen = selection.all_but(but) if scan.has_words else None
+        most = None if exactly or not scan.has_words else MAX_COUNTED
+        key = (table, most, str(scan), *scan.args, None if chosen is None else frozenset(chosen))
         changed = await self._changes()
         counts = self._kept_counts.get(key, changed)
         if counts is None:
-            counts = await self._count_rows(table, scan)
+            counts = await self._count_rows(table, scan, chosen, most)
             self._kept_counts.put(key, changed, counts)
-        return _Counted(groups, selection, scan, {no: count for no, count in counts.items() if no in groups})
+        is_exact = most is None or sum(counts.values()) <= most
+        return _Counted(groups, selection, scan, {no: count for no, count in counts.items() if no in groups}, is_exact)
 
     async def _changes(self) -> int:
         ((changes,),) = await self._search_rows("SELECT changes FROM search_state", ())
         return int(changes)
 
-    async def _count_rows(self, table: str, scan: _Scan) -> Counts:
-        if scan.is_text_only:  # the rows themselves need not be read
-            words = _words_query(self._dialect.matches, table)
-            sql = f"SELECT t.no >> {NUMBER_BITS}, count(*) FROM ({words}) t GROUP BY 1"
-        elif await self._is_wide(table, scan):
+    async def _count_rows(self, table: str, scan: _Scan, chosen: set[int] | None, most: int | None) -> Counts:
+        if not scan.has_words and await self._is_wide(table, scan):
             source = self._dialect.walked.format(f"search_{table}", "group")
             sql = f"SELECT t.group_no, count(*) FROM {source} WHERE ({scan}) IS TRUE GROUP BY 1"  # by no other index
+            return {int(no): int(count) for no, count in await self._search_rows(sql, scan.args)}
+        conditions = Conditions()
+        if scan.is_text_only:  # the rows themselves need not be read
+            words = f"search_{table}_words"
+            source, no = words, "rowid"
+            conditions.add(self._dialect.matches.format(words), *scan.args)
         else:
-            sql = f"SELECT {_GROUP}, count(*) FROM search_{table} t WHERE {scan} GROUP BY 1"
-        return {int(no): int(count) for no, count in await self._search_rows(sql, scan.args)}
+            source, no = f"search_{table} t", "t.no"
+            conditions.add(str(scan), *scan.args)
+        if chosen is not None:
+            conditions.add(self._dialect.any_of.format(f"({no} >> {NUMBER_BITS})"), self._numbers(sorted(chosen)))
+        end = "" if most is None else f"LIMIT {most + 1}"
+        sql = f"""SELECT no >> {NUMBER_BITS}, count(*)
+            FROM (SELECT {no} AS no FROM {source} WHERE {conditions} {end}) found GROUP BY 1"""
+        return {int(group): int(count) for group, count in await self._search_rows(sql, conditions.args)}
 
     async def _is_wide(self, table: str, scan: _Scan) -> bool:
         """Whether rows are rather all read, in the order of their groups: for several ranges, or a wide one."""
-        if scan.has_words or not scan.ranges:
+        if not scan.ranges:
             return False
         if scan.ranges > 1:
             return True
@@ -237,10 +267,14 @@ class SearchQueries(SearchIndex, Protocol):
         ((count,),) = await self._search_rows(sql, scan.args)
         return bool(count == _WIDE)
 
-    def _scan(self, table: str, wanted: SearchFilter) -> _Scan:
+    def _scan(self, table: str, wanted: SearchFilter, but: str = "") -> _Scan:
         scan = _Scan()
         if parts := asked(wanted.text):
-            scan.add(f"t.no IN ({_words_query(self._dialect.matches, table)})", self._dialect.query(parts))
+            places = [
+                *([[*map(state_word, wanted.states)]] if wanted.states and but != "state" else ()),
+                *([[*map(county_word, wanted.counties)]] if wanted.counties and but != "county" else ()),
+            ]
+            scan.add(f"t.no IN ({_words_query(self._dialect.matches, table)})", self._dialect.query(parts, places))
             scan.has_words = scan.is_text_only = True
         if wanted.owner:
             owner, given = self._dialect.sort_key("t.owner"), self._dialect.folded.format("?")
@@ -315,15 +349,17 @@ class SearchQueries(SearchIndex, Protocol):
         self, table: str, counted: _Counted, chosen: Mapping[int, int], total: int, order: SearchOrder
     ) -> _Pages:
         goes_together = counted.scan.has_words and order.column in _WORD_COLUMNS
-        is_walk = total > (_COLLECTED_BY_WORDS if goes_together else _COLLECTED)
+        is_walk = not counted.is_exact or (total > _COLLECTED and not goes_together)
         name, key = f"search_{table}", self._dialect.sort_key(f"t.{order.column}")
         source = self._dialect.walked.format(name, order.column) if is_walk else f"{name} t"
         conditions = Conditions()
-        if len(chosen) < len(counted.counts):
+        selected = counted.selection.all_but()
+        if selected is not None:
             groups = _GROUP
             if not is_walk and not counted.scan.args:
                 source, groups = self._dialect.walked.format(name, "group"), "t.group_no"
-            conditions.add(self._dialect.any_of.format(groups), self._numbers(sorted(chosen)))
+            chosen_groups = self._numbers(sorted(chosen if counted.is_exact else selected))
+            conditions.add(self._dialect.any_of.format(groups), chosen_groups)
         conditions.add(str(counted.scan), *counted.scan.args)
         known = "1 = 1" if order.column in ALWAYS_KNOWN else f"{key} >= {least_value(order.column)}"
         return _Pages(source, conditions, key, known, order.is_descending, is_walk, self._dialect.fence)
@@ -354,7 +390,7 @@ class SearchQueries(SearchIndex, Protocol):
         located = sum(cluster.count for cluster in clusters)
         if wanted.box is not None:
             return SearchMap(clusters, located, 0)
-        counted = await self._count(PARCELS, wanted)
+        counted = await self._count(PARCELS, wanted, exactly=True)
         total = sum((await asyncio.to_thread(lambda: counted.chosen)).values())
         return SearchMap(clusters, total, total - located)
 

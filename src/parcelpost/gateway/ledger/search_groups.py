@@ -132,8 +132,12 @@ class Groups:
             }
         )
 
-    def facets(self, selection: Selection, counts: Counts, facet: str = "", find: str = "") -> FacetCounts:
-        """Of one facet or of all, the values that contain a text, the most frequent."""
+    def facets(
+        self, selection: Selection, counts: Counts, facet: str = "", find: str = "", *, is_exact: bool = True
+    ) -> FacetCounts:
+        """Of one facet or of all, the values that contain a text, the most frequent. If not all that match were
+        counted, values that no counted row has are among them, with a count of 0.
+        """
         text = _spaced(find)
         everywhere = selection.all_but()
         unselected = _within(counts, everywhere)
@@ -146,8 +150,19 @@ class Groups:
             values = by_value.items() if not text else [item for item in by_value.items() if text in _spaced(item[0])]
             counted = [(value, sum(get(no, 0) for no in groups)) for value, groups in values]
             found = sorted((item for item in counted if item[1]), key=lambda item: (-item[1], str(item[0])))
+            if not is_exact:
+                known = {value for value, _ in found}
+                others = _within(self.counts, selection.all_but(name))
+                found += sorted(
+                    (
+                        (value, 0)
+                        for value, groups in values
+                        if value not in known and not others.keys().isdisjoint(groups)
+                    ),
+                    key=lambda item: str(item[0]),
+                )
             facets[name] = found[:MAX_FACET_VALUES]
-        return FacetCounts(facets, sum(unselected.values()))
+        return FacetCounts(facets, sum(unselected.values()), is_exact)
 
     def pages(self, counts: Counts, column: str, *, is_descending: bool, offset: int, most: int) -> Iterator[Window]:
         """Which rows of which groups are on a page of rows ordered by a facet, missing values last."""

@@ -481,7 +481,7 @@ def _indexed(
 ) -> IndexedParcel:
     row, stale_at = parcel
     numbers = (row.parcel_id, row.parcel_norm if not row.parcel_norm.startswith("=") else None)
-    words = index_words((row.owner, row.situs), (*numbers, *(lien[1] for lien in liens)))
+    words = index_words((row.owner, row.situs), (*numbers, *(lien[1] for lien in liens)), row.state, row.county)
     of_liens: list[IndexedRow] = []
     for lien_no, certificate, certificate_year, tax_year, status, holder, amount, sale_date in liens:
         lien = structs.replace(
@@ -496,6 +496,6 @@ def _indexed(
             certificate_year=certificate_year,
             holder_name=shown(holder),
         )
-        lien_words = index_words((row.owner, row.situs), (*numbers, certificate))
+        lien_words = index_words((row.owner, row.situs), (*numbers, certificate), row.state, row.county)
         of_liens.append(IndexedRow(lien, lien_words, None))
     return IndexedParcel(IndexedRow(row, words, stale_at), of_liens)

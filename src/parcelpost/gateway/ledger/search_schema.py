@@ -14,7 +14,7 @@ from msgspec import Struct
 from parcelpost.gateway.models import SearchRow
 from parcelpost.gateway.search_rows import Asked
 
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 """Of what the index holds. With another one, it is made again."""
 
 PARCELS, LIENS = "parcels", "liens"
@@ -100,7 +100,8 @@ class Dialect(Struct, frozen=True):
     add_words: str
     matches: str
     """A condition of the table of words."""
-    query: Callable[[Sequence[Asked]], str]
+    query: Callable[[Sequence[Asked], Sequence[Sequence[str]]], str]
+    """What matches all parts, and one of each sequence of words."""
     any_of: str
     """Whether an expression is one of several whole numbers, which are one parameter."""
     walked: str
@@ -115,18 +116,24 @@ class Dialect(Struct, frozen=True):
         return self.folded.format(column) if column.removeprefix("t.") in _FOLDED else column
 
 
-def _fts_query(parts: Sequence[Asked]) -> str:
+def _fts_query(parts: Sequence[Asked], places: Sequence[Sequence[str]]) -> str:
     def quoted(word: str, *, is_prefix: bool) -> str:
         return f'"{word}"{"*" if is_prefix else ""}'
 
-    return " AND ".join(_either(part, quoted, " AND ", " OR ") for part in parts)
+    alternatives = (" OR ".join(f'"{word}"' for word in words) for words in places)
+    return " AND ".join(
+        [*(_either(part, quoted, " AND ", " OR ") for part in parts), *(f"({words})" for words in alternatives)]
+    )
 
 
-def _ts_query(parts: Sequence[Asked]) -> str:
+def _ts_query(parts: Sequence[Asked], places: Sequence[Sequence[str]]) -> str:
     def lexeme(word: str, *, is_prefix: bool) -> str:
         return f"'{word}'{':*' if is_prefix else ''}"
 
-    return " & ".join(_either(part, lexeme, " & ", " | ") for part in parts)
+    alternatives = (" | ".join(f"'{word}'" for word in words) for words in places)
+    return " & ".join(
+        [*(_either(part, lexeme, " & ", " | ") for part in parts), *(f"({words})" for words in alternatives)]
+    )
 
 
 def _either(part: Asked, quote: Callable[..., str], both: str, either: str) -> str:

@@ -186,14 +186,18 @@ class Readers:
         self._most_seconds = most_seconds
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="ledger reader")
         self._idle: LifoQueue[sqlite3.Connection] = LifoQueue()
+        self._opened: list[sqlite3.Connection] = []
 
     async def run(self, query: Callable[[sqlite3.Connection], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._query, query)
 
     async def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for db in self._opened:
+            db.interrupt()  # nobody waits for its query any more
         await asyncio.to_thread(self._threads.shutdown)
-        while not self._idle.empty():
-            self._idle.get().close()
+        for db in self._opened:
+            db.close()
 
     def _query(self, query: Callable[[sqlite3.Connection], T]) -> T:
         with translate_errors(self._path):
@@ -217,6 +221,7 @@ class Readers:
             pass
         db = connect(self._path)
         db.execute("PRAGMA query_only = ON")
+        self._opened.append(db)
         return db
 
 
