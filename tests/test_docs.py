@@ -255,11 +255,26 @@ def _definitions(file: Path) -> set[str]:
     return names
 
 
+def test_every_peer_of_the_scrape_benchmark_can_be_read_from_its_page() -> None:
+    text = sections("benchmarks.md")["The peers of `bench scrape`"]
+    peers = {path.name for path in (ROOT / "bench/scrape/peers").glob("*.py")} - {"__init__.py"}
+    assert set(re.findall(r"\(\.\./bench/scrape/peers/(\w+\.py)\)", text)) == peers
+
+
 def test_links_lead_somewhere_and_words_are_plain(subtests: pytest.Subtests) -> None:
     for page in PAGES:
         with subtests.test(page=page):
             text = page.read_text(encoding="utf-8")
             links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
             assert [link for link in links if not (page.parent / link).exists()] == []
+            anchors = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", text)
+            assert [
+                (to, anchor) for to, anchor in anchors if anchor not in _anchors(page.parent / to if to else page)
+            ] == []
             boasts = r"(?i)\b(robust|production-grade|battle-tested|comprehensive|blazing|seamless|state-of-the-art)\b"
             assert re.findall(boasts, text) == []
+
+
+def _anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
