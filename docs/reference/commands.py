@@ -26,6 +26,7 @@ from parcelpost.cli.settings_options import (
     Yes,
 )
 
+_PROGRAM = "parcelpost"
 _COMMON = "Common options"
 _SHARED: dict[str, tuple[Any, ...]] = {
     _COMMON: (StoreOption, ConfigOption, SetOption, Database, AnyPlatform, Yes, AsJson),
@@ -67,13 +68,15 @@ def commands() -> dict[str, Any]:
         name: command
         for lazy in COMMANDS
         if not lazy.hidden
-        for name, command in _commands_below(lazy.real(), f"parcelpost {lazy.name}")
+        for name, command in _commands_below(lazy.real(), f"{_PROGRAM} {lazy.name}")
     }
 
 
 def section_of(name: str) -> str:
-    """The section that describes the command: that of its group, if it is in one."""
-    return name if len(name.split()) == 2 else name.rpartition(" ")[0]
+    """The section that describes the command: that of its group, unless it is the only one there."""
+    group = name.rpartition(" ")[0]
+    is_alone = sum(other.rpartition(" ")[0] == group for other in commands()) == 1
+    return name if group == _PROGRAM or is_alone else group
 
 
 def rendered(text: str) -> str:
@@ -83,7 +86,7 @@ def rendered(text: str) -> str:
         groups.setdefault(section_of(name), {})[name] = command
     listed = {title: _shared_rows(title, every.values()) for title in _SHARED if title != _COMMON}
     parts = sections(text)
-    handwritten = [(title, body) for title, body in parts if not title.startswith("parcelpost ")]
+    handwritten = [(title, body) for title, body in parts if not title.startswith(f"{_PROGRAM} ")]
     notes = {title: _notes(body) for title, body in parts}
     return joined(
         [
