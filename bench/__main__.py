@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import browser, coupling, export, nation, overhead, report, startup, sync
-from bench.dashboard import command as dashboard
+from bench import browser, coupling, dashboard, export, layers, nation, overhead, report, startup, sync
 from bench.gateway import command as gateway
-from bench.layers import command as layers
 from bench.mutate import command as mutate
 from bench.parse import command as parse
 from bench.scrape import command as scrape

@@ -30,7 +30,7 @@ class Typed(NamedTuple):
     line: str
     shown: tuple[str, ...]
     is_first: bool
-    """In its block."""
+    """Of its command in its block."""
 
 
 def typed() -> list[Typed]:
@@ -59,19 +59,26 @@ def _lines(page: Path, block: str) -> Iterator[Typed]:
     """Those after a `$ `, or where there is none, those that begin with a program; a backslash goes on."""
     line = ""
     shown: list[str] = []
-    is_first = True
+    seen: set[str] = set()
     has_prompts = re.search(r"^\$ ", block, flags=re.MULTILINE)
     for text in block.replace("\\\n", " ").splitlines():
         bare = text.removeprefix("$ ")
         if bare != text if has_prompts else bare.split(" ", 1)[0] in _PROGRAMS:
             if line:
-                yield Typed(page.name, line, tuple(shown), is_first)
-                is_first = False
+                yield Typed(page.name, line, tuple(shown), _is_new(line, seen))
             line, shown = _without_comment(bare), []
         else:
             shown.append(text)
     if line:
-        yield Typed(page.name, line, tuple(shown), is_first)
+        yield Typed(page.name, line, tuple(shown), _is_new(line, seen))
+
+
+def _is_new(line: str, seen: set[str]) -> bool:
+    """Whether no earlier line is of the same command. Adds it to those seen."""
+    name = " ".join(leaf(words)[1] for words in commands_in(line)) or line
+    is_new = name not in seen
+    seen.add(name)
+    return is_new
 
 
 def _without_comment(line: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 from typer.main import get_command
 
 from docs.reference import pages
-from docs.reference.commands import commands
+from docs.reference.commands import commands, section_of
 from parcelpost import errors, events
 from parcelpost.chaos.breaks import BREAKS
 from parcelpost.chaos.schedule import PROFILES
@@ -54,7 +54,30 @@ def test_every_command_has_an_example_of_itself(subtests: pytest.Subtests) -> No
     for name in commands():
         with subtests.test(name=name):
             group = name.removesuffix(" list")
-            assert re.search(rf"^(.*\| )?({name}|{group})( |$)", sections("commands.md")[name], re.MULTILINE)
+            text = sections("commands.md")[section_of(name)]
+            assert re.search(rf"^(.*\| )?({name}|{group})( |$)", text, re.MULTILINE)
+
+
+def test_every_option_of_every_command_is_documented(subtests: pytest.Subtests) -> None:
+    """In the section of the command or of its group, or among the shared options."""
+    page = sections("commands.md")
+    shared = "".join(page[title] for title in ("Common options", "Filters of tasks and results", "Import options"))
+    for name, command in commands().items():
+        with subtests.test(name=name):
+            text = (page[section_of(name)] + shared).replace("\\|", "|")
+            for parameter in (parameter for parameter in command.params if not parameter.hidden):
+                shown = parameter.opts if parameter.param_type_name == "option" else [parameter.metavar]
+                assert [option for option in shown if not re.search(rf"`{re.escape(option)}[` ]", text)] == []
+
+
+def test_the_commands_of_a_group_are_listed_with_their_options() -> None:
+    tasks = sections("commands.md")["parcelpost tasks"]
+    assert re.search(
+        r"^\| `reject` \| Mark pending tasks as failed .* \| `--yes`, .*filters of tasks", tasks, re.MULTILINE
+    )
+    assert "| `--reason TEXT` | `reject` | Reason, shown with each of them. Default: `rejected`. |" in tasks
+    schedules = sections("commands.md")["parcelpost gateway schedule"]
+    assert "| `NAME` | `show`, `pause`, `resume`, `run-now`, `delete` | The schedule's name. |" in schedules
 
 
 def test_every_option_of_the_program_itself_is_documented() -> None:
@@ -232,11 +255,26 @@ def _definitions(file: Path) -> set[str]:
     return names
 
 
+def test_every_peer_of_the_scrape_benchmark_can_be_read_from_its_page() -> None:
+    text = sections("benchmarks.md")["The peers of `bench scrape`"]
+    peers = {path.name for path in (ROOT / "bench/scrape/peers").glob("*.py")} - {"__init__.py"}
+    assert set(re.findall(r"\(\.\./bench/scrape/peers/(\w+\.py)\)", text)) == peers
+
+
 def test_links_lead_somewhere_and_words_are_plain(subtests: pytest.Subtests) -> None:
     for page in PAGES:
         with subtests.test(page=page):
             text = page.read_text(encoding="utf-8")
             links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
             assert [link for link in links if not (page.parent / link).exists()] == []
+            anchors = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", text)
+            assert [
+                (to, anchor) for to, anchor in anchors if anchor not in _anchors(page.parent / to if to else page)
+            ] == []
             boasts = r"(?i)\b(robust|production-grade|battle-tested|comprehensive|blazing|seamless|state-of-the-art)\b"
             assert re.findall(boasts, text) == []
+
+
+def _anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}

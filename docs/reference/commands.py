@@ -1,7 +1,7 @@
-"""The page of commands: each command's help, examples and options, as --help prints them.
+"""The page of commands: what each does, its examples and options, as --help prints them.
 
-Options that many commands share are listed once. Handwritten are the text before the first command and the notes below
-a list of options.
+Every command has a section; those of a group share one. Options that many commands share are listed once. Handwritten
+are the text before the first command and the notes at the end of a section.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import Enum
 from itertools import dropwhile
 from typing import Any, get_args
 
-from docs.reference.tables import joined, sections
+from docs.reference.tables import joined, sections, table, with_table
 from parcelpost.cli import task_filters
 from parcelpost.cli.importer import options as import_options
 from parcelpost.cli.main import COMMANDS
@@ -26,6 +26,7 @@ from parcelpost.cli.settings_options import (
     Yes,
 )
 
+_PROGRAM = "parcelpost"
 _COMMON = "Common options"
 _SHARED: dict[str, tuple[Any, ...]] = {
     _COMMON: (StoreOption, ConfigOption, SetOption, Database, AnyPlatform, Yes, AsJson),
@@ -58,7 +59,7 @@ _SHARED: dict[str, tuple[Any, ...]] = {
 }
 """Options by the section that lists them."""
 _SECTION_OF = {get_args(option)[1].help: title for title, options in _SHARED.items() for option in options}
-_ALSO = "- Also: "
+_HEADER = ("option", "meaning")
 
 
 def commands() -> dict[str, Any]:
@@ -67,38 +68,45 @@ def commands() -> dict[str, Any]:
         name: command
         for lazy in COMMANDS
         if not lazy.hidden
-        for name, command in _commands_below(lazy.real(), f"parcelpost {lazy.name}")
+        for name, command in _commands_below(lazy.real(), f"{_PROGRAM} {lazy.name}")
     }
+
+
+def section_of(name: str) -> str:
+    """The section that describes the command: that of its group, unless it is the only one there."""
+    group = name.rpartition(" ")[0]
+    is_alone = sum(other.rpartition(" ")[0] == group for other in commands()) == 1
+    return name if group == _PROGRAM or is_alone else group
 
 
 def rendered(text: str) -> str:
     every = commands()
-    listed = {title: _shared_list(title, every.values()) for title in _SHARED if title != _COMMON}
+    groups: dict[str, dict[str, Any]] = {}
+    for name, command in every.items():
+        groups.setdefault(section_of(name), {})[name] = command
+    listed = {title: _shared_rows(title, every.values()) for title in _SHARED if title != _COMMON}
     parts = sections(text)
-    handwritten = [(title, body) for title, body in parts if not title.startswith("parcelpost ")]
+    handwritten = [(title, body) for title, body in parts if not title.startswith(f"{_PROGRAM} ")]
     notes = {title: _notes(body) for title, body in parts}
     return joined(
         [
-            *((title, _with_list(body, listed[title]) if title in listed else body) for title, body in handwritten),
-            *((name, _section(command, notes.get(name, ""))) for name, command in every.items()),
+            *(
+                (title, with_table(body, _HEADER, listed[title]) if title in listed else body)
+                for title, body in handwritten
+            ),
+            *((title, _section(title, group, notes.get(title, ""))) for title, group in groups.items()),
         ]
     )
 
 
-def _shared_list(title: str, commands: Iterable[Any]) -> str:
-    lines = {
-        parameter.help: _line(parameter)
+def _shared_rows(title: str, commands: Iterable[Any]) -> list[tuple[str, str]]:
+    rows = {
+        parameter.help: (_names(parameter), _meaning(parameter))
         for command in commands
         for parameter in command.params
         if _section_of(parameter, command) == title
     }
-    return "\n".join(lines[get_args(option)[1].help] for option in _SHARED[title])
-
-
-def _with_list(body: str, lines: str) -> str:
-    """Replaces the list at the end of a section."""
-    handwritten = body.partition("\n- ")[0].rstrip()
-    return f"{handwritten}\n\n{lines}\n\n"
+    return [rows[get_args(option)[1].help] for option in _SHARED[title]]
 
 
 def _commands_below(command: Any, full_name: str) -> Iterator[tuple[str, Any]]:
@@ -113,13 +121,47 @@ def _commands_below(command: Any, full_name: str) -> Iterator[tuple[str, Any]]:
 def _notes(body: str) -> str:
     """Returns what follows the options in a section."""
     after_examples = body.rpartition("\n```\n")[2].splitlines()
-    return "\n".join(dropwhile(lambda line: not line or line.startswith(("- `", _ALSO)), after_examples)).strip()
+    return "\n".join(dropwhile(lambda line: not line or line.startswith("|"), after_examples)).strip()
 
 
-def _section(command: Any, notes: str) -> str:
-    about = "\n\n".join(" ".join(paragraph.split()) for paragraph in command.help.replace("\b\n", "").split("\n\n"))
-    parts = [about, f"```\n{_examples(command)}\n```", _options(command), notes]
-    return "\n" + "\n\n".join(part for part in parts if part) + "\n\n"
+def _section(title: str, group: dict[str, Any], notes: str) -> str:
+    examples = "\n".join(dict.fromkeys(_examples(command) for command in group.values()))
+    parts = [*_description(title, group), f"```\n{examples}\n```", *_options(group), notes]
+    return "\n" + "\n\n".join(part.strip() for part in parts if part) + "\n\n"
+
+
+def _description(title: str, group: dict[str, Any]) -> Iterator[str]:
+    if title in group:
+        yield _about(group[title])
+        return
+    rows = ((_last(name), _about(command), _shared_options(command)) for name, command in group.items())
+    yield table(("command", "what it does", "common options"), rows)
+
+
+def _options(group: dict[str, Any]) -> Iterator[str]:
+    """A row for each option; in a group, with the commands that take it."""
+    own: dict[tuple[str, str], list[str]] = {}
+    for name, command in group.items():
+        for parameter in command.params:
+            if not parameter.hidden and not _section_of(parameter, command):
+                own.setdefault((_names(parameter), _meaning(parameter)), []).append(_last(name))
+    if len(group) == 1:
+        (command,) = group.values()
+        also = _shared_options(command)
+        yield table(_HEADER, [*own, *([("common options", also)] if also else [])])
+    elif own:
+        yield table(
+            ("option", "commands", "meaning"),
+            ((names, ", ".join(users), meaning) for (names, meaning), users in own.items()),
+        )
+
+
+def _last(name: str) -> str:
+    return f"`{name.rpartition(' ')[2]}`"
+
+
+def _about(command: Any) -> str:
+    return " ".join(command.help.replace("\b\n", "").split())
 
 
 def _examples(command: Any) -> str:
@@ -127,18 +169,13 @@ def _examples(command: Any) -> str:
     return "\n".join(line for line in lines if line not in ("", "\b", "Examples:"))
 
 
-def _options(command: Any) -> str:
-    shown = [parameter for parameter in command.params if not parameter.hidden]
-    own = [_line(parameter) for parameter in shown if not _section_of(parameter, command)]
-    also = [_also(title, [p for p in shown if _section_of(p, command) == title]) for title in _SHARED]
-    return "\n".join([*own, *([_ALSO + "; ".join(filter(None, also)) + "."] if any(also) else [])])
-
-
-def _also(title: str, parameters: list[Any]) -> str:
-    link = f"[{title.lower()}](#{title.lower().replace(' ', '-')})"
-    if title == _COMMON:
-        return ", ".join(f"`{parameter.opts[0]}`" for parameter in parameters) + f" ({link})" if parameters else ""
-    return link if parameters else ""
+def _shared_options(command: Any) -> str:
+    found = [(_section_of(parameter, command), parameter) for parameter in command.params if not parameter.hidden]
+    common = ", ".join(f"`{parameter.opts[0]}`" for title, parameter in found if title == _COMMON)
+    titles = dict.fromkeys(title for title, _ in found if title not in ("", _COMMON))
+    return "; ".join(
+        [*filter(None, [common]), *(f"[{title.lower()}](#{title.lower().replace(' ', '-')})" for title in titles)]
+    )
 
 
 def _section_of(parameter: Any, command: Any) -> str:
@@ -148,10 +185,6 @@ def _section_of(parameter: Any, command: Any) -> str:
         return title
     shared = sum(_SECTION_OF.get(other.help or "") == title for other in command.params)
     return title if shared >= len(_SHARED[title]) // 2 else ""
-
-
-def _line(parameter: Any) -> str:
-    return f"- {_names(parameter)}: {' '.join(_meaning(parameter).split())}"
 
 
 def _names(parameter: Any) -> str:

@@ -77,19 +77,11 @@ def _operating(text: str) -> str:
     return with_table(text, ("check", "severity", "`/readyz`", "meaning"), rows)
 
 
-def _benchmarks(text: str) -> str:
-    before, mark, _ = text.partition("<!-- peers -->\n")
-    peers = sorted((FOLDER.parent / "bench/scrape/peers").glob("*_peer.py"))
-    shown = (f"\n### {peer.name}\n\n```python\n{peer.read_text(encoding='utf-8')}```\n" for peer in peers)
-    return before + mark + "".join(shown)
-
-
 def _series(name: str, kind: str) -> str:
     return f"{name}_total" if kind == "counter" else name
 
 
 PAGES = {
-    "benchmarks.md": _benchmarks,
     "commands.md": commands.rendered,
     "events.md": _events,
     "operating.md": _operating,

@@ -11,8 +11,8 @@ import pytest
 import zstandard
 
 from parcelpost.clock import ManualClock
+from parcelpost.gateway.api.worker import RateLimiter
 from parcelpost.gateway.errors import ApiError
-from parcelpost.gateway.limits import RateLimiter
 from tests.gateway.stage import PAGE, a_client, a_form, some_context
 
 WORK = "/internal/work?platforms=echo"

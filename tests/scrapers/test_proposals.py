@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.layers import command as bench
+from bench import layers as bench
 from parcelpost.model import Done, GiveUp
 from parcelpost.scrapers.platform import decode_json
 from parcelpost.scrapers.records.columns import Column, described

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +11,9 @@ import pytest
 from parcelpost.scrapers.platforms import county_platform
 from parcelpost.simulator.parcels import World
 from parcelpost.simulator.sites import SITES
+from tests.record_page import fields
 from tests.simulator.asking import list_page, parcel_page, records
 
-PAGE = Path(__file__).parents[2] / "docs" / "record.md"
 GROUPS = {
     "appraisers": "broward_bcpa collier_pa grizzly_gis leepa miamidade_pa qpublic vgsi",
     "maps": "arcgis socrata",
@@ -26,13 +24,12 @@ LISTS = ("liens", "tax_bills", "valuations", "sales", "buildings")
 
 def documented() -> Mapping[str, set[str]]:
     """Platforms by field: `tax_district`, `sales.grantor`."""
-    _, *parts = re.split(r"^##+ (.+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    found = {}
-    for title, section in zip(parts[::2], parts[1::2], strict=True):
-        for name, names in re.findall(r"^\| `(\w+)` \| [a-z ]+ \| .* \| (.*) \|$", section, flags=re.MULTILINE):
-            text = "".join(f" {GROUPS.get(one, one)}" for one in names.split(", "))
-            found[name if title == "parcels" else f"{title}.{name}"] = set(text.split())
-    return found
+    return {
+        field.name if field.table == "parcels" else f"{field.table}.{field.name}": {
+            name for group in field.platforms for name in GROUPS.get(group, group).split()
+        }
+        for field in fields()
+    }
 
 
 def filled(record: Mapping[str, Any]) -> Iterator[str]:
@@ -51,6 +48,6 @@ def test_every_field_that_a_simulated_page_fills_names_its_platform(platform: st
         pages = [parcel_page(platform, WORLD, number) for number in range(1, WORLD.size + 1)]
     else:
         pages = [list_page(platform, WORLD, 1)]
-    fields = {field for page in pages for record in records(platform, page) for field in filled(record)}
+    shown = {field for page in pages for record in records(platform, page) for field in filled(record)}
     known = defaultdict(set, documented())
-    assert {field for field in fields if not known[field] & {platform, "all"}} == set()
+    assert {field for field in shown if not known[field] & {platform, "all"}} == set()

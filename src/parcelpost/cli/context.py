@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -271,3 +271,13 @@ async def connect_ledger(
 
         async with open_ledger(where, server.max_attempts, CLOCK, migrate=migrate) as opened:
             yield opened
+
+
+def with_ledger(server: ServerSettings, run: Callable[[Ledger], Awaitable[T]]) -> T:
+    """Runs something on an existing ledger. Raises LedgerError and LedgerUnavailable."""
+
+    async def call() -> T:
+        async with connect_ledger(server) as ledger:
+            return await run(ledger)
+
+    return asyncio.run(call())

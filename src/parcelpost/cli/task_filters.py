@@ -1,4 +1,4 @@
-"""The filter options of `tasks` and `results`, and the commands that both have: list, reject, delete."""
+"""The filter options of `tasks` and `results`, and the commands that both have: list, retry, reject, delete."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from parcelpost.errors import InvalidInput
 from parcelpost.model import DeliveryState, Priority, Source, TaskStatus
 
 if TYPE_CHECKING:
+    from parcelpost.cli.bulk_actions import BulkAction
     from parcelpost.cli.paging import ListSpec
     from parcelpost.storage.operator_actions import Flags, Selection
 
@@ -39,9 +40,6 @@ TaskIds = Annotated[list[str] | None, typer.Argument(help="Task IDs.", metavar="
 Everything = Annotated[bool, typer.Option("--all", help="Select all of them.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would change.")]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, shown with each of them.")]
-Unsynced = Annotated[
-    bool, typer.Option("--unsynced", help="Also delete records that were never delivered. They cannot be recovered.")
-]
 Status = Annotated[list[TaskStatus] | None, typer.Option("--status", help="Only tasks in this status. Repeatable.")]
 State = Annotated[str | None, typer.Option("--state", metavar="STATE", help="Only this state, such as CT.")]
 County = Annotated[str | None, typer.Option("--county", metavar="COUNTY", help="Only this county.")]
@@ -159,25 +157,51 @@ def add_list(app: typer.Typer, text: CommandText, make_spec: Callable[[Selection
         run_async(store, print_list(store, make_spec(filters.selection()), limit, after, as_json=as_json))
 
 
-class RetryFlag(NamedTuple):
-    """The option that one of the two `retry` commands has of its own."""
+class Flag(NamedTuple):
+    """The option that a command has of its own."""
 
     name: str
     help: str
 
 
+_UNSYNCED = Flag("--unsynced", "Also delete records that were never delivered. They cannot be recovered.")
+
+
 def add_retry(
-    app: typer.Typer,
-    noun: str,
-    text: CommandText,
-    flag: RetryFlag,
-    flags_of: Callable[[Selection, bool], Flags],
+    app: typer.Typer, noun: str, text: CommandText, flag: Flag, flags_of: Callable[[Selection, bool], Flags]
 ) -> None:
     """`flags_of` gets the value of `flag`."""
+
+    def plan(selection: Selection, also: bool) -> tuple[BulkAction, Flags]:
+        from parcelpost.cli.bulk_actions import retry_action
+
+        return retry_action(noun), flags_of(selection, also)
+
+    _add_with_flag(app, "retry", noun, text, flag, plan)
+
+
+def add_delete(app: typer.Typer, noun: str, text: CommandText) -> None:
+    def plan(_: Selection, unsynced: bool) -> tuple[BulkAction, Flags]:
+        from parcelpost.cli.bulk_actions import delete_action
+        from parcelpost.storage.operator_actions import Flags
+
+        return delete_action(noun), Flags(force=unsynced)
+
+    _add_with_flag(app, "delete", noun, text, _UNSYNCED, plan)
+
+
+def _add_with_flag(
+    app: typer.Typer,
+    name: str,
+    noun: str,
+    text: CommandText,
+    flag: Flag,
+    plan: Callable[[Selection, bool], tuple[BulkAction, Flags]],
+) -> None:
     option = typer.Option(False, flag.name, help=flag.help)
 
-    @app.command("retry", help=text.help, epilog=text.examples)
-    def retry(
+    @app.command(name, help=text.help, epilog=text.examples)
+    def command(
         task_ids: TaskIds = None,
         everything: Everything = False,
         status: Status = None,
@@ -190,7 +214,7 @@ def add_retry(
         delivery: WithDelivery = None,
         error: Error = None,
         since: Since = None,
-        also: bool = option,
+        own: bool = option,
         dry_run: DryRun = False,
         yes: Yes = False,
         store_path: StoreOption = None,
@@ -198,13 +222,13 @@ def add_retry(
         set_: SetOption = None,
         as_json: AsJson = False,
     ) -> None:
-        from parcelpost.cli.bulk_actions import retry_action, run_bulk_action
+        from parcelpost.cli.bulk_actions import run_bulk_action
 
         filters = Filters(status, platform, state, county, parcel, source, priority, delivery, error, since)
         selection = filters.require(noun, task_ids, everything=everything)
+        action, flags = plan(selection, own)
         store = store_context(store_path, config, set_)
-        flags = flags_of(selection, also)
-        run_bulk_action(retry_action(noun), selection, flags, store, yes=yes, dry_run=dry_run, as_json=as_json)
+        run_bulk_action(action, selection, flags, store, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 def add_reject(app: typer.Typer, noun: str, text: CommandText) -> None:
@@ -238,36 +262,3 @@ def add_reject(app: typer.Typer, noun: str, text: CommandText) -> None:
         store = store_context(store_path, config, set_)
         action = reject_action(noun, reason)
         run_bulk_action(action, selection, Flags(), store, yes=yes, dry_run=dry_run, as_json=as_json)
-
-
-def add_delete(app: typer.Typer, noun: str, text: CommandText) -> None:
-    @app.command("delete", help=text.help, epilog=text.examples)
-    def delete(
-        task_ids: TaskIds = None,
-        everything: Everything = False,
-        status: Status = None,
-        platform: Platform = None,
-        state: State = None,
-        county: County = None,
-        parcel: Parcel = None,
-        source: FromSource = None,
-        priority: WithPriority = None,
-        delivery: WithDelivery = None,
-        error: Error = None,
-        since: Since = None,
-        unsynced: Unsynced = False,
-        dry_run: DryRun = False,
-        yes: Yes = False,
-        store_path: StoreOption = None,
-        config: ConfigOption = None,
-        set_: SetOption = None,
-        as_json: AsJson = False,
-    ) -> None:
-        from parcelpost.cli.bulk_actions import delete_action, run_bulk_action
-        from parcelpost.storage.operator_actions import Flags
-
-        filters = Filters(status, platform, state, county, parcel, source, priority, delivery, error, since)
-        selection = filters.require(noun, task_ids, everything=everything)
-        store = store_context(store_path, config, set_)
-        action, flags = delete_action(noun), Flags(force=unsynced)
-        run_bulk_action(action, selection, flags, store, yes=yes, dry_run=dry_run, as_json=as_json)

@@ -55,7 +55,7 @@ from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
     from parcelpost.cli.importer.importer import Sink
-    from parcelpost.gateway.models import ChangeFilter, ChangeRow, RefreshFilter, WorkerRow
+    from parcelpost.gateway.models import ChangeFilter, ChangeRow, WorkerRow
     from parcelpost.gateway.overview import Overview, WorkerEntry
     from parcelpost.settings import Settings
 
@@ -398,34 +398,20 @@ def requeue(
     as_json: AsJson = False,
 ) -> None:
     """Requeue failed, dead or not-found tasks, with their attempts reset. Asks for confirmation."""
-    import asyncio
+    from parcelpost.cli.context import with_ledger
+    from parcelpost.gateway.models import TaskFilter, TaskState
 
     if not states:
         raise InvalidInput("no state was given", hint="add --state failed or --state dead")
     names = [state.value for state in dict.fromkeys(states)]
-    settings = gateway_settings(database, config, set_)
-    tasks = asyncio.run(_count_requeued(names, platform, settings))
+    server = gateway_settings(database, config, set_).server
+    rows = with_ledger(server, lambda ledger: ledger.queue())
+    tasks = sum(row.tasks for row in rows if row.state in names and platform in (None, row.platform))
     if tasks and not yes:
         confirm(f"Requeue {count(tasks, 'task')} ({', '.join(names)})?")
-    changed = asyncio.run(_requeue(names, platform, settings)) if tasks else 0
+    wanted = TaskFilter(states=[TaskState(name) for name in names], platform=platform or "")
+    changed = with_ledger(server, lambda ledger: ledger.requeue(wanted)) if tasks else 0
     print_json({"requeued": changed}) if as_json else print(f"{count(changed, 'task')} requeued.")
-
-
-async def _count_requeued(states: list[str], platform: str | None, settings: Settings) -> int:
-    from parcelpost.cli.context import connect_ledger
-
-    async with connect_ledger(settings.server) as opened:
-        rows = await opened.queue()
-    return sum(row.tasks for row in rows if row.state in states and platform in (None, row.platform))
-
-
-async def _requeue(states: list[str], platform: str | None, settings: Settings) -> int:
-    from parcelpost.cli.context import connect_ledger
-    from parcelpost.gateway.models import TaskFilter, TaskState
-
-    wanted = TaskFilter(states=[TaskState(name) for name in states], platform=platform or "")
-    async with connect_ledger(settings.server) as opened:
-        return await opened.requeue(wanted)
 
 
 REFRESH_EXAMPLES = examples(
@@ -461,10 +447,9 @@ def refresh(
     Pages are requested from the site, never taken from the page cache. Skips parcels that are already being refreshed
     and parcels known only from a list: scrape the list again instead.
     """
-    import asyncio
-
-    from parcelpost.cli.context import CLOCK
+    from parcelpost.cli.context import CLOCK, with_ledger
     from parcelpost.gateway.models import ParcelFilter, RefreshFilter
+    from parcelpost.model import Priority
     from parcelpost.places import county_name, parcel_number, state_code
 
     wanted = RefreshFilter(
@@ -478,32 +463,19 @@ def refresh(
         raise InvalidInput(
             "nothing was selected", hint="add --platform, --state, --county, --parcel, --older-than or --delinquent"
         )
-    settings = gateway_settings(database, config, set_)
-    matching = min(limit, asyncio.run(_count_refreshable(wanted, settings)))
+    server = gateway_settings(database, config, set_).server
+    matching = min(limit, with_ledger(server, lambda ledger: ledger.refreshable(wanted)))
     if matching and not yes:
         confirm(f"Refresh {count(matching, 'parcel')}?")
-    queued = asyncio.run(_refresh(wanted, limit, settings)) if matching else 0
+    queued = 0
+    if matching:
+        queued = with_ledger(server, lambda ledger: ledger.refresh(wanted, Priority.NORMAL, CLOCK.now(), limit))
     if as_json:
         print_json({"queued": queued})
     elif queued:
         print(f"{count(queued, 'task')} queued.")
     else:
         print("0 tasks queued: no parcel matches, or all that do are being refreshed or known only from a list.")
-
-
-async def _count_refreshable(wanted: RefreshFilter, settings: Settings) -> int:
-    from parcelpost.cli.context import connect_ledger
-
-    async with connect_ledger(settings.server) as opened:
-        return await opened.refreshable(wanted)
-
-
-async def _refresh(wanted: RefreshFilter, limit: int, settings: Settings) -> int:
-    from parcelpost.cli.context import CLOCK, connect_ledger
-    from parcelpost.model import Priority
-
-    async with connect_ledger(settings.server) as opened:
-        return await opened.refresh(wanted, Priority.NORMAL, CLOCK.now(), limit)
 
 
 CHANGES_EXAMPLES = examples(

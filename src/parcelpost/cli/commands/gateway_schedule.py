@@ -185,15 +185,9 @@ def list_schedules(
     database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
     """List schedules and how fresh their counties are."""
-    import asyncio
+    from parcelpost.cli.context import with_ledger
 
-    from parcelpost.cli.context import connect_ledger
-
-    async def read() -> list[ScheduleStatus]:
-        async with connect_ledger(gateway_settings(database, config, set_).server) as opened:
-            return await _statuses(opened)
-
-    statuses = asyncio.run(read())
+    statuses = with_ledger(gateway_settings(database, config, set_).server, _statuses)
     if as_json:
         print_json({"schedules": statuses})
     elif statuses:
@@ -234,17 +228,14 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a schedule with its freshness, its next run and its past runs."""
-    import asyncio
+    from parcelpost.cli.context import CLOCK, with_ledger
 
-    from parcelpost.cli.context import CLOCK, connect_ledger
+    async def read(ledger: Ledger) -> ScheduleDetail | None:
+        from parcelpost.gateway.schedules import FreshnessCache, schedule_detail
 
-    async def read() -> ScheduleDetail | None:
-        async with connect_ledger(gateway_settings(database, config, set_).server) as opened:
-            from parcelpost.gateway.schedules import FreshnessCache, schedule_detail
+        return await schedule_detail(ledger, name, await ledger.workers(), CLOCK.now(), FreshnessCache())
 
-            return await schedule_detail(opened, name, await opened.workers(), CLOCK.now(), FreshnessCache())
-
-    detail = asyncio.run(read())
+    detail = with_ledger(gateway_settings(database, config, set_).server, read)
     if detail is None:
         raise _unknown(name)
     if as_json:
@@ -317,17 +308,14 @@ def delete(
 
 
 def _act(name: str, verb: str, settings: Settings, done: str, *, as_json: bool) -> None:
-    import asyncio
+    from parcelpost.cli.context import CLOCK, with_ledger
 
-    from parcelpost.cli.context import CLOCK, connect_ledger
+    async def change(ledger: Ledger) -> list[ScheduleStatus] | None:
+        from parcelpost.gateway.schedules import Action, act
 
-    async def change() -> list[ScheduleStatus] | None:
-        async with connect_ledger(settings.server) as opened:
-            from parcelpost.gateway.schedules import Action, act
+        return await _statuses(ledger, name) if await act(ledger, name, Action(verb), CLOCK.now()) else None
 
-            return await _statuses(opened, name) if await act(opened, name, Action(verb), CLOCK.now()) else None
-
-    statuses = asyncio.run(change())
+    statuses = with_ledger(settings.server, change)
     if statuses is None:
         raise _unknown(name)
     if as_json:

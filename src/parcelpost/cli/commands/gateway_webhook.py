@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from parcelpost.gateway.ledger.base import Ledger
+    from parcelpost.gateway.models import Webhook
     from parcelpost.gateway.webhooks import WebhookDetail, WebhookState
     from parcelpost.settings import Settings
-
-T = TypeVar("T")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The webhook's name.")]
 Since = Annotated[int, typer.Option("--since", metavar="NUMBER", min=0, help="Send only changes after this number.")]
@@ -78,7 +77,7 @@ def add(
     The secret is in the gateway's environment; only the variable's name is stored. Private addresses are refused unless
     server.allow_private names them.
     """
-    from parcelpost.cli.context import CLOCK
+    from parcelpost.cli.context import CLOCK, with_ledger
     from parcelpost.gateway.webhooks import NewWebhook, add_webhook, webhook_state
     from parcelpost.private_addresses import Guard
 
@@ -99,7 +98,7 @@ def add(
     async def store(ledger: Ledger) -> WebhookState:
         return await webhook_state(ledger, await add_webhook(ledger, new, guard, CLOCK.now()))
 
-    added = _with_ledger(settings, store)
+    added = with_ledger(settings.server, store)
     if as_json:
         print_json(added)
         return
@@ -118,12 +117,13 @@ def list_(
     database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
     """List the webhooks."""
+    from parcelpost.cli.context import with_ledger
     from parcelpost.gateway.webhooks import webhook_state
 
     async def read(ledger: Ledger) -> list[WebhookState]:
         return [await webhook_state(ledger, webhook) for webhook in await ledger.webhooks()]
 
-    states = _with_ledger(gateway_settings(database, config, set_), read)
+    states = with_ledger(gateway_settings(database, config, set_).server, read)
     if as_json:
         print_json({"webhooks": states})
     elif states:
@@ -149,12 +149,13 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a webhook, and the changes that are waiting or were given up."""
+    from parcelpost.cli.context import with_ledger
     from parcelpost.gateway.webhooks import find_webhook, webhook_detail
 
     async def read(ledger: Ledger) -> WebhookDetail:
         return await webhook_detail(ledger, await find_webhook(ledger, name))
 
-    detail = _with_ledger(gateway_settings(database, config, set_), read)
+    detail = with_ledger(gateway_settings(database, config, set_).server, read)
     print_json(detail) if as_json else print_lines(_detail_lines(detail))
 
 
@@ -200,13 +201,11 @@ def pause(
     as_json: AsJson = False,
 ) -> None:
     """Stop sending until the webhook is resumed. Changes are kept meanwhile."""
-    from parcelpost.gateway.webhooks import find_webhook
 
-    async def change(ledger: Ledger) -> None:
-        await ledger.pause_webhook((await find_webhook(ledger, name)).webhook_no, "")
+    async def change(ledger: Ledger, webhook: Webhook) -> None:
+        await ledger.pause_webhook(webhook.webhook_no, "")
 
-    _with_ledger(settings := gateway_settings(database, config, set_), change)
-    _report(name, settings, "Paused", as_json=as_json)
+    _act(name, gateway_settings(database, config, set_), "Paused", change, as_json=as_json)
 
 
 RESUME_EXAMPLES = examples("parcelpost gateway webhook resume crm")
@@ -221,13 +220,11 @@ def resume(
 ) -> None:
     """Resume sending immediately, even to a receiver that is failing."""
     from parcelpost.cli.context import CLOCK
-    from parcelpost.gateway.webhooks import find_webhook
 
-    async def change(ledger: Ledger) -> None:
-        await ledger.resume_webhook((await find_webhook(ledger, name)).webhook_no, CLOCK.now())
+    async def change(ledger: Ledger, webhook: Webhook) -> None:
+        await ledger.resume_webhook(webhook.webhook_no, CLOCK.now())
 
-    _with_ledger(settings := gateway_settings(database, config, set_), change)
-    _report(name, settings, "Resumed", as_json=as_json)
+    _act(name, gateway_settings(database, config, set_), "Resumed", change, as_json=as_json)
 
 
 DELETE_EXAMPLES = examples("parcelpost gateway webhook delete crm")
@@ -242,13 +239,14 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete a webhook and the changes that are waiting for it. Asks for confirmation."""
+    from parcelpost.cli.context import with_ledger
     from parcelpost.gateway.webhooks import find_webhook
 
-    settings = gateway_settings(database, config, set_)
-    webhook = _with_ledger(settings, lambda ledger: find_webhook(ledger, name))
+    server = gateway_settings(database, config, set_).server
+    webhook = with_ledger(server, lambda ledger: find_webhook(ledger, name))
     if not yes:
         confirm(f"Delete webhook {webhook.name}?")
-    _with_ledger(settings, lambda ledger: ledger.delete_webhook(webhook.webhook_no))
+    with_ledger(server, lambda ledger: ledger.delete_webhook(webhook.webhook_no))
     print_json({"deleted": name}) if as_json else print(printable(f"Deleted {name}."))
 
 
@@ -267,13 +265,12 @@ def replay(
 ) -> None:
     """Resend all changes after a number, including those that were given up. Their ids are the same as before."""
     from parcelpost.cli.context import CLOCK
-    from parcelpost.gateway.webhooks import find_webhook, replay_webhook
+    from parcelpost.gateway.webhooks import replay_webhook
 
-    async def change(ledger: Ledger) -> None:
-        await replay_webhook(ledger, await find_webhook(ledger, name), since, CLOCK.now())
+    async def change(ledger: Ledger, webhook: Webhook) -> None:
+        await replay_webhook(ledger, webhook, since, CLOCK.now())
 
-    _with_ledger(settings := gateway_settings(database, config, set_), change)
-    _report(name, settings, "Replaying", as_json=as_json)
+    _act(name, gateway_settings(database, config, set_), "Replaying", change, as_json=as_json)
 
 
 TEST_EXAMPLES = examples("parcelpost gateway webhook test crm")
@@ -291,12 +288,12 @@ def test(
     import os
 
     from parcelpost import __version__
-    from parcelpost.cli.context import CLOCK
+    from parcelpost.cli.context import CLOCK, with_ledger
     from parcelpost.gateway.webhooks import Attempt, Sender, find_webhook, read_secrets, receiver_of, send_test
     from parcelpost.private_addresses import Guard
 
     settings = gateway_settings(database, config, set_)
-    webhook = _with_ledger(settings, lambda ledger: find_webhook(ledger, name))
+    webhook = with_ledger(settings.server, lambda ledger: find_webhook(ledger, name))
     keys = read_secrets(webhook.secret_variable, os.environ)
 
     async def send() -> Attempt:
@@ -331,25 +328,17 @@ def secret() -> None:
     print(new_secret())
 
 
-def _with_ledger(settings: Settings, run: Callable[[Ledger], Awaitable[T]]) -> T:
-    import asyncio
-
-    async def call() -> T:
-        from parcelpost.cli.context import connect_ledger
-
-        async with connect_ledger(settings.server) as opened:
-            return await run(opened)
-
-    return asyncio.run(call())
-
-
-def _report(name: str, settings: Settings, done: str, *, as_json: bool) -> None:
+def _act(
+    name: str, settings: Settings, done: str, change: Callable[[Ledger, Webhook], Awaitable[None]], *, as_json: bool
+) -> None:
+    from parcelpost.cli.context import with_ledger
     from parcelpost.gateway.webhooks import find_webhook, webhook_state
 
-    async def read(ledger: Ledger) -> WebhookState:
+    async def act(ledger: Ledger) -> WebhookState:
+        await change(ledger, await find_webhook(ledger, name))
         return await webhook_state(ledger, await find_webhook(ledger, name))
 
-    state = _with_ledger(settings, read)
+    state = with_ledger(settings.server, act)
     if as_json:
         print_json(state)
     else:

@@ -22,7 +22,7 @@ from parcelpost.cli.settings_options import (
 from parcelpost.cli.task_filters import (
     CommandText,
     DefaultListGroup,
-    RetryFlag,
+    Flag,
     add_delete,
     add_list,
     add_reject,
@@ -197,7 +197,7 @@ _RETRY_HELP = """Send rejected results again. Asks for confirmation if there are
 
 Results that were rejected with `results reject` are sent only if their task ID is given, or with --by-operator.
 """
-_BY_OPERATOR = RetryFlag("--by-operator", "Also send results that were rejected with `results reject`.")
+_BY_OPERATOR = Flag("--by-operator", "Also send results that were rejected with `results reject`.")
 _DELETE_HELP = """Delete results with their pages; their tasks stay. Asks for confirmation.
 
 Pages are deleted immediately; `parcelpost store clean` shrinks the store's file.

@@ -21,7 +21,7 @@ from parcelpost.cli.settings_options import (
 from parcelpost.cli.task_filters import (
     CommandText,
     DefaultListGroup,
-    RetryFlag,
+    Flag,
     add_delete,
     add_list,
     add_reject,
@@ -263,7 +263,7 @@ _RETRY_HELP = """Make failed and expired tasks pending again, and retry delayed 
 
 Asks for confirmation if there are several.
 """
-_COMPLETED = RetryFlag(
+_COMPLETED = Flag(
     "--completed", "Also retry completed and not found tasks, unless their upstream waits for the result."
 )
 _DELETE_HELP = """Delete tasks with their results, pages, screenshots and logs. Asks for confirmation.

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from parcelpost import __version__
 from parcelpost.cli.context import CLOCK, connect_ledger, has_ledger
-from parcelpost.cli.health import backups, browsers, clock, settings, store_files, upstream
+from parcelpost.cli.health import browsers, clock, settings, store_files, upstream
 from parcelpost.cli.health.check_result import CheckContext, CheckResult
 from parcelpost.cli.health.overview import StoreOverview, gather_store_overview
 from parcelpost.cli.output import (
@@ -197,7 +197,7 @@ _CHECKS = (
     _Check("store", "checking files and folders", store_files.check_permissions, needs_store=False),
     _Check("store", "checking pages", store_files.check_pages, shows_progress=True),
     _Check("store", "checking the write-ahead log", store_files.check_wal, needs_store=False),
-    _Check("backup", "checking the newest backup", backups.check_newest_backup, needs_store=False),
+    _Check("backup", "checking the newest backup", store_files.check_newest_backup, needs_store=False),
     _Check("settings", "checking the settings", settings.check_settings, needs_store=False),
     _Check("clock", "checking the clock", clock.check_clock, needs_store=False),
     _Check("clock", "comparing the clock with the store", clock.check_clock_against_store),

@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from parcelpost.cli.context import CLOCK, Opener, open_for_reading, openers, store_options
-from parcelpost.cli.health.backups import backup_findings, damage_finding
 from parcelpost.cli.health.clock import clock_findings
+from parcelpost.cli.health.store_files import backup_findings, damage_finding
 from parcelpost.cli.settings_options import (
     UPSTREAM_SOURCES,
     StoreContext,

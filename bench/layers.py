@@ -31,7 +31,7 @@ from parcelpost.scrapers.records.record import Record
 
 NAME = "layers"
 HELP = "columns of unknown layers that are placed right"
-HERE = Path(__file__).parent
+COLUMNS = Path(__file__).parent / "layer_columns"
 _ROWS = 40
 _CONVERSIONS = {
     **dict.fromkeys(("owner_names",), "texts"),
@@ -76,7 +76,7 @@ class Score(Struct):
 
 
 def layers(file: str) -> Iterator[Layer]:
-    for name, given in tomllib.loads((HERE / f"{file}.toml").read_text("utf-8")).items():
+    for name, given in tomllib.loads((COLUMNS / f"{file}.toml").read_text("utf-8")).items():
         kinds = [_column(text) for line in given["columns"].strip().splitlines() for text in line.split(";")]
         world = random.Random(name)
         rows = []

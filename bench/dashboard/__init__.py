@@ -1,1 +1,0 @@
-"""Benchmark of the dashboard: searching and exploring a large ledger."""
