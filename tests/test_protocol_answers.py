@@ -269,13 +269,13 @@ def test_receipts_that_make_no_sense_or_contradict_each_other_decide_nothing() -
     "body", [b'{"success":true}', b'{"success":false}', b'{"status":"reported"}', b'{"status":"x","success":false}']
 )
 def test_an_end_is_noted_even_for_an_unknown_task(body: bytes) -> None:
-    client.read_end(body)
+    client.read_end(body, "t1")
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"success":"no"}', b'{"status":"error"}', b'{"error":"x"}', b"true"])
 def test_an_end_is_not_noted_without_a_word_on_it(body: bytes) -> None:
     with pytest.raises(Unavailable):
-        client.read_end(body)
+        client.read_end(body, "t1")
 
 
 def test_commands_are_kept_as_written_and_nonsense_left_out() -> None:
@@ -343,8 +343,8 @@ def test_any_answer_is_read_or_not_now(body: bytes) -> None:
     readers: list[Callable[[bytes], object]] = [
         client.read_work,
         lambda body: client.read_results(body, ["t1", "t2"]),
-        client.read_raw_file,
-        client.read_end,
+        lambda body: client.read_raw_file(body, "9f"),
+        lambda body: client.read_end(body, "t1"),
         client.read_heartbeat_reply,
         payloads.members,
         lambda body: client.read_selectors(body, "p"),

@@ -66,10 +66,11 @@ def test_what_is_told_about_a_raw_file() -> None:
 
 
 def test_only_ok_means_that_a_raw_file_is_kept() -> None:
-    client.read_raw_file(b'{"status":"ok","path":"x"}')
-    for body in (b'{"status":"error","message":"full"}', b"{}", b'{"status":true}'):
+    client.read_raw_file(b'{"status":"ok","path":"x"}', "9f")
+    client.read_raw_file(b'{"status":"ok","path":"x","sha256":"9f"}', "9f")
+    for body in (b'{"status":"error","message":"full"}', b"{}", b'{"status":true}', b'{"status":"ok","sha256":"86"}'):
         with pytest.raises(Unavailable):
-            client.read_raw_file(body)
+            client.read_raw_file(body, "9f")
 
 
 def wait(body: bytes = b"", **headers: str) -> float:

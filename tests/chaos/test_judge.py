@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from parcelpost.chaos.judge import BrokenInvariant, Journal, Judge, Violation
-from parcelpost.chaos.topology import Store
+from parcelpost.chaos.schedule import PROFILES
+from parcelpost.chaos.topology import Store, Topology
 from parcelpost.clock import SystemClock
 
 MISSING = "its page vgsi/NH/invented/246.html.gz is missing on disk"
@@ -50,3 +51,15 @@ def test_what_a_proxy_saw_first_is_what_is_broken(judge: Judge, store: Store) ->
     judge._is_broken(Violation(invariant="I6", kind="out of order", text="its page came later"))
     with pytest.raises(BrokenInvariant, match="I6 out of order"):
         judge._check_rejected(store, "w1-246", MISSING, is_record=True)
+
+
+@pytest.mark.parametrize(("ahead", "is_superseded"), [(0.1, False), (-1.0, False), (3.7, True), (-5.0, True)])
+def test_a_scrape_by_a_clock_that_is_ahead_may_be_dropped(
+    judge: Judge, tmp_path: Path, ahead: float, is_superseded: bool
+) -> None:
+    """Ahead by five seconds, and saved a second later: 3.7 is still a clock that is ahead."""
+    topology = Topology(PROFILES["laptop"], tmp_path, 1, SystemClock(), {}, "")
+    topology.tasks = {"w1-7": "7", "w2-7": "7"}
+    judge.topology = topology
+    judge.scraped_at = {"first": (100.0, 0.0), "second": (103.0, ahead)}
+    assert judge._is_superseded("w2-7", "second", judge._newest_scrapes([("w1-7", "first")])) is is_superseded

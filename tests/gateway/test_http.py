@@ -231,7 +231,8 @@ async def test_a_task_ends_by_the_word_of_its_worker_only(context: Context, clie
     await client.get("/internal/work?platforms=echo&capacity=2")
     stranger = {"X-Worker-ID": "w-2"}
     assert (await client.post("/internal/tasks/a%2Fb/complete", headers=stranger)).json()["success"] is False
-    assert (await client.post("/internal/tasks/a%2Fb/complete")).json() == {"status": "reported", "success": True}
+    ended = await client.post("/internal/tasks/a%2Fb/complete")
+    assert ended.json() == {"status": "reported", "success": True, "task_id": "a/b"}
     failed = await client.post("/internal/tasks/c%20d/fail", json={"error": "no\nluck", "permanent": True})
     assert failed.json()["success"] is True
     row = await context.ledger.task("c d")
@@ -250,7 +251,7 @@ async def test_a_task_that_expired_unstarted_is_queued_again(context: Context, c
     await add_tasks(context, a_task())
     await client.get("/internal/work?platforms=echo")
     ended = await client.post("/internal/tasks/t1/complete", json={"expired": True, "error": "its lease ended"})
-    assert ended.json() == {"status": "reported", "success": True}
+    assert ended.json() == {"status": "reported", "success": True, "task_id": "t1"}
     row = await context.ledger.task("t1")
     assert row is not None and (row.state, row.error) == ("queued", "its lease ended")
     assert len((await client.get("/internal/work?platforms=echo")).json()["tasks"]) == 1

@@ -105,6 +105,23 @@ async def test_a_damaged_page_in_the_middle_of_the_results_costs_only_its_own_ro
         assert "beacon" in await lpm.paused_platforms()
 
 
+async def test_what_a_search_by_number_misses_is_found_by_a_scan(made: Path, store: Path) -> None:
+    """A wrong number in the page above the leaves, between two texts that cannot be decoded."""
+    root = look(made / store.name, "SELECT rootpage FROM sqlite_schema WHERE name = 'results'")[0][0]
+    content = bytearray(store.read_bytes())
+    start = (root - 1) * PAGE
+    half = int.from_bytes(content[start + 3 : start + 5], "big") // 2
+    cell = start + int.from_bytes(content[start + 12 + 2 * half : start + 14 + 2 * half], "big")
+    content[cell + 4 : cell + 6] = b"\x80\x01"  # where each search begins: all numbers seem to be larger
+    for name in (b"t50", b"t250"):
+        content[content.index(b'{"note":"' + name + b" lien") + 15] = 0xFF
+    store.write_bytes(content)
+    found, target = salvaged(store)
+    lost = {row.row for row in found.lost if row.table == "results"}
+    assert await undelivered(target) == {f"t{n}" for n in range(SAVED)} - lost
+    assert lost <= {"t50", "t250"}
+
+
 async def test_a_damaged_page_in_the_middle_of_the_tasks_costs_no_result(store: Path) -> None:
     for leaf in pages_with(store, TASKS)[1:3]:
         overwrite(store, leaf)
@@ -159,9 +176,9 @@ async def test_many_damaged_pages_cost_what_was_on_them(store: Path) -> None:
     assert len(rest) + sum(row.table == "results" for row in found.lost) == SAVED
 
 
-async def test_where_the_first_page_is_damaged_that_is_said_and_nothing_is_left_behind(store: Path) -> None:
+async def test_where_the_schema_is_damaged_that_is_said_and_nothing_is_left_behind(store: Path) -> None:
     overwrite(store, 1, offset=100)
-    with pytest.raises(StoreCorrupt, match="its first page is damaged"):
+    with pytest.raises(StoreCorrupt, match="its schema, which locates all tables, is damaged"):
         salvaged(store)
     assert not list(store.parent.glob("salvaged*"))
 

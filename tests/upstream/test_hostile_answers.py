@@ -331,3 +331,19 @@ async def test_cookies_are_not_kept(gateway: HostileGateway, client: GatewayClie
     await client.heartbeat(a_beat())
     await client.heartbeat(a_beat())
     assert "cookie" not in gateway.requests[-1].headers
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("raw-files", {"status": "ok", "path": "x", "sha256": "0" * 64}),
+        ("fail", {"status": "reported", "success": True, "task_id": "t2"}),
+    ],
+)
+async def test_an_answer_to_another_request_confirms_nothing(
+    gateway: HostileGateway, client: GatewayClient, page: Path, name: str, content: dict[str, object]
+) -> None:
+    """As a proxy that doubles answers gives: the second one is there when the next request is sent."""
+    error = await fails(gateway, client, page, name, traps.answer(content))
+    assert isinstance(error, Unavailable)
+    assert "it answers another request" in str(error)

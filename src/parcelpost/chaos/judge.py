@@ -64,7 +64,9 @@ _AT_WORK_SECONDS = 20.0
 _UNTOLD_SECONDS = 5.0
 """A peer may have delivered a result before the worker is told of its save, but not much earlier."""
 _MOST_LINES = 100
-_MOST_SKEW_SECONDS = 4.0
+_MOST_SECONDS_AHEAD = 0.5
+_MOST_SECONDS_BEHIND = 4.0
+"""A page is scraped before a worker is told of its save, on a busy machine by some seconds."""
 _SAME_MOMENT_SECONDS = 0.002
 """Ledgers keep milliseconds: of two scrapes in the same one, either may be the newest."""
 _SHA256 = re.compile(rb'"sha256": ?"([0-9a-f]{64})"')
@@ -558,7 +560,8 @@ class Judge:
         """A gateway drops scrapes that show nothing new, except the newest of a parcel."""
         scraped_at, ahead = self.scraped_at.get(key, (0.0, 0.0))
         last = newest.get(self.topology.tasks.get(task, ""))
-        return last is not None and (last > scraped_at - _SAME_MOMENT_SECONDS or abs(ahead) > _MOST_SKEW_SECONDS)
+        is_skewed = ahead > _MOST_SECONDS_AHEAD or ahead < -_MOST_SECONDS_BEHIND
+        return last is not None and (last > scraped_at - _SAME_MOMENT_SECONDS or is_skewed)
 
     def check_gateway_pages(self, folder: Path) -> None:
         """Each page that a gateway acknowledged is in its folder, whole."""

@@ -145,6 +145,7 @@ _SECONDS: Mapping[str, tuple[float, float]] = {
 }
 """How long a fault lasts; of `take-over`, after a peer has claimed a task. The others are over at once."""
 _FAVOUR = 30
+_JUDGED_SECONDS = 10.0
 _OF_STORES = {"network", "lock-store", "raw-folder-away", "raw-folder-deleted", "corrupt-copy", *_DISK}
 _OF_GATEWAYS = {"kill-gateway"}
 _OF_ALL = {"gateway-away", "poison", "site"}
@@ -168,6 +169,8 @@ def make_schedule(profile: Profile, seed: int, seconds: float, favour: Collectio
         fault = chance.choices(list(among), list(among.values()))[0]
         steps.append(_step(profile, fault, round(at, 1), chance))
         at += chance.uniform(0.2, 1.8) * profile.gap_seconds
+        if fault == "gateway-away" and fault in favour:  # judged only where nothing else troubles the workers
+            at += steps[-1].seconds + _JUDGED_SECONDS
     return steps
 
 

@@ -255,11 +255,13 @@ def _message(value: Json, hide: Callable[[str], str]) -> str:
 # POST /raw-files
 
 
-def read_raw_file(body: bytes) -> None:
+def read_raw_file(body: bytes, sha256: str | None) -> None:
     """Raises Unavailable unless the answer says that the file was stored."""
-    status = member(members(body), "status")
+    answer = members(body)
+    status = member(answer, "status")
     if status != "ok":
         raise Unavailable("it says that the file was not stored" if status == "error" else "it does not say 'ok'")
+    _check_about(member(answer, "sha256"), sha256)
 
 
 # POST /tasks/{task_id}/fail and /complete
@@ -279,12 +281,19 @@ def end_body(entry: OutboxEntry) -> bytes:
             return b""
 
 
-def read_end(body: bytes) -> None:
+def read_end(body: bytes, task_id: str) -> None:
     """Raises Unavailable unless the gateway recorded the end. An unknown task is not an error."""
     answer = members(body)
     status = member(answer, "status")
     if not isinstance(member(answer, "success"), bool) and (not isinstance(status, str) or status == "error"):
         raise Unavailable("it does not confirm that the outcome was recorded")
+    _check_about(member(answer, "task_id"), task_id)
+
+
+def _check_about(told: object, expected: str | None) -> None:
+    """Not every gateway tells what its answer is about."""
+    if told not in (None, expected):
+        raise Unavailable("it answers another request")
 
 
 # POST /heartbeat

@@ -155,6 +155,8 @@ class RawMetadata(Struct, frozen=True, kw_only=True):
 class RawFileReply(Struct, frozen=True):
     status: Literal["ok"]
     path: str
+    sha256: str
+    """Of the page: a doubled answer to another upload confirms nothing."""
 
 
 # POST /tasks/{task_id}/fail and /complete
@@ -180,6 +182,7 @@ class Completion(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class EndReply(Struct, frozen=True):
     status: Literal["reported"]
     success: bool
+    task_id: str
 
 
 # POST /heartbeat

@@ -55,6 +55,7 @@ class RawJournal:
         self._path: Path | None = None
         self._handle = -1
         self._offset = 0
+        self._is_reusable = True
         self._generation = 0
         self._names: list[str] = []
 
@@ -67,7 +68,8 @@ class RawJournal:
             _write_all(self._handle, data, self._offset)
             durable_files.sync_handle(self._handle)
         except OSError:
-            self._offset = self._segment_bytes  # never use a segment again after a failed fsync
+            self._offset = self._segment_bytes
+            self._is_reusable = False  # after a failed fsync, ext4 may keep new data in memory only
             raise
         self._offset += len(data)
         self._names += [record.name for record in records]
@@ -97,21 +99,21 @@ class RawJournal:
         if not is_new and path.stat().st_size > self._segment_bytes:
             os.truncate(path, self._segment_bytes)
         self._handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
-        self._path = path
+        self._path, self._offset, self._is_reusable = path, self._segment_bytes, False
         if is_new:
             durable_files.sync_path(path.parent)
-        self._offset = 0
+        self._offset, self._is_reusable = 0, True
         self._generation = secrets.randbits(64)
 
     def _end_segment(self) -> None:
         if self._path is None:
             return
-        self._settling.append(self._pool.submit(self._settle, self._path, self._names))
+        self._settling.append(self._pool.submit(self._settle, self._path, self._names, self._is_reusable))
         os.close(self._handle)
         self._path = None
         self._names = []
 
-    def _settle(self, path: Path, names: list[str]) -> None:
+    def _settle(self, path: Path, names: list[str], is_reusable: bool) -> None:
         try:
             if names:
                 records = [name.removesuffix(".html.gz") + ".json" for name in names]
@@ -120,7 +122,10 @@ class RawJournal:
             # The kernel may consider the data clean although it is not on disk: the files must be written again.
             path.rename(path.with_name(f"{self._owner_id}.{FAILED}{path.name.split('.')[-2]}.raw"))
             raise
-        self._free.append(path)
+        if is_reusable:
+            self._free.append(path)
+        else:
+            path.unlink(missing_ok=True)
 
     def _wait_for_settling(self, limit: int) -> None:
         """Raises the OSError of a segment whose files could not be synced, once."""

@@ -229,22 +229,25 @@ class _Copy:
         )
         ranges = [(_FIRST, _LAST)]
         lost: list[tuple[int, str]] = []
+        found: set[int] = set()
         while ranges:
             if self._is_cancelled():
                 raise Cancelled
             low, high = ranges.pop()
             reached, reason = low, ""
             try:
-                for row in self._old.execute(wanted, (low, high)):
-                    yield row
+                for row in self._scan(wanted, low, high):
+                    found.add(row[0])
+                    yield from _decoded(row, columns, lost)
                     reached = row[0] + 1
                 continue
             except _DAMAGE as error:
                 reason = str(error)
             last = high
             try:
-                for row in self._old.execute(f"{wanted} DESC", (reached, high)):
-                    yield row
+                for row in self._scan(f"{wanted} DESC", reached, high):
+                    found.add(row[0])
+                    yield from _decoded(row, columns, lost)
                     last = row[0] - 1
                 continue  # readable the second time
             except _DAMAGE:
@@ -262,7 +265,18 @@ class _Copy:
                     continue
             middle = (reached + last) // 2
             ranges += [(middle + 1, last), (reached, middle)]
+        if table in ("tasks", "results"):
+            named = self._names_of_rows(table).keys() - found - {rowid for rowid, _ in lost}
+            lost += [(rowid, "its place in the table is damaged") for rowid in sorted(named)]
         yield from self._parts_of(table, columns, lost)
+
+    def _scan(self, wanted: str, low: int, high: int) -> Iterator[tuple[Any, ...]]:
+        """Goes on behind text that cannot be decoded: a search by rowid may miss what only a scan finds."""
+        self._old.text_factory = _text
+        try:
+            yield from self._old.execute(wanted, (low, high))
+        finally:
+            self._old.text_factory = str
 
     def _bounds(self, table: str) -> tuple[int, int]:
         """Returns the lowest and the highest rowid in the indexes."""
@@ -450,6 +464,26 @@ class _Copy:
             self._unread.append(_Unread(lost, task_id, rowid))
         if len(self._lost) < _MAX_LISTED or table == "results":
             self._lost.append(lost)
+
+
+class _Undecodable(bytes):
+    """Text that is not UTF-8."""
+
+
+def _text(content: bytes) -> str | _Undecodable:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return _Undecodable(content)
+
+
+def _decoded(row: tuple[Any, ...], columns: Sequence[str], lost: list[tuple[int, str]]) -> Iterator[tuple[Any, ...]]:
+    """Yields the row, or records it as lost."""
+    values = zip(columns, row[1:], strict=True)
+    if bad := next((name for name, value in values if isinstance(value, _Undecodable)), ""):
+        lost.append((row[0], f"its column {bad!r} is not UTF-8"))
+    else:
+        yield row
 
 
 def _fits(key: object, data: bytes) -> bool:

@@ -87,7 +87,7 @@ class GatewayClient:
                 answer = await self._call("POST", "/raw-files", upload=upload, may=(Refused, TooLarge))
             except OSError as error:
                 raise Unavailable(f"the raw file {path} cannot be read: {error.strerror}") from error
-        await self._read(answer, client.read_raw_file)
+        await self._read(answer, partial(client.read_raw_file, sha256=entry.raw_sha256))
 
     async def report_end(self, entry: OutboxEntry) -> None:
         """Raises Refused for an id that cannot be part of a path, or that this gateway does not find there."""
@@ -101,7 +101,7 @@ class GatewayClient:
             may=(Refused,),
             absent=Unauthorized if task_id == entry.task_id else Refused,
         )
-        await self._read(answer, client.read_end)
+        await self._read(answer, partial(client.read_end, task_id=entry.task_id))
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
         answer = await self._call("POST", "/heartbeat", json=client.heartbeat_body(beat))

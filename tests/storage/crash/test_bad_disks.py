@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from parcelpost.chaos.disks import LoopDisk
+from parcelpost.chaos.disks import LoopDisk, why_not
 from parcelpost.errors import StoreError, StoreFailed, StoreFull, StoreReadOnly
-from parcelpost.storage import LocalPersistenceManager, migrations
+from parcelpost.storage import LocalPersistenceManager, durable_files, migrations
+from parcelpost.storage.raw_journal import JournalRecord, RawJournal, read_segment, segment_paths
 from tests.storage.crash.acknowledged import rows_without_file
 from tests.storage.crash.agreement import assert_whole
 from tests.storage.factories import a_result, a_task, claim_one, look, save_one
@@ -68,6 +72,60 @@ async def test_a_disk_that_fails_under_the_store_is_said_by_every_call_and_loses
         assert (depth.pending, depth.processing, depth.completed) == (1, 0, 5)
     assert rows_without_file(store) == []
     assert_whole(store)
+
+
+def test_what_the_raw_journal_has_confirmed_after_a_failed_fsync_survives_a_power_cut(tmp_path: Path) -> None:
+    """A file with a failed fsync must not be written again: ext4 may keep the new data in memory only."""
+    if reason := why_not():
+        pytest.skip(reason)
+    for attempt in range(5):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        disk = LoopDisk(folder, megabytes=32, thin=True)
+        try:
+            assert lost_after_a_failed_fsync(disk) == []
+            return
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+        finally:
+            disk.remove()
+    pytest.skip("the file system gave itself up each time")
+
+
+def lost_after_a_failed_fsync(disk: LoopDisk) -> list[str]:
+    root, live = disk.path / "data", disk.path / "live"
+    root.mkdir()
+    live.mkdir()
+    for _ in range(2_000):  # the file system's own journal has all its room, and mostly goes on
+        (disk.path / "used").write_bytes(b"1")
+        durable_files.sync_path(disk.path / "used")
+        (disk.path / "used").unlink()
+    journal = RawJournal(live, "owner", root)
+    filler = disk.exhaust()
+    for number in range(5):
+        with contextlib.suppress(OSError):  # the first ones may fit into blocks that the device has already
+            while True:
+                journal.append([JournalRecord(f"p/{number}.html.gz", os.urandom(1_000))])
+        time.sleep(0.05)  # for the thread that settles
+    filler.unlink()
+    (disk.path / "probe").touch()
+    confirmed: list[JournalRecord] = []
+    while len(confirmed) < 20:
+        record = JournalRecord(f"q/{len(confirmed)}.html.gz", os.urandom(1_000))
+        try:
+            journal.append([record])
+            confirmed.append(record)
+        except OSError as error:  # an error of the past is told once
+            if error.errno == errno.EROFS:
+                raise
+    disk.cut_power()
+    with contextlib.suppress(OSError):
+        journal.close()
+    disk.unmount()
+    disk.mount()
+    found = {record for path in segment_paths(live, "owner") for record in read_segment(path)}
+    return [record.name for record in confirmed if record not in found]
 
 
 async def test_a_store_on_a_disk_that_is_mounted_read_only_is_refused_until_it_is_writable(loop_disk: LoopDisk) -> None:

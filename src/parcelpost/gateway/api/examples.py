@@ -335,10 +335,10 @@ _EXAMPLES: list[Struct] = [
     ),
     payloads.ResultsReply(inserted=1, updated=0, failed=0, errors=None, receipts=[payloads.Receipt("t-1", "stored")]),
     RawFileForm("(the page)", '{"task_id": "t-1", "sha256": "9f86d081..."}'),
-    payloads.RawFileReply("ok", "9f/9f86d081.gz"),
+    payloads.RawFileReply("ok", "9f/9f86d081.gz", _SHA256),
     payloads.Failure(error="the page has no owner", attempts=3, permanent=True),
     payloads.Completion(not_found=True, error="no such parcel"),
-    payloads.EndReply("reported", True),
+    payloads.EndReply("reported", True, "t-1"),
     payloads.Heartbeat(
         active_tasks=4,
         completed_last_minute=31,

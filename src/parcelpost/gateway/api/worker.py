@@ -234,7 +234,7 @@ class WorkerApi:
         upload = await uploads.receive_raw_file(request, limit)
         with upload.file, await uploads.verified_page(upload, limit) as page:
             path = await self._context.raw_store.put(upload.metadata.sha256, page, upload.name, upload.metadata_json)
-        return payloads.RawFileReply("ok", path)
+        return payloads.RawFileReply("ok", path, upload.metadata.sha256)
 
     async def complete(self, task_id: str, body: bytes, worker_id: str) -> payloads.EndReply:
         """End a task that has no result: the parcel does not exist, or the task expired and is queued again."""
@@ -290,13 +290,13 @@ class WorkerApi:
         self, task_id: str, worker_id: str, *, error: str | None, again: bool = False, not_found: bool = False
     ) -> payloads.EndReply:
         if not _is_name(task_id):
-            return payloads.EndReply("reported", False)  # no task has such an id
+            return payloads.EndReply("reported", False, task_id)  # no task has such an id
         ended = await self._ledger.end_task(
             task_id, worker_id, error=error, again=again, now=self._context.clock.now(), not_found=not_found
         )
         if ended:
             self._context.counters.count(ended.platform, _OUTCOMES[ended.state])
-        return payloads.EndReply("reported", ended is not None)
+        return payloads.EndReply("reported", ended is not None, task_id)
 
 
 def _name(field: str, given: str) -> str:
