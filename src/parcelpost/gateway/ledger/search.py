@@ -2,7 +2,7 @@
 
 What is counted is counted by group, so that one count serves the total and most facets. It is known from the groups
 themselves unless words, ranges or an area are asked for; then rows are counted once, and the counts are kept until the
-index changes. What words match is counted up to `MAX_COUNTED`: however many match, a search does not take longer.
+index changes. What words match is read up to `MAX_COUNTED`, however many match.
 """
 
 from __future__ import annotations
