@@ -295,6 +295,7 @@ class Operations:
             "a search in a county": lambda: search(name, county),
             "a search for a name, everywhere": lambda: search(other_name),
             "a search for a number, everywhere": lambda: search(one),
+            "a search for a word of all parcels": lambda: search("st "),
             f"the change feed, {_PAGE} changes": lambda: ledger.changes(ChangeFilter(), after, _PAGE),
             "the change feed of a county": lambda: ledger.changes(changed, before_county, _PAGE),
         }

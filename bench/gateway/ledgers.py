@@ -162,6 +162,10 @@ class Metered:
     """0 on SQLite."""
 
     @property
+    def processor_ms(self) -> float:
+        return self.gateway_ms + self.postgres_ms
+
+    @property
     def gateway_ms(self) -> float:
         """Per result."""
         return self.gateway / self.run.done * 1000
@@ -210,7 +214,7 @@ class Trio:
     bare: Run
     peer: Run
     without_changes: Metered
-    several: Run | None
+    several: Metered | None
     """Through three gateways; None on SQLite."""
     left: Run
     """Results that were not compared yet when all were stored, and how long that took afterwards."""
@@ -229,7 +233,8 @@ class Trio:
 
     @property
     def several_to_one(self) -> float:
-        return self.several.rate / self.ours.run.rate if self.several else 0.0
+        """Processor time per result. On a machine with all cores busy, the rate says nothing about the gateways."""
+        return self.several.processor_ms / self.ours.processor_ms if self.several else 0.0
 
     @property
     def to_peer(self) -> float:
@@ -260,7 +265,7 @@ def store_on_postgres(server: str, folder: Path, batches: int, peer_batches: int
     without_changes = _through(client.gateway_without_changes, plain, folder, batches, postgres)
     shared = asyncio.run(client.fresh_database(server, "shared"))
     asyncio.run(_lease_tasks(shared, batches))
-    several = _through(partial(client.gateways, GATEWAYS), shared, folder, batches)
+    several = _through(partial(client.gateways, GATEWAYS), shared, folder, batches, postgres)
     rows = asyncio.run(postgres_rows(filled))
     empty = asyncio.run(client.fresh_database(server, "bare"))
     asyncio.run(_lease_tasks(empty, 0))
@@ -269,7 +274,7 @@ def store_on_postgres(server: str, folder: Path, batches: int, peer_batches: int
     peer = _through(client.peer, other.replace("postgresql://", "postgresql+asyncpg://"), folder, peer_batches)
     left = asyncio.run(_find_changes(filled))
     compared, indexed = asyncio.run(_catch_up(plain, postgres))
-    return Trio(ours, inserted, peer.run, without_changes, several.run, left, compared, indexed)
+    return Trio(ours, inserted, peer.run, without_changes, several, left, compared, indexed)
 
 
 async def _server_process(server: str) -> psutil.Process:

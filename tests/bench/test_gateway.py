@@ -28,4 +28,7 @@ def test_every_result_is_stored_compared_and_indexed_and_processor_time_is_measu
     assert on_postgres.ours.postgres_ms > 0
     assert on_postgres.compared.postgres_ms > 0
     table = processor_table({"SQLite": [on_sqlite], "PostgreSQL": [on_postgres]})
-    assert len(table.rows) == 8
+    assert on_postgres.several is not None
+    assert on_postgres.several.postgres_ms > 0
+    assert on_postgres.several_to_one > 0
+    assert len(table.rows) == 9

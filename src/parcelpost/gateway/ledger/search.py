@@ -2,14 +2,14 @@
 
 What is counted is counted by group, so that one count serves the total and most facets. It is known from the groups
 themselves unless words, ranges or an area are asked for; then rows are counted once, and the counts are kept until the
-index changes. What words match is counted up to `MAX_COUNTED`: however many match, a search does not take longer.
+index changes. What words match is read up to `MAX_COUNTED`, however many match.
 """
 
 from __future__ import annotations
 
 import asyncio
 from array import array
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -47,8 +47,6 @@ _COLLECTED = 4_000
 """So many rows are rather sorted than looked for along an index."""
 _WIDE = 50_000
 """From so many rows on, a range is wide."""
-_WORD_COLUMNS = ("owner", "situs", "parcel_id", "certificate_number", "holder_name")
-"""Words and order may go together, such as a name and the order of owners: the index may have them all at its end."""
 _KEPT_COUNTS = 64
 MAX_CLUSTERS = 3_000
 _MAX_SINGLES = 20_000
@@ -62,36 +60,47 @@ _GROUP = f"(t.no >> {NUMBER_BITS})"
 Fetch = Callable[[str, Sequence[Any]], Awaitable[Sequence[Row]]]
 
 
-class KeptCounts:
-    """The last counts of rows by group, as of one change of the index."""
-
-    def __init__(self) -> None:
-        self._changed = -1
-        self._counts: OrderedDict[tuple[Any, ...], Counts] = OrderedDict()
-
-    def get(self, key: tuple[Any, ...], changed: int) -> Counts | None:
-        if changed != self._changed:
-            self._counts.clear()
-            self._changed = changed
-        if key in self._counts:
-            self._counts.move_to_end(key)
-        return self._counts.get(key)
-
-    def put(self, key: tuple[Any, ...], changed: int, counts: Counts) -> None:
-        if changed == self._changed:
-            self._counts[key] = counts
-            while len(self._counts) > _KEPT_COUNTS:
-                self._counts.popitem(last=False)
-
-
 class _Scan(Conditions):
     """Conditions of rows, besides those of their groups."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.words: str | None = None
+        """The query of the words."""
         self.has_words = False
         self.is_text_only = False
         self.ranges = 0
+
+
+class Matches(NamedTuple):
+    """Rows that match, besides the facets."""
+
+    scan: _Scan
+    """How to find them."""
+    counts: Counts
+    is_exact: bool
+
+
+class KeptCounts:
+    """The last matches, as of one change of the index."""
+
+    def __init__(self) -> None:
+        self._changed = -1
+        self._kept: OrderedDict[tuple[Any, ...], Matches] = OrderedDict()
+
+    def get(self, key: tuple[Any, ...], changed: int) -> Matches | None:
+        if changed != self._changed:
+            self._kept.clear()
+            self._changed = changed
+        if key in self._kept:
+            self._kept.move_to_end(key)
+        return self._kept.get(key)
+
+    def put(self, key: tuple[Any, ...], changed: int, matches: Matches) -> None:
+        if changed == self._changed:
+            self._kept[key] = matches
+            while len(self._kept) > _KEPT_COUNTS:
+                self._kept.popitem(last=False)
 
 
 class _Counted(NamedTuple):
@@ -223,39 +232,57 @@ class SearchQueries(SearchIndex, Protocol):
         if not scan.args:
             return _Counted(groups, selection, scan, groups.counts)
         chosen = selection.all_but(but) if scan.has_words else None
-        most = None if exactly or not scan.has_words else MAX_COUNTED
-        key = (table, most, str(scan), *scan.args, None if chosen is None else frozenset(chosen))
+        key = (table, exactly, str(scan), *scan.args, None if chosen is None else frozenset(chosen))
         changed = await self._changes()
-        counts = self._kept_counts.get(key, changed)
-        if counts is None:
-            counts = await self._count_rows(table, scan, chosen, most)
-            self._kept_counts.put(key, changed, counts)
-        is_exact = most is None or sum(counts.values()) <= most
-        return _Counted(groups, selection, scan, {no: count for no, count in counts.items() if no in groups}, is_exact)
+        kept = self._kept_counts.get(key, changed)
+        if kept is None:
+            kept = await self._matches(table, wanted, scan, chosen, exactly=exactly)
+            self._kept_counts.put(key, changed, kept)
+        counts = {no: count for no, count in kept.counts.items() if no in groups}
+        return _Counted(groups, selection, kept.scan, counts, kept.is_exact)
 
     async def _changes(self) -> int:
         ((changes,),) = await self._search_rows("SELECT changes FROM search_state", ())
         return int(changes)
 
-    async def _count_rows(self, table: str, scan: _Scan, chosen: set[int] | None, most: int | None) -> Counts:
-        if not scan.has_words and await self._is_wide(table, scan):
+    async def _matches(
+        self, table: str, wanted: SearchFilter, scan: _Scan, chosen: set[int] | None, *, exactly: bool
+    ) -> Matches:
+        if not scan.has_words:
+            return Matches(scan, await self._count_rows(table, scan), is_exact=True)
+        if scan.words is not None:
+            words = f"search_{table}_words"
+            where = Conditions()
+            where.add(self._dialect.matches.format(words), scan.words)
+            if chosen is not None:
+                in_groups = self._dialect.any_of.format(f"(rowid >> {NUMBER_BITS})")
+                where.add(in_groups, self._numbers(sorted(chosen)))
+            numbers = await self._first_numbers(f"SELECT rowid FROM {words} WHERE {where}", where.args)
+            if len(numbers) <= MAX_COUNTED:
+                scan = self._scan(table, wanted, found=numbers)
+                if scan.is_text_only:
+                    return Matches(scan, _by_group(numbers), is_exact=True)
+                exactly = True
+            elif scan.is_text_only and not exactly:
+                return Matches(scan, _by_group(numbers), is_exact=False)
+        conditions = self._of_groups(scan, chosen)
+        if exactly:
+            return Matches(scan, await self._count_rows(table, conditions), is_exact=True)
+        sql = f"SELECT t.no FROM search_{table} t WHERE {conditions}"
+        numbers = await self._first_numbers(sql, conditions.args)
+        return Matches(scan, _by_group(numbers), is_exact=len(numbers) <= MAX_COUNTED)
+
+    async def _first_numbers(self, sql: str, args: Sequence[Any]) -> list[int]:
+        """One more than are counted, if there are so many."""
+        return [no for (no,) in await self._search_rows(f"{sql} LIMIT {MAX_COUNTED + 1}", args)]
+
+    async def _count_rows(self, table: str, scan: Conditions) -> Counts:
+        if isinstance(scan, _Scan) and await self._is_wide(table, scan):
             source = self._dialect.walked.format(f"search_{table}", "group")
             sql = f"SELECT t.group_no, count(*) FROM {source} WHERE ({scan}) IS TRUE GROUP BY 1"  # by no other index
-            return {int(no): int(count) for no, count in await self._search_rows(sql, scan.args)}
-        conditions = Conditions()
-        if scan.is_text_only:  # the rows themselves need not be read
-            words = f"search_{table}_words"
-            source, no = words, "rowid"
-            conditions.add(self._dialect.matches.format(words), *scan.args)
         else:
-            source, no = f"search_{table} t", "t.no"
-            conditions.add(str(scan), *scan.args)
-        if chosen is not None:
-            conditions.add(self._dialect.any_of.format(f"({no} >> {NUMBER_BITS})"), self._numbers(sorted(chosen)))
-        end = "" if most is None else f"LIMIT {most + 1}"
-        sql = f"""SELECT no >> {NUMBER_BITS}, count(*)
-            FROM (SELECT {no} AS no FROM {source} WHERE {conditions} {end}) found GROUP BY 1"""
-        return {int(group): int(count) for group, count in await self._search_rows(sql, conditions.args)}
+            sql = f"SELECT {_GROUP}, count(*) FROM search_{table} t WHERE {scan} GROUP BY 1"
+        return {int(no): int(count) for no, count in await self._search_rows(sql, scan.args)}
 
     async def _is_wide(self, table: str, scan: _Scan) -> bool:
         """Whether rows are rather all read, in the order of their groups: for several ranges, or a wide one."""
@@ -267,14 +294,21 @@ class SearchQueries(SearchIndex, Protocol):
         ((count,),) = await self._search_rows(sql, scan.args)
         return bool(count == _WIDE)
 
-    def _scan(self, table: str, wanted: SearchFilter, but: str = "") -> _Scan:
+    def _scan(self, table: str, wanted: SearchFilter, but: str = "", found: Sequence[int] | None = None) -> _Scan:
+        """`found`: the rows that the words match, if they are known. A database does not know how many rows have words
+        that begin so, and might read all rows instead of theirs.
+        """
         scan = _Scan()
-        if parts := asked(wanted.text):
+        if found is not None:
+            scan.add(self._dialect.any_of.format("t.no"), self._numbers(found))
+            scan.has_words = scan.is_text_only = True
+        elif parts := asked(wanted.text):
             places = [
                 *([[*map(state_word, wanted.states)]] if wanted.states and but != "state" else ()),
                 *([[*map(county_word, wanted.counties)]] if wanted.counties and but != "county" else ()),
             ]
-            scan.add(f"t.no IN ({_words_query(self._dialect.matches, table)})", self._dialect.query(parts, places))
+            scan.words = self._dialect.query(parts, places)
+            scan.add(f"t.no IN ({_words_query(self._dialect.matches, table)})", scan.words)
             scan.has_words = scan.is_text_only = True
         if wanted.owner:
             owner, given = self._dialect.sort_key("t.owner"), self._dialect.folded.format("?")
@@ -348,8 +382,7 @@ class SearchQueries(SearchIndex, Protocol):
     def _pages_of(
         self, table: str, counted: _Counted, chosen: Mapping[int, int], total: int, order: SearchOrder
     ) -> _Pages:
-        goes_together = counted.scan.has_words and order.column in _WORD_COLUMNS
-        is_walk = not counted.is_exact or (total > _COLLECTED and not goes_together)
+        is_walk = not counted.is_exact or (total > _COLLECTED and not counted.scan.has_words)
         name, key = f"search_{table}", self._dialect.sort_key(f"t.{order.column}")
         source = self._dialect.walked.format(name, order.column) if is_walk else f"{name} t"
         conditions = Conditions()
@@ -487,6 +520,10 @@ def _bounds(left: int, bottom: int, right: int, top: int, zoom: int) -> Box:
     per_turn = 2 ** (zoom + 3)
     west, south, east, north = (-(-place * 360_000_000 // per_turn) for place in (left, bottom, right + 1, top + 1))
     return west - 180_000_000, south - 90_000_000, east - 180_000_001, north - 90_000_001
+
+
+def _by_group(numbers: Sequence[int]) -> Counts:
+    return Counter(no >> NUMBER_BITS for no in numbers)
 
 
 def _words_query(matches: str, table: str) -> str:
