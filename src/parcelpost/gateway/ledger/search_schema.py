@@ -14,7 +14,7 @@ from msgspec import Struct
 from parcelpost.gateway.models import SearchRow
 from parcelpost.gateway.search_rows import Asked
 
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 """Of what the index holds. With another one, it is made again."""
 
 PARCELS, LIENS = "parcels", "liens"
@@ -44,7 +44,8 @@ _TYPES = {
     "parcel_id": "{folded} NOT NULL",
     **dict.fromkeys(("owner", "situs", "certificate_number", "holder_name"), "{folded}"),
     "acres": "{real}",
-    **dict.fromkeys(("number", "parcel_no", "liens", "scraped_at", "changed_at", "words_hash"), "{integer} NOT NULL"),
+    **dict.fromkeys(("number", "parcel_no", "liens", "scraped_at", "changed_at"), "{integer} NOT NULL"),
+    **dict.fromkeys(("partial", "words_hash"), "{integer} NOT NULL"),
     **dict.fromkeys(("state", "county", "parcel_norm", "platforms", "freshness"), "{text} NOT NULL"),
     **dict.fromkeys(("land_use", "status", "sold_on"), "{text}"),
 }
