@@ -32,6 +32,20 @@ COUNTIES = {
     "City of Baltimore": "baltimore-city",
     "Baltimore County": "baltimore",
     "Kenai Peninsula Borough": "kenai-peninsula",
+    "Juneau City and Borough": "juneau",
+    "City and County of San Francisco": "san-francisco",
+    "Anchorage Municipality": "anchorage",
+    "De Soto": "desoto",
+    "DeSoto County, FL": "desoto",
+    "DE SOTO PARISH": "desoto",
+    "La Salle": "lasalle",
+    "LaSalle County": "lasalle",
+    "Du Page": "dupage",
+    "Mc Henry": "mchenry",
+    "O'Brien": "obrien",
+    "O Brien": "obrien",
+    "Van Buren": "vanburen",
+    "Las Animas": "las-animas",
     "": "",
 }
 STATES = {"CT": "CT", "ct": "CT", " Connecticut ": "CT", "NEW  HAMPSHIRE": "NH", "D.C.": "DC", "pr": "PR", "": ""}
@@ -43,6 +57,28 @@ def test_spellings_of_a_place_are_one() -> None:
     assert {text: state_code(text) for text in STATES} == STATES
     target = Target(parcel_id="1", state="florida", county="Lee County", url="u", extra={"a": 1})
     assert normalized(target) == Target(parcel_id="1", state="FL", county="lee", url="u", extra={"a": 1})
+
+
+def test_two_counties_of_one_state_are_never_one() -> None:
+    """The counties and independent cities whose names are closest to another's in their state."""
+    for names in (
+        "Charles City County, James City County, Fairfax County, Fairfax city, Richmond County, Richmond city,"
+        " Roanoke County, Roanoke city, Franklin County, Franklin city, Bedford County, Bedford city, Prince George,"
+        " King George, King William, Prince William, Isle of Wight, Manassas city, Manassas Park city",
+        "Baltimore County, Baltimore city, St. Mary's, Prince George's, Queen Anne's",
+        "St. Louis County, St. Louis city, St. Francois, Ste. Genevieve, St. Clair, DeKalb, McDonald, New Madrid",
+        "DeKalb, De Witt, DuPage, LaSalle, Lake, Lee, McHenry, McLean, McDonough, St. Clair",
+        "LaPorte, LaGrange, DeKalb, Dearborn, Decatur, Dubois, Delaware, Lake, Lawrence, St. Joseph",
+        "Lafayette, Lafourche, LaSalle, De Soto, St. Bernard, St. Charles, St. James, St. John the Baptist, St. Landry",
+        "Lake of the Woods, Lac qui Parle, Le Sueur, St. Louis, McLeod",
+        "La Salle, Lavaca, Lamar, DeWitt, Delta, Denton, McLennan, McMullen, McCulloch, Van Zandt, Val Verde",
+        "Del Norte, El Dorado, Los Angeles, San Benito, San Bernardino, Santa Barbara, Santa Clara, Santa Cruz",
+        "LaMoure, McHenry, McIntosh, McKenzie, McLean, Mercer",
+        "Van Buren, Des Moines, Delaware, Dubuque, O'Brien, Lee, Linn",
+        "DeSoto, Dixie, Lafayette, Lake, Lee, Leon, Levy, St. Johns, St. Lucie",
+    ):
+        listed = [name.strip() for name in names.split(",")]
+        assert len({county_slug(name) for name in listed}) == len(listed), names
 
 
 def test_a_place_that_does_not_exist_is_refused_and_the_nearest_named() -> None:

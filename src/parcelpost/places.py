@@ -35,9 +35,13 @@ _WORDS = re.compile(r"[^a-z0-9]+")
 _PARTS = re.compile(r"[^\W_]+")
 _LONG_NUMBER = 10
 _STATE = re.compile(r",\s*[a-z]{2}\s*$")
-_KIND = re.compile("^county-of-|-(?:county|co|parish|borough|census-area)(?:-[a-z]{2})?$")
+_KIND = re.compile(
+    "^(?:city-and-)?county-of-|-(?:(?:city-and-)?(?:county|borough)|co|parish|census-area|municipality)(?:-[a-z]{2})?$"
+)
 _CITY_OF = "city-of-"
 _SAINTS = {"saint": "st", "sainte": "ste"}
+_PARTICLES = re.compile("^(de|du|la|le|mc|o|van)-")
+"""First words that are written with or without a space: `De Soto`, `LaSalle`."""
 
 
 def normalized(target: Target) -> Target:
@@ -71,7 +75,8 @@ def state_or_text(text: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def county_slug(text: str) -> str:
-    """`Miami-Dade County, FL` -> `miami-dade`, `St. Johns` -> `st-johns`, `City of Baltimore` -> `baltimore-city`.
+    """`Miami-Dade County, FL` -> `miami-dade`, `Saint Johns` -> `st-johns`, `De Soto` -> `desoto`,
+    `City of Baltimore` -> `baltimore-city`.
 
     Returns '' for a name without letters or digits.
     """
@@ -80,6 +85,7 @@ def county_slug(text: str) -> str:
     slug = _KIND.sub("", slug)
     if slug.startswith(_CITY_OF):  # independent cities are not the county of the same name
         slug = f"{slug.removeprefix(_CITY_OF)}-city"
+    slug = _PARTICLES.sub(r"\1", slug)
     first, hyphen, rest = slug.partition("-")
     return f"{_SAINTS[first]}-{rest}" if hyphen and first in _SAINTS else slug
 

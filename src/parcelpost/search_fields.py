@@ -187,7 +187,11 @@ def _lien(fields: dict[str, Any], whole: bytes) -> Lien:
         amount_cents=cents(fields.get("opening_bid")) if amount is None else amount,
         sale_date=_or_none(one_line(fields.get("sale_date"))),
         json=whole if len(whole) <= _MAX_LIEN_BYTES else b"{}",
-        key=_lien_key(certificate, certificate_year or tax_year, text_or_number(fields.get("case_number"))),
+        key=_lien_key(
+            certificate,
+            certificate_year or _year_of(fields.get("certificate_sale_date")) or tax_year,
+            text_or_number(fields.get("case_number")),
+        ),
     )
 
 
@@ -232,6 +236,11 @@ def _year(value: Json) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and 1000 <= value <= 9999:
         return value
     return None
+
+
+def _year_of(day: Json) -> int | None:
+    """Of `2023-06-01`."""
+    return _year(day[:4]) if isinstance(day, str) and day[4:5] == "-" else None
 
 
 def cents(value: Json) -> int | None:

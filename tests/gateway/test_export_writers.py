@@ -59,7 +59,7 @@ def a_lien(json_text: bytes = b"{}", position: int = 0) -> LienRow:
         parcel_no=7,
         lien_no=8,
         lien=lien,
-        sources=[LienSource(platform="vgsi", parcel_id="7", position=position, scraped_at=NOW)],
+        sources=[LienSource(platform="vgsi", parcel_id="7", position=position, partial=False, scraped_at=NOW)],
     )
 
 

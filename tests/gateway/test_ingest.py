@@ -99,6 +99,12 @@ def test_a_certificate_has_one_key_however_it_is_written(subtests: pytest.Subtes
             assert facts(liens=[{"certificate_number": number, "certificate_year": year}]).liens[0].key == key
 
 
+def test_a_certificate_without_a_year_has_that_of_the_day_it_was_sold() -> None:
+    sold = {"certificate_number": "55", "certificate_sale_date": "2023-06-01", "tax_year": 2022}
+    assert facts(liens=[sold]).liens[0].key == "2023/55"
+    assert facts(liens=[{**sold, "certificate_sale_date": "pending"}]).liens[0].key == "2022/55"
+
+
 def test_a_zero_is_a_face_amount() -> None:
     assert facts(liens=[{"face_amount": 0, "opening_bid": 5}]).liens[0].amount_cents == 0
     assert facts(liens=[{"face_amount": None, "opening_bid": 5}]).liens[0].amount_cents == 500

@@ -189,7 +189,18 @@ async def test_a_row_has_its_values_and_its_address(client: httpx2.AsyncClient) 
         "changed_at": "2026-01-01T00:00:00Z",
         "address": "/v1/parcels/CT/hartford/12-3S-16-02345-001",
         "key": row["key"],
+        "partial": False,
     }
+
+
+async def test_a_row_says_whether_a_page_was_partly_unreadable(context: Context, client: httpx2.AsyncClient) -> None:
+    lien = {"certificate_number": "2024-5", "certificate_year": 2024}
+    await store(context, {"parcel_id": "77", "owner_names": ["OAK ANN"], "unreadable": ["liens"], "liens": [lien]})
+    for table in ("parcels", "liens"):
+        assert [row["partial"] for row in (await get(client, table, q="oak ann"))["rows"]] == [True]
+        assert {row["partial"] for row in (await get(client, table, q="lee"))["rows"]} <= {False}
+    (found,) = (await client.get("/v1/liens", params={"owner": "oak"})).json()["liens"]
+    assert [source["partial"] for source in found["sources"]] == [True]
 
 
 async def test_liens_are_found_by_their_own_values_and_their_parcels(client: httpx2.AsyncClient) -> None:

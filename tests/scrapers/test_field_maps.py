@@ -85,6 +85,14 @@ def test_zeros_stand_for_nothing_where_nothing_is_free_or_of_no_size() -> None:
     assert (found["land_area_acres"], found["last_sale_price"]) == (None, None)
 
 
+def test_a_number_behind_its_street_is_no_address() -> None:
+    row = {**METRO, "PREFIX_DIR": "", "PREFIXTYPE": "", "STREETTYPE": "", "SUFFIX_DIR": "", "UNIT_INFO": ""}
+    for number, street, address in (("9", "ELM ST", "9 ELM ST"), ("ELM ST", "9", None)):
+        (found,) = records("arcgis", answer({**row, "BLDG_NUM": number, "STREETNAME": street}))
+        assert found["situs_address"] == address
+        assert ("situs_address" in found["unreadable"]) is (address is None)
+
+
 def test_an_address_in_one_line_has_no_city_of_its_own() -> None:
     row = {"PARCELID": "1", "OWNERNME1": "BLOOM CLARA", "SITEADRESS": "9 ELM ST", "CNTASSDVALUE": 200}
     (found,) = records("arcgis", answer({**row, "PSTLADRESS": "12 OAK ST MADISON WI 53703", "ESTFMKVALUE": 210}))

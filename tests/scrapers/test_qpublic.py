@@ -28,6 +28,14 @@ def test_georgia_shows_a_previous_value_and_no_assessed_one() -> None:
     assert [one["market_value"] for one in found["valuations"]] == [100_000, 90_000]
 
 
+def test_a_use_with_two_codes_has_none() -> None:
+    summary = two_columns(parcel_number="1", property_use_code="VAC RES")
+    for others, code in ((), "0000"), (("VAC RES (3781)",), None):
+        land = grid(("Land Use", "Other"), ("VAC RES (0000)", *others))
+        found = record("qpublic", qpublic(summary=summary, owner=OWNER, land=land))
+        assert (found["land_use_code"], "land_use_code" in found["unreadable"]) == (code, code is None)
+
+
 def test_georgia_s_class_comes_without_its_note() -> None:
     note = "(Note: This is for tax purposes only. Not to be used for zoning.)"
     summary = two_columns(parcel_number="1", **{"class": f"R3-Residential {note}"})

@@ -234,3 +234,11 @@ def test_rooms_that_only_some_buildings_show_are_not_summed() -> None:
     renamed = blocks[1].replace("Total Bedrooms", "Item 7")
     found = record("vgsi", page(blocks[0], renamed, BldCount="2"), "CT")
     assert (found["bedrooms"], "bedrooms" in found["unreadable"]) == (None, True)
+
+
+def test_a_table_that_is_neither_of_now_nor_of_former_years_is_named() -> None:
+    past = values("Appraisal", "HistoryValues", ("2023", "$3", "$3", "$6"))
+    past += values("Assessment", "HistoryValues", ("2023", "$3", "$3", "$6"))
+    of_others = past.replace("grdHistoryValues", "grd").replace("2023", "1999")
+    assert "valuations" not in record("vgsi", page(past), "CT")["unreadable"]
+    assert "valuations" in record("vgsi", page(past, of_others), "CT")["unreadable"]

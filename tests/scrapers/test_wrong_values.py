@@ -314,6 +314,8 @@ def test_what_schools_tax_is_no_less_than_what_others_tax() -> None:
         ("situs_address", "3368 358100 CT"),
         ("situs_address", "2280 QUEENS 1702821210015"),
         ("lot", "MN"),
+        ("lot", "SubdivisionName ELM ACRES 5TH ADD Lot 15 Block 3"),
+        ("land_use_desc", "VACANT RESIDENTIAL Millage Area"),
         ("land_use_desc", "UNINCORPORATED"),
         ("tax_district", "VAC RES"),
         ("block", "Springfield"),

@@ -320,6 +320,8 @@ class SearchRow(Struct, frozen=True, gc=False):
     latitude: int | None
     scraped_at: int
     changed_at: int
+    partial: int
+    """1 if part of the page of a source was missing or unreadable."""
     certificate_number: str | None = None
     certificate_year: int | None = None
     holder_name: str | None = None
@@ -667,6 +669,8 @@ class LienSource(Struct, frozen=True, kw_only=True):
     parcel_id: str
     position: int
     """Index in the source's record, from 0."""
+    partial: bool
+    """Whether part of the page of the source's newest scrape was missing or unreadable."""
     scraped_at: datetime
 
 

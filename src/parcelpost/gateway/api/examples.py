@@ -103,7 +103,7 @@ _LIEN = responses.Lien(
     amount=Decimal("1187.42"),
     sale_date="2024-06-01",
     address=_PATH,
-    sources=[LienSource(platform="grizzly_gis", parcel_id="01-01-01-00000", position=0, scraped_at=_AT)],
+    sources=[LienSource(platform="grizzly_gis", parcel_id="01-01-01-00000", position=0, partial=False, scraped_at=_AT)],
 )
 _TASK: dict[str, Any] = {
     "task_id": "t-1",

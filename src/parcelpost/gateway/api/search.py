@@ -246,7 +246,9 @@ class SearchRows(Struct, frozen=True):
     """One page of a table."""
 
     rows: Sequence[Mapping[str, Any]]
-    """Values by column. `address` is the path of the parcel's detail, `key` identifies the row."""
+    """Values by column. `address` is the path of the parcel's detail, `key` identifies the row, and `partial` says
+    whether part of the page of a source was missing or unreadable.
+    """
     total: int
     is_exact: bool
     """False: more match than `total`. With words, no more than 10,000 are counted."""
@@ -441,7 +443,12 @@ def _order(table: str, sort: str, order: str) -> SearchOrder:
 def _shown_row(table: str, row: SearchRow) -> dict[str, Any]:
     values = {field.shown.name: _shown_value(field, row) for field in FIELDS[table]}
     key = ParcelKey(row.state, row.county, row.parcel_norm)
-    return {**values, "address": parcel_path(key, row.parcel_id), "key": row.number}
+    return {
+        **values,
+        "address": parcel_path(key, row.parcel_id),
+        "key": row.number,
+        "partial": bool(row.partial),
+    }
 
 
 def _shown_value(field: _Field, row: SearchRow) -> Any:

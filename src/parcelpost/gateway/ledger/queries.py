@@ -304,7 +304,7 @@ FROM parcels p JOIN liens l ON l.parcel_no = p.parcel_no
 WHERE """
 
 _LIEN_SOURCES = """
-SELECT ls.lien_no, s.platform, s.parcel_id, ls.position, ls.scraped_at, ls.json
+SELECT ls.lien_no, s.platform, s.parcel_id, ls.position, s.is_partial, ls.scraped_at, ls.json
 FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
 WHERE ls.lien_no IN ({}) ORDER BY ls.lien_no, ls.scraped_at DESC, ls.task_id DESC, ls.source_no
 """

@@ -391,8 +391,14 @@ def _merged_json(newest_first: Sequence[bytes]) -> bytes:
 
 
 def lien_source(row: Row) -> tuple[LienSource, bytes]:
-    platform, parcel_id, position, scraped_at, json = row
-    source = LienSource(platform=platform, parcel_id=parcel_id, position=position, scraped_at=timestamp(scraped_at))
+    platform, parcel_id, position, is_partial, scraped_at, json = row
+    source = LienSource(
+        platform=platform,
+        parcel_id=parcel_id,
+        position=position,
+        partial=bool(is_partial),
+        scraped_at=timestamp(scraped_at),
+    )
     return source, json.encode()
 
 

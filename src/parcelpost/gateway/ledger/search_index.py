@@ -61,7 +61,7 @@ SELECT parcel_no, state, county, parcel_norm, parcel_id, owner, situs, delinquen
 FROM parcels WHERE parcel_no IN ({})
 """
 _SOURCES = """
-SELECT s.parcel_no, s.source_no, s.platform, length(r.data)
+SELECT s.parcel_no, s.source_no, s.platform, length(r.data), s.is_partial
 FROM sources s LEFT JOIN results r ON r.source_no = s.source_no AND r.task_id = s.task_id
 WHERE s.parcel_no IN ({}) ORDER BY s.parcel_no, s.is_partial, s.scraped_at DESC, s.task_id DESC, s.source_no
 """
@@ -74,7 +74,7 @@ SELECT parcel_no, lien_no, certificate_number, certificate_year, tax_year, statu
 FROM liens WHERE parcel_no IN ({}) ORDER BY lien_no
 """
 _LIEN_PLATFORMS = """
-SELECT ls.lien_no, s.platform FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
+SELECT ls.lien_no, s.platform, s.is_partial FROM lien_sources ls JOIN sources s ON s.source_no = ls.source_no
 WHERE ls.lien_no IN ({}) ORDER BY s.platform
 """
 _FILE_PARCELS = "SELECT parcel_norm FROM schedule_targets WHERE schedule_no = ? AND parcel_norm IN ({})"
@@ -149,8 +149,13 @@ class _ReadParcels(NamedTuple):
             sources, liens = self.sources[number], self.liens[number]
             merged = merge([self.facts[row[0]] for row in sources])
             names = sorted({row[1] for row in sources})
+            is_partial = any(row[3] for row in sources)
             covering = self.coverages.get((parcel[0], parcel[1]), ())
-            yield _indexed(_parcel_row(number, parcel, names, merged, liens, covering, now), liens, self.platforms)
+            yield _indexed(
+                _parcel_row(number, parcel, names, merged, liens, covering, now, is_partial=is_partial),
+                liens,
+                self.platforms,
+            )
 
 
 def _flat(rows: Mapping[int, Sequence[Row]]) -> list[Row]:
@@ -249,11 +254,11 @@ class SearchIndex(ScheduleQueries, Protocol):
         )
 
     async def _facts(self, sources: Iterable[Row]) -> Mapping[int, RecordFacts]:
-        """Of sources: number, platform, length of the record. A few megabytes at a time."""
+        """Of sources: number, platform, length of the record, and more. A few megabytes at a time."""
         facts: defaultdict[int, RecordFacts] = defaultdict(RecordFacts)
         chunk: list[int] = []
         chars = 0
-        for source_no, _, length in sources:
+        for source_no, _, length, _ in sources:
             chunk.append(source_no)
             chars += length or 0
             if chars > PAGE_CHARS:
@@ -439,6 +444,8 @@ def _parcel_row(
     liens: Sequence[Row],
     coverages: Sequence[Coverage],
     now: datetime,
+    *,
+    is_partial: bool,
 ) -> tuple[SearchRow, int | None]:
     """The row, and when its freshness ends."""
     state, county, norm, parcel_id, owner, situs, delinquent, tax_due, scraped, received = parcel
@@ -472,6 +479,7 @@ def _parcel_row(
         latitude=merged.latitude,
         scraped_at=milliseconds(scraped_at),
         changed_at=milliseconds(rows.timestamp(received)),
+        partial=int(is_partial),
     )
     return row, None if until is None else milliseconds(until) + 1
 
@@ -484,10 +492,12 @@ def _indexed(
     words = index_words((row.owner, row.situs), (*numbers, *(lien[1] for lien in liens)), row.state, row.county)
     of_liens: list[IndexedRow] = []
     for lien_no, certificate, certificate_year, tax_year, status, holder, amount, sale_date in liens:
+        sources = platforms.get(lien_no, ())
         lien = structs.replace(
             row,
             number=lien_no,
-            platforms="\n".join(dict.fromkeys(name for (name,) in platforms.get(lien_no, ()))),
+            platforms="\n".join(dict.fromkeys(name for name, _ in sources)),
+            partial=int(any(is_partial for _, is_partial in sources)),
             tax_year=tax_year,
             status=status,
             lien_amount=amount,

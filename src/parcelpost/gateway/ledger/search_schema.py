@@ -44,7 +44,8 @@ _TYPES = {
     "parcel_id": "{folded} NOT NULL",
     **dict.fromkeys(("owner", "situs", "certificate_number", "holder_name"), "{folded}"),
     "acres": "{real}",
-    **dict.fromkeys(("number", "parcel_no", "liens", "scraped_at", "changed_at", "words_hash"), "{integer} NOT NULL"),
+    **dict.fromkeys(("number", "parcel_no", "liens", "scraped_at", "changed_at"), "{integer} NOT NULL"),
+    **dict.fromkeys(("partial", "words_hash"), "{integer} NOT NULL"),
     **dict.fromkeys(("state", "county", "parcel_norm", "platforms", "freshness"), "{text} NOT NULL"),
     **dict.fromkeys(("land_use", "status", "sold_on"), "{text}"),
 }

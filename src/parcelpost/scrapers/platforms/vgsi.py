@@ -274,6 +274,8 @@ def _take_current(
         default=None,
     )
     is_marked = any(current for current, _ in (*appraised, *assessed))
+    if is_marked and any(current is None for current, _ in (*appraised, *assessed)):
+        extractor.problems.note("valuations", "a table does not say whether its values are current")
     now = _newest(appraised) if any(current for current, _ in appraised) else None if is_marked else newest
     past = [_valuation(row, "market_value") for current, row in appraised if not current]
     taxed_past = [_valuation(row, "assessed_value") for current, row in assessed if not current]

@@ -80,7 +80,10 @@ class FieldMap(Struct, frozen=True, kw_only=True):
     """Fields that a proposal is not certain of: they are not read, but named where their columns have something."""
 
     def values_of(self, row: Row) -> dict[str, Any]:
-        return {name: source.value(row) for name, source in self.fields.items()}
+        found = {name: source.value(row) for name, source in self.fields.items()}
+        if (situs := self.fields.get("situs_address")) is not None and _ends_in_number(situs, row):
+            found["situs_address"] = None
+        return found
 
     def record(self, row: Row, fields: Mapping[str, Any] | None = None) -> Record | None:
         """Returns None if the row has no parcel number: a note or a description is none. `fields`: its values."""
@@ -118,6 +121,13 @@ class FieldMap(Struct, frozen=True, kw_only=True):
         """Whether it has two of owner, address, legal description and a value; of a lien, one."""
         known = sum(self.fields[name].has_value(row) for name in _TELLING if name in self.fields)
         return known > (0 if self.kind == LIEN else 1)
+
+
+def _ends_in_number(situs: FieldSource, row: Row) -> bool:
+    """Whether the number of the house is behind the street: the columns hold each other's values."""
+    texts = _texts([row.get(column) for column in situs.columns])
+    is_turned = len(texts) > 1 and texts[-1].isdigit() and not any(sign.isdigit() for sign in texts[0])
+    return is_turned and situs.conversion == "joined"
 
 
 def _is_nothing(value: Json) -> bool:

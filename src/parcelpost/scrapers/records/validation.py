@@ -37,7 +37,7 @@ _BROKEN = re.compile(
     re.IGNORECASE,
 )
 """A link of the page, markup, a template that was not filled in, or a text that was shortened."""
-_SIGNS_OF_BROKEN = ("E+", "<", "{", "}", "[", "...", "\u2026", "lick", "link", "LICK", "LINK")
+_SIGN_OF_BROKEN = re.compile(r"[<{}\[\u2026]|E\+|\.\.\.|l(?:ick|ink)|L(?:ICK|INK)")
 """A text without one of these is not searched."""
 _AMOUNT = re.compile(r"\(?-?\$\s?[\d,.]+\)?|\d{1,3}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
 _DATE = re.compile(r"\d{1,2}[/-]\d{1,2}[/-]\d{2,4}|\d{4}-\d\d-\d\d", re.ASCII)
@@ -66,7 +66,7 @@ _USE_IN_WORDS = re.compile(
 )
 _LONG_WORD, _MANY_WORDS = re.compile(r"[^\W\d_]{4,}"), 3
 """A text with so many is a description with a number in it."""
-_MAX_NAME_CHARS, _MAX_SHORT_CHARS = 200, 80
+_MAX_NAME_CHARS, _MAX_SHORT_CHARS, _MAX_LOT_CHARS, _MAX_CODE_CHARS = 200, 80, 40, 2
 
 
 _DATES = (
@@ -102,7 +102,8 @@ def _is_place(text: str) -> bool:
 def _is_lot(text: str) -> bool:
     """A number, letters, or words such as `OUTLOT A`; not those of an address."""
     is_named = _NAME_OF_A_LOT.fullmatch(text) is not None and text.upper() not in STATES
-    return _is_short(text) and (is_named or any(sign.isdigit() for sign in text)) and not is_named_street(text)
+    is_short = _is_short(text) and len(text) <= _MAX_LOT_CHARS
+    return is_short and (is_named or any(sign.isdigit() for sign in text)) and not is_named_street(text)
 
 
 def _is_line(text: str) -> bool:
@@ -127,7 +128,15 @@ def _is_described(text: str) -> bool:
 
 def _is_document(text: str) -> bool:
     """The kind of a document, not its place in the books."""
-    return _is_short(text) and _PLACE_IN_BOOKS.fullmatch(text) is None
+    is_number = len(text) > _MAX_CODE_CHARS and text.isdigit()
+    return _is_short(text) and _PLACE_IN_BOOKS.fullmatch(text) is None and not is_number
+
+
+def _is_use(text: str) -> bool:
+    """Neither the name of a district, nor a text with the label of the next cell at its end."""
+    last = " ".join(text.split()[-2:])
+    is_merged = last != text and is_label_text(label(last), "")
+    return _is_described(text) and _DISTRICT_IN_WORDS.search(text) is None and not is_merged
 
 
 def _is_number_of_a_parcel(text: str) -> bool:
@@ -157,7 +166,7 @@ _FIELDS: Mapping[str, Check] = {
     "ownership_type": lambda text: all(map(_is_described, text.split(", "))),
     "sec_twp_rng": lambda text: _SECTION.fullmatch(text) is not None,
     "land_use_code": _fits(_USE_CODE),
-    "land_use_desc": lambda text: _is_described(text) and _DISTRICT_IN_WORDS.search(text) is None,
+    "land_use_desc": _is_use,
     "tax_district": lambda text: _is_text(text) and _USE_IN_WORDS.fullmatch(text) is None,
     "zoning": _is_short,
 }
@@ -264,11 +273,13 @@ def _drop_out_of_range(record: Record) -> set[str]:
 
 
 def _out_of_range(item: Struct) -> set[str]:
-    failed = {
-        name
-        for name, ranges in _ranges_of(type(item))
-        if (number := getattr(item, name)) is not None and not any(least <= number <= most for least, most in ranges)
-    }
+    failed = set()
+    for name, ranges in _ranges_of(type(item)):
+        number = getattr(item, name)
+        if number is None or ranges[0][0] <= number <= ranges[0][1]:
+            continue
+        if not any(least <= number <= most for least, most in ranges[1:]):
+            failed.add(name)
     for name in failed:
         setattr(item, name, None)
     return failed
@@ -377,7 +388,7 @@ def is_withheld(text: str) -> bool:
 
 
 def is_broken(value: str | None) -> bool:
-    return value is not None and any(sign in value for sign in _SIGNS_OF_BROKEN) and _BROKEN.search(value) is not None
+    return value is not None and _SIGN_OF_BROKEN.search(value) is not None and _BROKEN.search(value) is not None
 
 
 def _check_items(of: str, items: list[Any], checks: Mapping[str, Check]) -> set[str]:

@@ -378,7 +378,7 @@ def read(reader: PageReader) -> ReadResult:
         sales=list(read_sales(extractor.rows(SALES) or (), extractor.problems)),
         tax_bills=bills(extractor),
     )
-    _split_use(record, modules)
+    _split_use(record, modules, reader.problems)
     _take_situs(record, extractor.value(SITUS, summary) or [])
     owners = extractor.value(OWNER, summary)
     if owners is not None:
@@ -446,8 +446,8 @@ def _take_situs(record: Record, lines: list[str]) -> None:
     record.situs_address = values.text_or_none(" ".join(lines))
 
 
-def _split_use(record: Record, modules: Mapping[str, Element]) -> None:
-    """`SINGLE FAMILY (0100)` or `510 - House`; if the summary has no code, the first land row has it."""
+def _split_use(record: Record, modules: Mapping[str, Element], problems: Problems) -> None:
+    """`SINGLE FAMILY (0100)` or `510 - House`; if the summary has no code, the land rows with that use have it."""
     if match := _USE.fullmatch(record.land_use_desc or ""):
         record.land_use_desc, record.land_use_code = values.text_or_none(match[1]), match[2]
         return
@@ -458,11 +458,14 @@ def _split_use(record: Record, modules: Mapping[str, Element]) -> None:
         record.land_use_code, record.land_use_desc = record.land_use_desc, None
         return
     land = _module(modules, "land", "land information")
+    codes = set()
     for cell in land.iter("td", "th") if land is not None and record.land_use_desc else ():
         match = _USE.fullmatch(text_of(cell))
         if match and label(match[1]) == label(record.land_use_desc or ""):
-            record.land_use_code = match[2]
-            return
+            codes.add(match[2])
+    if len(codes) > 1:
+        problems.note("land_use_code", "the land has several codes for one use")
+    record.land_use_code = codes.pop() if len(codes) == 1 else None
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
