@@ -179,7 +179,7 @@ export class CountyPage extends CountiesView {
         "div",
         { class: "title" },
         h("p", { class: "path" }, h("a", { href: "#/counties" }, "Counties"), ` / ${found.platform}`),
-        h("h1", null, place(found), " ", wrong.length ? badge(SEVERITY_TONES[wrong[0].severity], "Needs attention") : badge("good", "Well")),
+        h("h1", null, place(found), " ", wrong.length ? badge(SEVERITY_TONES[wrong[0].severity], "Needs attention") : badge("good", "Healthy")),
         h("p", { class: "meta" }, this.links(found)),
       ),
       found.findings.length ? h("section", { class: "card", "aria-label": "Findings" }, findingList(found.findings, "#/counties")) : null,

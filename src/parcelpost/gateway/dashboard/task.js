@@ -171,7 +171,7 @@ function evidence(task, source, image) {
   const [screenshot, page] = ["screenshot", "page"].map((kind) => task.artifacts.find((artifact) => artifact.kind === kind));
   if (!last && !source?.page && !screenshot && !page) return null;
   return section(
-    "Screenshot and page",
+    last || screenshot ? "Screenshot and page" : "Page",
     null,
     h(
       "div",
@@ -207,7 +207,7 @@ function missing(task, { worker_id: worker }) {
   const shell = /^[\w.~-]+$/.test(task.task_id) ? task.task_id : `'${task.task_id.replaceAll("'", "'\\''")}'`;
   return [
     h("p", { "data-key": "missing" }, "There is no screenshot of the last failed attempt: only a page that was opened in a browser has one."),
-    h("p", { "data-key": "worker" }, `Anything else that ${worker} has stored about this task is shown there by:`),
+    h("p", { "data-key": "worker" }, `To see what ${worker} has stored about this task, run on its machine:`),
     command(`parcelpost tasks show ${shell}`),
   ];
 }
