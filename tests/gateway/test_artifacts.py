@@ -147,6 +147,14 @@ async def test_only_the_worker_that_reported_may_upload_and_only_what_it_named_a
     assert (await client.get((await artifacts(client))["screenshot"])).content == PNG
 
 
+async def test_a_report_that_names_more_than_is_known_keeps_its_reason(
+    context: Context, client: httpx2.AsyncClient
+) -> None:
+    reply = await fail(context, client, "video", "page", "page")
+    assert reply["wanted_artifacts"] == ["page"]
+    assert (await client.get("/v1/tasks/t1")).json()["error"] == "no table"
+
+
 async def test_nothing_is_wanted_for_a_report_that_changes_nothing(
     context: Context, client: httpx2.AsyncClient
 ) -> None:

@@ -170,8 +170,8 @@ class Failure(Struct, frozen=True, kw_only=True):
     attempts: int = 0
     permanent: bool = True
     """False if another worker may try the task."""
-    artifacts: tuple[ArtifactKind, ...] = ()
-    """What the worker can upload: see `wanted_artifacts` in the reply."""
+    artifacts: tuple[str, ...] = ()
+    """What the worker can upload, such as a screenshot: see `wanted_artifacts` in the reply."""
 
 
 class Completion(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -48,6 +48,9 @@ export const scroller = (label, child, style = "scroll") => h("div", { class: st
 export const command = (text) =>
   h("code", { class: "command" }, text.split(" ").map((word, place) => [place ? " " : "", h("span", null, word)]));
 
+// A new schedule is not stale before it has had its time, and not fresh either.
+export const freshTone = (share, isStale) => (isStale ? "warn" : share < 0.9 ? "" : "good");
+
 // A share from 0 to 1 as a bar with its percentage.
 export const meter = (share, tone) =>
   h(

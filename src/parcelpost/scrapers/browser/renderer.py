@@ -43,7 +43,7 @@ _POLL_SECONDS = 0.05
 _SETTLE_SECONDS = 0.5
 _READ_SECONDS = 5.0
 _STEP_SECONDS = 15.0
-_ARTIFACT_SECONDS = 5.0
+ARTIFACT_SECONDS = 5.0
 _MAX_FRAMES = 20
 _LENGTH = "document.documentElement ? document.documentElement.outerHTML.length : 0"
 _TEXT_LENGTH = "document.body ? document.body.innerText.length : 0"
@@ -137,7 +137,7 @@ class PageLease:
         """Best effort: missing artifacts are not a failure."""
         leased, screenshot = self.leased, None
         try:
-            async with asyncio.timeout(_ARTIFACT_SECONDS):
+            async with asyncio.timeout(ARTIFACT_SECONDS):
                 cookies = await leased.call(leased.context.cookies())
                 self.log.secrets += [cookie.get("value", "") for cookie in cookies]
                 session = await leased.call(leased.context.new_cdp_session(leased.page))
@@ -146,7 +146,7 @@ class PageLease:
         except (TimeoutError, BrowserCrashed, playwright_error()) as error:
             self.log.add("no screenshot", str(error) or "the page does not respond")
         with suppress(StoreError, OSError, TimeoutError):
-            async with asyncio.timeout(_ARTIFACT_SECONDS):
+            async with asyncio.timeout(ARTIFACT_SECONDS):
                 await artifacts.put(self._task_id, screenshot, self.log.text(), last_page)
 
 

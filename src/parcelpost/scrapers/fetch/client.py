@@ -15,7 +15,14 @@ from parcelpost.events import Emit, PageFetched, ignore
 from parcelpost.model import Page, Task
 from parcelpost.private_addresses import Resolve, open_connection_pool, origin_of, port_of, resolve
 from parcelpost.scrapers.browser.proxy import GuardProxy
-from parcelpost.scrapers.browser.renderer import ArtifactSink, PageLease, RenderContext, Renderer, RenderRequest
+from parcelpost.scrapers.browser.renderer import (
+    ARTIFACT_SECONDS,
+    ArtifactSink,
+    PageLease,
+    RenderContext,
+    Renderer,
+    RenderRequest,
+)
 from parcelpost.scrapers.fetch.cache import CachedPage, CacheStore, PageCache
 from parcelpost.scrapers.fetch.errors import (
     BrowserUnavailable,
@@ -180,8 +187,9 @@ class PageFetcher:
         if visit.lease is not None:
             await visit.lease.end(failed=failed, last_page=visit.last_page)
         elif failed and visit.task is not None and self._artifacts is not None:
-            with suppress(StoreError, OSError):
-                await self._artifacts.put(visit.task.task_id, None, "", visit.last_page)
+            with suppress(StoreError, OSError, TimeoutError):
+                async with asyncio.timeout(ARTIFACT_SECONDS):
+                    await self._artifacts.put(visit.task.task_id, None, "", visit.last_page)
 
     def _request(
         self, url: httpx2.URL, method: str, headers: Mapping[str, str], form: Mapping[str, str] | None = None
