@@ -509,6 +509,9 @@ async def test_a_failed_task_shows_what_its_attempt_saw_and_its_page_does_nothin
             assert await page.evaluate("window.harmed") is None
             await page.get_by_role("link", name="Back to the task").click()
             await expect(page.get_by_role("heading", level=1)).to_contain_text("seen 1")
+            await gateway.raw_store.delete_artifact("seen 1", "screenshot")
+            await page.reload()
+            await expect(page.get_by_text("It cannot be loaded.")).to_be_visible()
             await page.goto(f"{gateway.address}/#/task/unseen")
             await expect(page.get_by_text("There is no screenshot of the last failed attempt")).to_be_visible()
             await expect(page.get_by_role("link", name="The last page")).to_have_count(0)

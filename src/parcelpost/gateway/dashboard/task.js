@@ -55,10 +55,11 @@ export class TaskPage {
   async showImage(artifact) {
     const key = artifact && `${artifact.path} ${artifact.reported_at}`;
     if (key === this.image.key) return;
-    const url = artifact && URL.createObjectURL(await fetchFile(artifact.path));
+    const file = artifact && (await fetchFile(artifact.path).catch(() => null));
+    if (this.asking.signal.aborted) return;
     URL.revokeObjectURL(this.image.url);
-    this.image = { key, url };
-    if (!this.asking.signal.aborted) this.show(this.task);
+    this.image = { key, url: file && URL.createObjectURL(file), isMissing: file === null };
+    this.show(this.task);
   }
 
   showMissing() {
@@ -83,7 +84,7 @@ export class TaskPage {
       task.error ? h("p", { class: "failure", "data-key": "error" }, h("b", null, "Error"), " ", task.error) : null,
       facts(this.facts(task)),
       section("Attempts", null, attempts(task.leases)),
-      evidence(task, this.source, this.image.url),
+      evidence(task, this.source, this.image),
     );
   }
 
@@ -192,7 +193,9 @@ function evidence(task, source, image) {
             "figure",
             { class: "screenshot", "data-key": "screenshot" },
             h("figcaption", null, "What the attempt saw in its browser", reported(screenshot)),
-            image ? h("img", { src: image, alt: "Screenshot of the failed attempt" }) : h("p", null, "Loading …"),
+            image.url
+              ? h("img", { src: image.url, alt: "Screenshot of the failed attempt" })
+              : h("p", null, image.isMissing ? "It cannot be loaded." : "Loading …"),
           )
         : null,
       last && !screenshot ? missing(task, last) : null,
