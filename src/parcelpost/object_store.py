@@ -47,7 +47,7 @@ Write = Callable[[str, IO[bytes] | bytes], Awaitable[None]]
 class RawPage(Struct, frozen=True):
     size: int
     chunks: AsyncIterator[bytes]
-    """Compressed with gzip."""
+    """Compressed with gzip, unless it is a screenshot."""
 
 
 class RawStore:
@@ -70,6 +70,24 @@ class RawStore:
             raise _unavailable("a raw file could not be stored", error) from error
         return path
 
+    async def put_artifact(self, task_id: str, kind: str, content: IO[bytes]) -> None:
+        """Stores what a failed attempt at a task saw, in place of an earlier one of that kind."""
+        try:
+            await self._write(_artifact_path(task_id, kind), content)
+        except (BaseError, OSError) as error:
+            raise _unavailable("an artifact could not be stored", error) from error
+
+    async def open_artifact(self, task_id: str, kind: str) -> RawPage | None:
+        return await self._open(_artifact_path(task_id, kind))
+
+    async def delete_artifact(self, task_id: str, kind: str) -> None:
+        try:
+            await obstore.delete_async(self._store, _artifact_path(task_id, kind))
+        except FileNotFoundError:
+            return
+        except (BaseError, OSError) as error:
+            raise _unavailable("an artifact could not be deleted", error) from error
+
     async def put_record(self, sha256: str, packed: bytes) -> str:
         """Stores a record's JSON, compressed with gzip. Returns its path."""
         path = _record_path(sha256)
@@ -82,10 +100,11 @@ class RawStore:
 
     async def open(self, sha256: str) -> RawPage | None:
         """Returns the page with that hash, or None."""
-        if not _SHA256.fullmatch(sha256):
-            return None
+        return await self._open(page_path(sha256)) if _SHA256.fullmatch(sha256) else None
+
+    async def _open(self, path: str) -> RawPage | None:
         try:
-            file = await obstore.get_async(self._store, page_path(sha256))
+            file = await obstore.get_async(self._store, path)
         except FileNotFoundError:
             return None
         except (BaseError, OSError) as error:
@@ -143,6 +162,11 @@ def safe_name(name: str) -> str:
 
 def page_path(sha256: str) -> str:
     return f"{_folder(sha256)}/{sha256}.html.gz"
+
+
+def _artifact_path(task_id: str, kind: str) -> str:
+    name = hashlib.sha256(task_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"artifacts/{name[:2]}/{name}.{kind}"
 
 
 def _record_path(sha256: str) -> str:

@@ -12,7 +12,19 @@ from parcelpost.model import OutboxEntry
 from parcelpost.scrapers.browser import chromium
 from parcelpost.scrapers.browser.chromium import ChromiumMissing
 from parcelpost.storage.lpm import LocalPersistenceManager
-from tests.acceptance.counties import STANDALONE, Simulated, add, parcelpost, results, scrape, simulated, starting
+from tests.acceptance.counties import (
+    STANDALONE,
+    Simulated,
+    add,
+    ask,
+    gateway,
+    parcelpost,
+    results,
+    scrape,
+    simulated,
+    starting,
+    written,
+)
 from tests.acceptance.processes import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.skipif(isinstance(chromium.find(), ChromiumMissing), reason="Chromium is not installed")
@@ -34,6 +46,21 @@ async def test_what_a_script_writes_is_scraped_what_fails_leaves_a_picture_and_w
         error, said = await without_browser(tmp_path, county)
     assert "no such program: /no/chromium" in error
     assert f"Error: tasks of qpublic are waiting for a browser: {error}. Fix: " in said
+
+
+def test_a_gateway_shows_what_the_last_attempt_at_a_failed_task_saw(tmp_path: Path) -> None:
+    with gateway(tmp_path) as upstream, simulated(tmp_path, "--parcels", "9") as county:
+        county.fault("script", 1.0)
+        tasks = [county.tasks(platform, first=1)[0] for platform in ("qpublic", "vgsi")]
+        for task in tasks:
+            county.fault("truncated", 0.0, task["parcel_id"])
+        wanted = [{"task_id": task["platform"], "max_retries": 0, **task} for task in tasks]
+        parcelpost(tmp_path, "gateway", "add", written(tmp_path, wanted), settings=county.settings)
+        run = ("run", "--gateway", upstream, "--store", "store.db", "--until-empty")
+        parcelpost(tmp_path, *run, settings=county.settings)
+        seen = {task["platform"]: ask(f"{upstream}/v1/tasks/{task['platform']}") for task in tasks}
+    kinds = {platform: [one["kind"] for one in task["artifacts"]] for platform, task in seen.items()}
+    assert kinds == {"qpublic": ["screenshot", "page"], "vgsi": ["page"]}
 
 
 def check_evidence(folder: Path, report: OutboxEntry) -> None:

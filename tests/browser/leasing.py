@@ -67,7 +67,7 @@ class Kept(NamedTuple):
 
 
 class Artifacts(list[Kept]):
-    async def put(self, task_id: str, screenshot: bytes | None, log: str) -> None:
+    async def put(self, task_id: str, screenshot: bytes | None, log: str, page: bytes = b"") -> None:
         self.append(Kept(task_id, screenshot, log))
 
 

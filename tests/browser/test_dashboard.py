@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import sqlite3
 from contextlib import closing
@@ -9,15 +10,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from playwright.async_api import Browser, FilePayload, Page, expect
 
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.models import ChangeFilter
-from parcelpost.model import PausedSite
+from parcelpost.model import PausedSite, Target, Task
 from tests.browser.conftest import a_page
 from tests.gateway.filling import a_beat, a_task, an_arrival, fill
 from tests.gateway.served import Served, served
+from tests.gateway.test_artifacts import an_upload
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("dashboard")]
 
@@ -469,3 +472,49 @@ async def test_a_schedule_of_a_file_is_added_and_its_runs_are_listed(browser: Br
             (row,) = await gateway.ledger.schedules("few")
             assert (row.targets, row.run and row.run.total) == (2, 2)
             assert watched.errors == []
+
+
+async def test_a_failed_task_shows_what_its_attempt_saw_and_its_page_does_nothing(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with served(tmp_path) as gateway:
+        now = SystemClock().now()
+        target = Target(parcel_id="07-11", state="NH", county="alder")
+        names = ("seen 1", "unseen")
+        await gateway.ledger.add_tasks([Task(task_id=name, platform="vgsi", target=target) for name in names], now)
+        async with (
+            a_page(browser, f"{gateway.address}/#/task/seen%201") as watched,
+            httpx2.AsyncClient(base_url=gateway.address, headers={"X-Worker-ID": "w-1"}, trust_env=False) as worker,
+        ):
+            page = watched.page
+            await is_live(page)
+            picture = await page.screenshot(type="png")
+            html = gzip.compress(f"<html><body>Terms of use {SCRIPT}</body></html>".encode())
+            await worker.get("/internal/work?platforms=vgsi&capacity=9")
+            await worker.get("/internal/work?platforms=vgsi&capacity=9")
+            for task, kinds in (("seen%201", ["screenshot", "page"]), ("unseen", [])):
+                body = {"error": "the page has no owner", "artifacts": kinds}
+                assert (await worker.post(f"/internal/tasks/{task}/fail", json=body)).json()["success"]
+            for kind, content in (("screenshot", picture), ("page", html)):
+                upload = an_upload(kind, content, task_id="seen 1")
+                assert (await worker.post("/internal/artifacts", **upload)).status_code == 200
+            image = page.get_by_role("img", name="Screenshot of the failed attempt")
+            await expect(image).to_be_visible()
+            assert await image.evaluate("image => image.decode().then(() => image.naturalWidth)") == 1280
+            assert await overflow(page) == 0
+            await page.get_by_role("link", name="The last page that the attempt saw").click()
+            await expect(page.locator("h1")).to_have_text("seen 1")
+            frame = page.frame_locator("iframe")
+            await expect(frame.get_by_text("Terms of use")).to_be_visible()
+            assert await page.evaluate("window.harmed") is None
+            await page.get_by_role("link", name="Back to the task").click()
+            await expect(page.get_by_role("heading", level=1)).to_contain_text("seen 1")
+            await gateway.raw_store.delete_artifact("seen 1", "screenshot")
+            await page.reload()
+            await expect(page.get_by_text("It cannot be loaded.")).to_be_visible()
+            await page.goto(f"{gateway.address}/#/task/unseen")
+            await expect(page.get_by_text("There is no screenshot of the last failed attempt")).to_be_visible()
+            await expect(page.get_by_role("link", name="The last page")).to_have_count(0)
+            watched.errors[:] = [
+                error for error in watched.errors if "sandboxed" not in error and "Security" not in error
+            ]

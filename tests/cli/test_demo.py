@@ -9,6 +9,7 @@ import pty
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
@@ -70,8 +71,16 @@ class Told(NamedTuple):
     """Of the dashboard's pages, while it was up."""
     overview: dict[str, Any]
     """Of the fleet and its records, while it was up."""
+    schedules: list[dict[str, Any]]
+    """Once the first run of one of them had ended."""
+    map: dict[str, Any]
     children: list[psutil.Process]
     """While it was up."""
+
+
+def asked(address: str, path: str) -> Any:
+    with urlopen(f"{address}{path}") as answer:
+        return json.load(answer)
 
 
 @pytest.fixture(scope="module")
@@ -85,13 +94,17 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
         for path in ("health", "", "v1/liens"):
             with urlopen(f"{address}{path}") as answer:
                 statuses.append(answer.status)
-        with urlopen(f"{address}v1/overview") as answer:
-            overview = json.load(answer)
+        schedules: list[dict[str, Any]] = []
+        while not any(schedule["last_run"] for schedule in schedules):
+            time.sleep(0.2)
+            schedules = asked(address, "v1/schedules")["schedules"]
+        overview, shown = asked(address, "v1/overview"), asked(address, "v1/search/parcels/map")
+        shown["outline"] = asked(address, "v1/map/outline")["lines"]
         children = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGINT)
         rest, err = process.communicate()
     (folder,) = (one for one in temporary.iterdir() if one.is_dir())
-    return Told(folder, read + rest, err, process.returncode, statuses, overview, children)
+    return Told(folder, read + rest, err, process.returncode, statuses, overview, schedules, shown, children)
 
 
 @pytest.mark.xdist_group("demo")
@@ -133,6 +146,21 @@ def test_the_dashboard_shows_nothing_red(told: Told) -> None:
     assert fleet["offline"] == 0
     assert {row["platform"] for row in platforms} >= PLATFORMS
     assert [row["failing_selectors"] for row in platforms] == [[]] * len(platforms)
+    assert (told.overview["ok"], told.overview["findings"]) == (True, [])
+
+
+@pytest.mark.xdist_group("demo")
+def test_schedules_keep_all_counties_fresh_and_the_map_has_an_outline(told: Told) -> None:
+    assert {schedule["platform"] for schedule in told.schedules} == PLATFORMS
+    known = [schedule for schedule in told.schedules if schedule["scope"] != "list"]
+    assert [schedule["fresh_share"] for schedule in known] == [1.0] * 3
+    runs = [schedule["last_run"] for schedule in told.schedules if schedule["last_run"]]
+    assert [(run["done"], run["failed"]) for run in runs] == [(1, 0)] * len(runs)
+    longitudes, latitudes = zip(*(point for line in told.map["outline"] for point in line), strict=True)
+    assert told.map["clusters"]
+    for cluster in told.map["clusters"]:
+        assert min(longitudes) < cluster["lon"] < max(longitudes)
+        assert min(latitudes) < cluster["lat"] < max(latitudes)
 
 
 @pytest.mark.xdist_group("demo")

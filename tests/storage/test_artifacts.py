@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import stat
 from datetime import timedelta
@@ -13,7 +14,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidInput, StoreError
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from parcelpost.storage.artifacts import MAX_LOG_BYTES, MAX_SCREENSHOT_BYTES
+from parcelpost.storage.artifacts import MAX_LOG_BYTES, MAX_PAGE_BYTES, MAX_SCREENSHOT_BYTES
 from tests.storage.factories import a_result, a_task, claim_one, deliver, look, requeue, the_result
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 100
@@ -241,3 +242,19 @@ async def test_a_file_in_the_folder_s_place_is_told(lpm: LocalPersistenceManager
     (store.parent / "data" / "artifacts").write_text("in the way")
     with pytest.raises(StoreError, match="artifacts"):
         await lpm.artifacts.put("t1", PNG, "")
+
+
+async def test_the_last_page_is_kept_compressed_unless_it_is_too_large(
+    lpm: LocalPersistenceManager, store: Path
+) -> None:
+    await claim_one(lpm)
+    assert await lpm.artifacts.put("t1", None, "", b"<html>" * 1_000)
+    stored = await lpm.artifacts.get("t1")
+    assert stored is not None
+    page = lpm.raw_path(str(stored.page_path))
+    assert gzip.decompress(page.read_bytes()) == b"<html>" * 1_000
+    assert raw_bytes(store) > 0
+    assert not await lpm.artifacts.put("t1", None, "", os.urandom(MAX_PAGE_BYTES + 1))
+    assert files(store) == [page], "what the attempt before it saw stays"
+    assert await lpm.artifacts.remove(None) == 1
+    assert (files(store), raw_bytes(store)) == ([], 0)

@@ -86,7 +86,7 @@ async def test_a_raw_file_that_is_gone_is_refused(client: GatewayClient, tmp_pat
 
 async def test_a_failed_task_is_reported_with_its_reason(gateway: HostileGateway, client: GatewayClient) -> None:
     await client.report_end(an_end("t1", error="no luck"))
-    assert gateway.failed == [("t1", {"error": "no luck", "attempts": 1, "permanent": True})]
+    assert gateway.failed == [("t1", {"error": "no luck", "attempts": 1, "permanent": True, "artifacts": []})]
 
 
 @pytest.mark.parametrize("status", [TaskStatus.EXPIRED, TaskStatus.NOT_FOUND, TaskStatus.COMPLETED])

@@ -27,6 +27,7 @@ from parcelpost.gateway.context import Context
 from parcelpost.gateway.errors import ApiError, reason_of
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import LienRow, ParcelFilter, ParcelKey, ParcelRecord, SourceKey
+from parcelpost.object_store import RawPage
 
 PAGE_ROWS = 250
 """Rows in memory at once, or fewer if their records are large."""
@@ -278,6 +279,18 @@ def _as_parcel(row: TableRow) -> Parcel:
         fields=fields,
         is_readable=True,
     )
+
+
+NEVER_RENDERED = "sandbox; default-src 'none'; frame-ancestors 'none'"
+"""Content-Security-Policy of a file that a browser should only save, or show as an image."""
+_RENDERED_ALONE = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+
+
+def shown_page(page: RawPage, context: Context, path: str) -> Download:
+    """A page that a site sent, for a browser, without its scripts and without anything that it loads from elsewhere."""
+    headers = {"Content-Encoding": "gzip", "Content-Security-Policy": _RENDERED_ALONE}
+    headers["Content-Type"] = "text/html"  # without a charset: the browser finds it in the page
+    return Download(page.chunks, context, path, headers=headers)
 
 
 class Download(StreamingResponse):

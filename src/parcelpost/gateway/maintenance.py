@@ -7,9 +7,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 
-from parcelpost.errors import LedgerError
+from parcelpost.errors import LedgerError, RawStoreUnavailable
 from parcelpost.events import LeasesEnded, LedgerFound, LedgerLost, LedgerPruned, LoopFailed, ResultNotCompared
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.schedules import ScheduleRunner
@@ -19,6 +20,7 @@ _MAX_PAUSE = 10.0  # after failures: leases must not wait long
 _PRUNE_SECONDS = 60.0
 _STUCK_SECONDS = 1_800.0  # beyond every timeout of a ledger
 _BATCH = 1_000
+_ARTIFACTS_AT_ONCE = 200
 _MAX_ROUNDS = 20
 _COMPARED_AT_ONCE = 100
 _INDEXED_AT_ONCE = 200
@@ -180,11 +182,19 @@ class Maintenance:
         now, settings = self._context.clock.now(), self._context.settings
         ended_before = now - timedelta(days=settings.keep_days)
         silent_before = now - timedelta(days=settings.keep_workers_days)
+        await self._remove_artifacts()
         removed = await self._context.ledger.prune(ended_before, silent_before, _BATCH)
         if removed:
             self._context.emit(LedgerPruned(removed=removed))
         else:
             self._prune_at = self._context.clock.monotonic() + _PRUNE_SECONDS
+
+    async def _remove_artifacts(self) -> None:
+        """Files first: no file is left without its row."""
+        with suppress(RawStoreUnavailable):
+            for task_id, kind in await self._context.ledger.unused_artifacts(_ARTIFACTS_AT_ONCE):
+                await self._context.raw_store.delete_artifact(task_id, kind)
+                await self._context.ledger.delete_artifact(task_id, kind)
 
     def _failed(self, error: Exception) -> float:
         self._failures += 1

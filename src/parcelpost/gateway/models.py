@@ -11,7 +11,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from parcelpost.model import Site, Task
-from parcelpost.protocol.payloads import Heartbeat
+from parcelpost.protocol.payloads import ArtifactKind, Heartbeat
 from parcelpost.schedule import Timing, longest_interval
 from parcelpost.search_fields import Lien, SearchFields
 
@@ -749,6 +749,18 @@ class SiteTasks(Struct, frozen=True, kw_only=True):
     tasks: int
     since_hour: int
     """Of these, in the last hour."""
+
+
+class Artifact(Struct, frozen=True, kw_only=True):
+    """What a failed attempt at a task saw."""
+
+    kind: ArtifactKind
+    worker_id: str
+    named_at: datetime
+    """When the worker reported the attempt."""
+    stored_at: datetime | None
+    """None: the worker has not uploaded it yet."""
+    media_type: str
 
 
 class TaskRow(Struct, frozen=True, kw_only=True):

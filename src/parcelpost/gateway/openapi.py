@@ -228,6 +228,7 @@ _GROUPS = {
     "map": "Parcels and liens",
     "tasks": "Tasks",
     "failures": "Tasks",
+    "artifacts": "Tasks",
     "refresh": "Tasks",
     "schedules": "Schedules",
 }

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import re
 import tempfile
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import IO, Concatenate, ParamSpec, TypeVar
+from typing import IO, Concatenate, Generic, ParamSpec, TypeVar
 
 import zstandard
 from msgspec import Struct
@@ -21,8 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from parcelpost.errors import InvalidInput, RawStoreUnavailable
 from parcelpost.gateway.errors import ApiError
-from parcelpost.protocol import server
-from parcelpost.protocol.payloads import RawMetadata, is_too_dense
+from parcelpost.protocol.payloads import MAX_ARTIFACT_BYTES, ArtifactMetadata, RawMetadata, is_too_dense
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -129,18 +129,19 @@ _FORM_BYTES = _MAX_METADATA_BYTES + 16 * 1024
 _SPOOL_BYTES = 1024 * 1024
 
 
-class RawUpload(Struct, frozen=True, kw_only=True):
+class FileUpload(Struct, Generic[T], frozen=True, kw_only=True):
     name: str
-    metadata: RawMetadata
+    """'' if it has none."""
+    metadata: T
     metadata_json: bytes
     """The metadata as sent."""
     file: IO[bytes]
 
 
-async def receive_raw_file(request: Request, max_bytes: int) -> RawUpload:
+async def receive_file(request: Request, max_bytes: int, read_metadata: Callable[[str], T]) -> FileUpload[T]:
     """Reads the form's file and metadata. Raises ApiError. The caller closes the file."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-        raise ApiError(400, "a raw file must be sent as multipart/form-data")
+        raise ApiError(400, "a file must be sent as multipart/form-data")
     body = body_chunks(request, max_bytes + _FORM_BYTES)
     parser = MultiPartParser(
         request.headers,
@@ -160,21 +161,18 @@ async def receive_raw_file(request: Request, max_bytes: int) -> RawUpload:
     file, metadata_json = form.get("file"), form.get("metadata")
     if isinstance(file, UploadFile) and isinstance(metadata_json, str):
         try:
-            metadata = server.read_raw_metadata(metadata_json)
+            metadata = read_metadata(metadata_json)
         except InvalidInput as error:
             await form.close()
             raise ApiError(422, str(error)) from None
-        return RawUpload(
-            name=file.filename or metadata.sha256,
-            metadata=metadata,
-            metadata_json=metadata_json.encode(),
-            file=file.file,
+        return FileUpload(
+            name=file.filename or "", metadata=metadata, metadata_json=metadata_json.encode(), file=file.file
         )
     await form.close()
     raise ApiError(422, "the form needs the file 'file' and the field 'metadata'")
 
 
-async def verified_page(upload: RawUpload, max_bytes: int) -> IO[bytes]:
+async def verified_page(upload: FileUpload[RawMetadata], max_bytes: int) -> IO[bytes]:
     """Returns the page gzip-compressed, positioned at its start. Raises ApiError: 413 too large, 422 wrong hash."""
     try:
         return await asyncio.to_thread(_verified, upload, max_bytes)
@@ -182,11 +180,44 @@ async def verified_page(upload: RawUpload, max_bytes: int) -> IO[bytes]:
         raise _spool_error(error) from error
 
 
+async def verified_artifact(upload: FileUpload[ArtifactMetadata], max_page_bytes: int) -> str:
+    """Returns its media type; the file is at its start. Raises ApiError: 413 too large, 422 not what it should be."""
+    try:
+        return await asyncio.to_thread(_artifact_type, upload, max_page_bytes)
+    except OSError as error:
+        raise _spool_error(error) from error
+
+
+def _artifact_type(upload: FileUpload[ArtifactMetadata], max_page_bytes: int) -> str:
+    file = upload.file
+    file.seek(0)
+    start = file.read(_MAGIC_BYTES)
+    file.seek(0)
+    _check_hash(_file_chunks(file), upload.metadata.sha256, MAX_ARTIFACT_BYTES)
+    file.seek(0)
+    if upload.metadata.kind == "screenshot":
+        media_type = next((media_type for media_type, magic in _IMAGES.items() if magic.match(start)), None)
+        if media_type is None:
+            raise ApiError(422, "a screenshot must be a PNG, JPEG or WebP image")
+        return media_type
+    _check_size(_gunzip(file, "page", 422), max_page_bytes)
+    file.seek(0)
+    return "text/html"
+
+
+_MAGIC_BYTES = 12
+_IMAGES = {
+    "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    "image/jpeg": re.compile(rb"\xff\xd8\xff"),
+    "image/webp": re.compile(rb"RIFF....WEBP", re.DOTALL),
+}
+
+
 def _spool_error(error: OSError) -> RawStoreUnavailable:
     return RawStoreUnavailable(f"cannot buffer an uploaded raw file: {error.strerror}")
 
 
-def _verified(upload: RawUpload, max_bytes: int) -> IO[bytes]:
+def _verified(upload: FileUpload[RawMetadata], max_bytes: int) -> IO[bytes]:
     upload.file.seek(0)
     if upload.metadata.content_encoding == "gzip":
         _check_hash(_gunzip(upload.file, "file", 422), upload.metadata.sha256, max_bytes)
@@ -198,14 +229,19 @@ def _verified(upload: RawUpload, max_bytes: int) -> IO[bytes]:
 
 
 def _check_hash(page: Iterator[bytes], sha256: str, max_bytes: int) -> None:
-    digest, size = hashlib.sha256(), 0
-    for step in page:
+    digest = hashlib.sha256()
+    _check_size(page, max_bytes, digest.update)
+    if digest.hexdigest() != sha256:
+        raise ApiError(422, "the file does not match the SHA-256 in its metadata")
+
+
+def _check_size(file: Iterator[bytes], max_bytes: int, use: Callable[[bytes], object] = len) -> None:
+    size = 0
+    for step in file:
         size += len(step)
         if size > max_bytes:
-            raise ApiError(413, f"the page is too large; the limit is {max_bytes:,} bytes")
-        digest.update(step)
-    if digest.hexdigest() != sha256:
-        raise ApiError(422, "the page does not match the SHA-256 in its metadata")
+            raise ApiError(413, f"the file is too large; the limit is {max_bytes:,} bytes")
+        use(step)
 
 
 def _file_chunks(file: IO[bytes]) -> Iterator[bytes]:

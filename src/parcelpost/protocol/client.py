@@ -19,7 +19,9 @@ from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput, Unavailable
 from parcelpost.model import Json, OutboxEntry, Priority, Source, Target, Task, TaskStatus
 from parcelpost.protocol.payloads import (
+    ARTIFACT_KINDS,
     MAX_COMMAND_CHARS,
+    ArtifactKind,
     BadTask,
     Completion,
     Failure,
@@ -267,12 +269,12 @@ def read_raw_file(body: bytes, sha256: str | None) -> None:
 # POST /tasks/{task_id}/fail and /complete
 
 
-def end_body(entry: OutboxEntry) -> bytes:
+def end_body(entry: OutboxEntry, artifacts: Sequence[ArtifactKind] = ()) -> bytes:
     """Returns the body for /fail or /complete; empty for a completed task."""
     error = (entry.error_text or "")[:_MAX_TASK_ERROR_CHARS]
     match entry.status:
         case TaskStatus.FAILED:
-            return _encode(Failure(error=error, attempts=entry.attempts))
+            return _encode(Failure(error=error, attempts=entry.attempts, artifacts=tuple(artifacts)))
         case TaskStatus.EXPIRED:
             return _encode(Completion(expired=True, error=error))
         case TaskStatus.NOT_FOUND:
@@ -281,13 +283,18 @@ def end_body(entry: OutboxEntry) -> bytes:
             return b""
 
 
-def read_end(body: bytes, task_id: str) -> None:
-    """Raises Unavailable unless the gateway recorded the end. An unknown task is not an error."""
+def read_end(body: bytes, task_id: str) -> Sequence[ArtifactKind]:
+    """Returns the artifacts that the gateway wants. Raises Unavailable unless it recorded the end.
+
+    An unknown task is not an error.
+    """
     answer = members(body)
     status = member(answer, "status")
     if not isinstance(member(answer, "success"), bool) and (not isinstance(status, str) or status == "error"):
         raise Unavailable("it does not confirm that the outcome was recorded")
     _check_about(member(answer, "task_id"), task_id)
+    wanted = member(answer, "wanted_artifacts")
+    return [kind for kind in ARTIFACT_KINDS if kind in wanted] if isinstance(wanted, list) else []
 
 
 def _check_about(told: object, expected: str | None) -> None:

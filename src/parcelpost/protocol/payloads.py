@@ -162,11 +162,18 @@ class RawFileReply(Struct, frozen=True):
 # POST /tasks/{task_id}/fail and /complete
 
 
+ArtifactKind = Literal["screenshot", "page"]
+"""What the last failed attempt at a task saw: a picture of the page in a browser, and the page's HTML."""
+ARTIFACT_KINDS: tuple[ArtifactKind, ...] = ("screenshot", "page")
+
+
 class Failure(Struct, frozen=True, kw_only=True):
     error: str = ""
     attempts: int = 0
     permanent: bool = True
     """False if another worker may try the task."""
+    artifacts: tuple[str, ...] = ()
+    """What the worker can upload, such as a screenshot: see `wanted_artifacts` in the reply."""
 
 
 class Completion(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -179,10 +186,30 @@ class Completion(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str = ""
 
 
-class EndReply(Struct, frozen=True):
+class EndReply(Struct, frozen=True, omit_defaults=True):
     status: Literal["reported"]
     success: bool
     task_id: str
+    wanted_artifacts: Sequence[ArtifactKind] = ()
+    """What the worker should upload to POST /artifacts."""
+
+
+# POST /artifacts
+
+MAX_ARTIFACT_BYTES = 4 * 1024**2
+"""Of a screenshot, and of a compressed page."""
+
+
+class ArtifactMetadata(Struct, frozen=True, kw_only=True):
+    """The form's `metadata`. A page is compressed with gzip. `sha256` is the hash of the file as sent."""
+
+    task_id: Name
+    kind: ArtifactKind
+    sha256: str
+
+
+class ArtifactReply(Struct, frozen=True):
+    status: Literal["ok"] = "ok"
 
 
 # POST /heartbeat

@@ -20,6 +20,7 @@ from parcelpost.places import normalized
 from parcelpost.protocol.client import MAX_BROKEN, MAX_PAUSED_SITES, read_task, task_id_of
 from parcelpost.protocol.payloads import (
     QUEUE_COUNTS,
+    ArtifactMetadata,
     Completion,
     Failure,
     Heartbeat,
@@ -255,6 +256,17 @@ def read_raw_metadata(text: str) -> RawMetadata:
         raise InvalidInput("metadata: sha256 is not a SHA-256 in lower-case hex")
     if metadata.content_encoding not in {None, "", "identity", "gzip"}:
         raise InvalidInput("metadata: content_encoding is neither gzip nor identity")
+    return metadata
+
+
+def read_artifact_metadata(text: str) -> ArtifactMetadata:
+    """Raises InvalidInput naming the bad field."""
+    try:
+        metadata = msgspec.json.decode(text, type=ArtifactMetadata)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"metadata: {one_line(str(error))[:300]}") from None
+    if not _PAGE_SHA256.fullmatch(metadata.sha256):
+        raise InvalidInput("metadata: sha256 is not a SHA-256 in lower-case hex")
     return metadata
 
 

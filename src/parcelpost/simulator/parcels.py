@@ -5,10 +5,13 @@ The same seed, county and number give the same parcel, in any order.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from datetime import date, timedelta
 from enum import StrEnum
+from itertools import pairwise
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -223,6 +226,45 @@ def _certificate(chance: random.Random, number: str, year: int, redeemed_on: dat
         holder=chance.choice(_HOLDERS),
         redeemed_on=redeemed_on,
     )
+
+
+_BORDER = ((28.22, -82.06), (28.22, -81.53), (27.99, -81.47), (27.8, -81.49), (27.78, -81.74), (27.8, -82.06))
+_LAKES = ((28.06, -81.85, 0.022), (27.97, -81.72, 0.03), (27.93, -81.68, 0.014), (28.14, -81.75, 0.018))
+"""Latitude, longitude and radius."""
+
+
+def county_outline() -> dict[str, Any]:
+    """The county's border, towns, lakes and main roads as GeoJSON, where the parcels' coordinates are."""
+    chance = random.Random("outline")  # noqa: S311 - no secrets
+    corners = [*_BORDER, _BORDER[0]]
+    border = [point for start, end in pairwise(corners) for point in _winding(chance, start, end, 0.004)]
+    features = [_feature("Polygon", [[*border, border[0]]])]
+    features += [_feature("Polygon", [_ring(chance, *town, 0.055)]) for town in _TOWNS]
+    features += [_feature("Polygon", [_ring(chance, *lake)]) for lake in _LAKES]
+    around = [*_TOWNS[:2], _TOWNS[4], *_TOWNS[1:4], _TOWNS[0]]
+    features += [_feature("LineString", _winding(chance, *road, 0.003)) for road in pairwise(around)]
+    return {"type": "FeatureCollection", "features": features}
+
+
+def _winding(
+    chance: random.Random, start: tuple[float, float], end: tuple[float, float], width: float
+) -> list[tuple[float, float]]:
+    """Longitude and latitude of points from start to end."""
+    points = [start]
+    for step in range(1, 12):
+        latitude, longitude = (begin + (stop - begin) * step / 12 for begin, stop in zip(start, end, strict=True))
+        points.append((latitude + chance.gauss(0, width), longitude + chance.gauss(0, width)))
+    return [(longitude, latitude) for latitude, longitude in (*points, end)]
+
+
+def _ring(chance: random.Random, latitude: float, longitude: float, radius: float) -> list[tuple[float, float]]:
+    turns = [(2 * math.pi * step / 24, radius * chance.uniform(0.82, 1.1)) for step in range(24)]
+    points = [(longitude + far * math.cos(turn), latitude + 0.8 * far * math.sin(turn)) for turn, far in turns]
+    return [*points, points[0]]
+
+
+def _feature(kind: str, coordinates: object) -> dict[str, Any]:
+    return {"type": "Feature", "properties": {}, "geometry": {"type": kind, "coordinates": coordinates}}
 
 
 class World(Struct, frozen=True, kw_only=True):

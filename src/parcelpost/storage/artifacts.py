@@ -1,9 +1,10 @@
-"""Failure artifacts: the screenshot and the log of a task's last attempt in a browser."""
+"""Failure artifacts: the last page that a task's last failed attempt saw, and its screenshot and log in a browser."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import hashlib
 import sqlite3
 from collections.abc import Iterable
@@ -24,10 +25,10 @@ from parcelpost.storage.raw_files import inside, on_disk, safe_name
 _BATCH = 500
 
 _ADD = """
-INSERT INTO artifacts (task_id, screenshot_path, log_path, bytes, created_at)
-SELECT ?1, ?2, ?3, ?4, ?5 WHERE EXISTS (SELECT 1 FROM tasks WHERE task_id = ?1)
+INSERT INTO artifacts (task_id, screenshot_path, log_path, page_path, bytes, created_at)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM tasks WHERE task_id = ?1)
 """
-_DELETE = "DELETE FROM artifacts WHERE task_id = ? RETURNING screenshot_path, log_path"
+_DELETE = "DELETE FROM artifacts WHERE task_id = ? RETURNING screenshot_path, log_path, page_path"
 
 _OLD = "SELECT task_id FROM artifacts WHERE created_at < ? ORDER BY created_at LIMIT ?"
 _ANY = "SELECT task_id FROM artifacts LIMIT ?"
@@ -61,13 +62,16 @@ def delete_batch(db: sqlite3.Connection, before: str | None) -> list[list[str]]:
 
 
 def get(db: sqlite3.Connection, task_id: str) -> StoredArtifacts | None:
-    query = "SELECT screenshot_path, log_path, created_at FROM artifacts WHERE task_id = ?"
+    query = "SELECT screenshot_path, log_path, page_path, created_at FROM artifacts WHERE task_id = ?"
     row = db.execute(query, (task_id,)).fetchone()
-    return row and StoredArtifacts(screenshot_path=row[0], log_path=row[1], created_at=from_iso(row[2]))
+    if row is None:
+        return None
+    return StoredArtifacts(screenshot_path=row[0], log_path=row[1], page_path=row[2], created_at=from_iso(row[3]))
 
 
 def all_paths(db: sqlite3.Connection) -> set[str]:
-    return {path for row in db.execute("SELECT screenshot_path, log_path FROM artifacts") for path in row if path}
+    stored = db.execute("SELECT screenshot_path, log_path, page_path FROM artifacts")
+    return {path for row in stored for path in row if path}
 
 
 def task_ids(db: sqlite3.Connection) -> set[str]:
@@ -82,10 +86,13 @@ def size(db: sqlite3.Connection) -> int:
 
 MAX_SCREENSHOT_BYTES = 4 * 1024**2
 MAX_LOG_BYTES = 256 * 1024
+MAX_PAGE_BYTES = 4 * 1024**2
+"""Of a compressed page."""
 
 _KINDS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpg"}
 _FOLDER = "artifacts"
-_ENDINGS = (".png", ".jpg", ".log", ".partial")
+_PAGE = "html.gz"
+_ENDINGS = (".png", ".jpg", ".log", ".gz", ".partial")
 
 
 class StoredArtifacts(Struct, frozen=True, kw_only=True):
@@ -93,6 +100,8 @@ class StoredArtifacts(Struct, frozen=True, kw_only=True):
 
     screenshot_path: str | None
     log_path: str | None
+    page_path: str | None
+    """Compressed with gzip."""
     created_at: datetime
 
 
@@ -105,19 +114,21 @@ class Artifacts:
         self._clock = clock
         self._known: set[str] | None = None
 
-    async def put(self, task_id: str, screenshot: bytes | None, log: str) -> bool:
+    async def put(self, task_id: str, screenshot: bytes | None, log: str, page: bytes = b"") -> bool:
         """Replaces the task's earlier artifacts. Returns False if there is nothing to store, or no such task.
 
-        A screenshot above MAX_SCREENSHOT_BYTES is left out, a log above MAX_LOG_BYTES loses its middle. Raises
-        InvalidInput for a screenshot that is neither PNG nor JPEG, and a StoreError.
+        A screenshot above MAX_SCREENSHOT_BYTES and a page above MAX_PAGE_BYTES are left out, a log above MAX_LOG_BYTES
+        loses its middle. Raises InvalidInput for a screenshot that is neither PNG nor JPEG, and a StoreError.
         """
         contents = _contents(screenshot, log)
+        if page and len(packed := await asyncio.to_thread(gzip.compress, page, mtime=0)) <= MAX_PAGE_BYTES:
+            contents[_PAGE] = packed
         if not contents:
             return False
         paths = {ending: f"{_FOLDER}/{_name(task_id)}.{ending}" for ending in contents}
-        image = next((path for ending, path in paths.items() if ending != "log"), None)
+        image = next((path for ending, path in paths.items() if ending in _KINDS.values()), None)
         size = sum(map(on_disk, contents.values()))
-        row = (task_id, image, paths.get("log"), size, iso(self._clock.now()))
+        row = (task_id, image, paths.get("log"), paths.get(_PAGE), size, iso(self._clock.now()))
         await asyncio.to_thread(self._write, {paths[ending]: content for ending, content in contents.items()})
         replaced = await self._db.write_lossy(add, row)
         if replaced is None:

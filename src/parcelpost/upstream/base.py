@@ -12,6 +12,8 @@ from typing import Protocol
 
 from parcelpost.model import Lease, OutboxEntry, Signal
 from parcelpost.protocol.payloads import (
+    ARTIFACT_KINDS,
+    ArtifactKind,
     BadTask,
     Heartbeat,
     HeartbeatReply,
@@ -24,7 +26,9 @@ from parcelpost.protocol.payloads import (
 )
 
 __all__ = [
+    "ARTIFACT_KINDS",
     "MAX_TASKS",
+    "ArtifactKind",
     "BadTask",
     "Heartbeat",
     "HeartbeatReply",
@@ -51,11 +55,15 @@ class Receiver(Protocol):
     async def upload_raw_file(self, entry: OutboxEntry, path: Path) -> None:
         """Sends the entry's page. Raises Refused or TooLarge."""
 
-    async def report_end(self, entry: OutboxEntry) -> None:
+    async def report_end(self, entry: OutboxEntry, artifacts: Sequence[ArtifactKind] = ()) -> Sequence[ArtifactKind]:
         """Reports the end of a task without a record: failed, expired, not found, or completed with nothing to send.
 
-        Raises Refused. A task that the upstream does not know is not an error.
+        Returns which of these artifacts the upstream wants. Raises Refused. A task that the upstream does not know is
+        not an error.
         """
+
+    async def upload_artifact(self, task_id: str, kind: ArtifactKind, path: Path) -> None:
+        """Sends an artifact that `report_end` returned. Raises Refused, TooLarge or NotOffered."""
 
 
 class Upstream(Receiver, Protocol):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import io
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -18,7 +20,7 @@ from msgspec.structs import replace
 from parcelpost.errors import NotOffered, Refused, TooLarge, Unauthorized, Unavailable, UpstreamError
 from parcelpost.model import Lease, OutboxEntry, Signal, TaskStatus
 from parcelpost.protocol import client, payloads
-from parcelpost.protocol.payloads import member, members
+from parcelpost.protocol.payloads import MAX_ARTIFACT_BYTES, ArtifactKind, ArtifactMetadata, member, members
 from parcelpost.settings.schema import GatewaySettings
 from parcelpost.upstream.base import (
     MAX_TASKS,
@@ -89,7 +91,7 @@ class GatewayClient:
                 raise Unavailable(f"the raw file {path} cannot be read: {error.strerror}") from error
         await self._read(answer, partial(client.read_raw_file, sha256=entry.raw_sha256))
 
-    async def report_end(self, entry: OutboxEntry) -> None:
+    async def report_end(self, entry: OutboxEntry, artifacts: Sequence[ArtifactKind] = ()) -> Sequence[ArtifactKind]:
         """Raises Refused for an id that cannot be part of a path, or that this gateway does not find there."""
         task_id = quote(entry.task_id, safe=_SAFE_IN_A_SEGMENT)
         if not task_id.strip("."):
@@ -97,11 +99,18 @@ class GatewayClient:
         answer = await self._call(
             "POST",
             f"/tasks/{task_id}/{'fail' if entry.status is TaskStatus.FAILED else 'complete'}",
-            json=client.end_body(entry),
+            json=client.end_body(entry, artifacts),
             may=(Refused,),
             absent=Unauthorized if task_id == entry.task_id else Refused,
         )
-        await self._read(answer, partial(client.read_end, task_id=entry.task_id))
+        return await self._read(answer, partial(client.read_end, task_id=entry.task_id))
+
+    async def upload_artifact(self, task_id: str, kind: ArtifactKind, path: Path) -> None:
+        content = await asyncio.to_thread(_read_artifact, path)
+        metadata = ArtifactMetadata(task_id=task_id, kind=kind, sha256=hashlib.sha256(content).hexdigest())
+        upload = Upload(msgspec.json.encode(metadata), path.name, io.BytesIO(content))
+        answer = await self._call("POST", "/artifacts", upload=upload, may=(Refused, TooLarge), absent=NotOffered)
+        await self._read(answer, partial(client.read_raw_file, sha256=metadata.sha256))
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
         answer = await self._call("POST", "/heartbeat", json=client.heartbeat_body(beat))
@@ -162,6 +171,18 @@ class GatewayClient:
     async def _check_answer(self, answer: Answer) -> None:
         if self._ledger is not None:
             await self._ledger.met(payloads.read_ledger_id(answer.headers))
+
+
+def _read_artifact(path: Path) -> bytes:
+    """Raises Refused for a file that is missing, cannot be read or is too large."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_ARTIFACT_BYTES + 1)
+    except OSError as error:
+        raise Refused(f"the artifact {path} cannot be read: {error.strerror}") from error
+    if len(content) > MAX_ARTIFACT_BYTES:
+        raise Refused(f"the artifact {path} is too large")
+    return content
 
 
 def _open_page(path: Path) -> IO[bytes]:

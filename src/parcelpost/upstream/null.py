@@ -7,7 +7,15 @@ from pathlib import Path
 
 from parcelpost.errors import NotOffered, Unavailable
 from parcelpost.model import Lease, OutboxEntry, Signal
-from parcelpost.upstream.base import Heartbeat, HeartbeatReply, MetricsSample, RankedSelector, Submitted, Work
+from parcelpost.upstream.base import (
+    ArtifactKind,
+    Heartbeat,
+    HeartbeatReply,
+    MetricsSample,
+    RankedSelector,
+    Submitted,
+    Work,
+)
 
 _NO_GATEWAY = "no gateway is set"
 _HINT = "set gateway.url (or PARCELPOST_GATEWAY_URL) to deliver results; everything is stored locally until then"
@@ -25,8 +33,11 @@ class NullUpstream:
     async def upload_raw_file(self, entry: OutboxEntry, path: Path) -> None:
         raise Unavailable(_NO_GATEWAY, hint=_HINT)
 
-    async def report_end(self, entry: OutboxEntry) -> None:
+    async def report_end(self, entry: OutboxEntry, artifacts: Sequence[ArtifactKind] = ()) -> Sequence[ArtifactKind]:
         raise Unavailable(_NO_GATEWAY, hint=_HINT)
+
+    async def upload_artifact(self, task_id: str, kind: ArtifactKind, path: Path) -> None:
+        raise NotOffered(_NO_GATEWAY)
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
         return HeartbeatReply()

@@ -17,6 +17,7 @@ from parcelpost.errors import Refused, TooLarge, Unauthorized, Unavailable
 from parcelpost.model import OutboxEntry, Task, TaskStatus
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.upstream.base import Receiver, Submitted
+from parcelpost.worker.artifact_uploads import WantedArtifact, artifact_kinds
 from parcelpost.worker.status import SlowUpstream
 
 _BATCHES_BEFORE_LARGER = 20
@@ -232,6 +233,8 @@ class Delivery:
         """Pages that were deleted with their results by an operator after the entries were read."""
         self.unavailable: Unavailable | None = None
         """Why entries are in `waiting`."""
+        self.wanted: list[WantedArtifact] = []
+        """What the upstream asked for in its replies to reports."""
 
     async def send(self, entries: Sequence[OutboxEntry]) -> None:
         """Raises Unavailable or Unauthorized if the upstream cannot be used; the lists say what happened before that.
@@ -344,7 +347,8 @@ class Delivery:
                 self.waiting.append(entry)
 
     async def _report(self, entry: OutboxEntry) -> None:
-        await self._upstream.report_end(entry)
+        wanted = await self._upstream.report_end(entry, await artifact_kinds(self._lpm, entry))
+        self.wanted += [WantedArtifact(entry.task_id, kind) for kind in wanted]
         self.stored.append(entry)
         self._pass.was_stored(Kind.REPORT)
 

@@ -26,7 +26,8 @@ from parcelpost.events import EntryRefused, ResultsSynced
 from parcelpost.model import OutboxEntry, TaskStatus
 from parcelpost.storage.history import SyncRound
 from parcelpost.storage.locks import LeaderLocks
-from parcelpost.upstream.base import MetricsSample, Submitted, Upstream
+from parcelpost.upstream.base import ArtifactKind, MetricsSample, Submitted, Upstream
+from parcelpost.worker.artifact_uploads import ArtifactUploads
 from parcelpost.worker.backoff import SYNC
 from parcelpost.worker.batch_delivery import BatchSize, Delivery, Parcel, Pass, SharedPages, end_of, parcel
 from parcelpost.worker.context import Context
@@ -202,9 +203,13 @@ class _WhileLeader:
         self._check()
         await self._upstream.upload_raw_file(entry, path)
 
-    async def report_end(self, entry: OutboxEntry) -> None:
+    async def report_end(self, entry: OutboxEntry, artifacts: Sequence[ArtifactKind] = ()) -> Sequence[ArtifactKind]:
         self._check()
-        await self._upstream.report_end(entry)
+        return await self._upstream.report_end(entry, artifacts)
+
+    async def upload_artifact(self, task_id: str, kind: ArtifactKind, path: Path) -> None:
+        self._check()
+        await self._upstream.upload_artifact(task_id, kind, path)
 
     def _check(self) -> None:
         if not self._leader_locks.has("sync"):
@@ -228,6 +233,7 @@ class SyncManager:
         self._emit = context.emit
         self._receipts = _ReceiptWriter(context)
         self._extras = _Extras(context)
+        self._artifacts = ArtifactUploads(self._upstream, context.lpm)
         self.batch_size = BatchSize(self._settings.batch_size, context.clock)
         self._is_restored = False
         self._must_try_now = False
@@ -268,13 +274,18 @@ class SyncManager:
             return 0.0  # the gateway is online, and may answer a smaller batch in time
         except (Unavailable, Unauthorized) as error:
             return self._state.failed(SYNC, error)
+        self._artifacts.start()
         await self._extras.send_if_due()
         return delay
 
     async def last_step(self) -> None:
-        """Sends the last learning signals, at the end of a run."""
+        """Sends the last learning signals and artifacts, at the end of a run."""
         if self._state.remaining(SYNC) <= 0 and self._leader_locks.has("sync"):
             await self._extras.send_all()
+            await self._artifacts.finish()
+
+    async def close(self) -> None:
+        await self._artifacts.close()
 
     async def _restore(self) -> None:
         """Takes over the backoff and the batch size of the last leader, this process or a peer."""
@@ -415,6 +426,7 @@ class SyncManager:
             await delivery.decide()
         except (Unavailable, Unauthorized) as raised:
             error = raised
+        self._artifacts.add(delivery.wanted)
         refusals = [
             (entry, reason, self._is_last_attempt(entry) or entry.html_path in delivery.lost_pages)
             for entry, reason in delivery.refused

@@ -188,6 +188,7 @@ class Worker:
         try:
             await self.supervisor.run(self._drain, last_sync, settings.worker.drain_seconds, goodbye)
         finally:
+            await self.sync.close()
             await self.janitor.close()
             await self.executor.close()
         with contextlib.suppress(StoreError):

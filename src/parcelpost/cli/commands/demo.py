@@ -31,7 +31,8 @@ def demo(
     stay: Annotated[
         bool,
         typer.Option(
-            "--stay", help="Keep the websites, a worker and the gateway with its dashboard running until Ctrl-C."
+            "--stay",
+            help="Add schedules, and keep websites, worker, gateway and dashboard running until Ctrl-C.",
         ),
     ] = False,
 ) -> None:

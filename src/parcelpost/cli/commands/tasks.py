@@ -137,6 +137,7 @@ def _task_facts(history: TaskHistory, store: StoreContext) -> Iterator[tuple[str
     yield "more records", count(history.children, "additional record") if history.children else None
     yield "screenshot", artifact_text(store, artifacts.screenshot_path) if artifacts else None
     yield "log", artifact_text(store, artifacts.log_path) if artifacts else None
+    yield "last page", artifact_text(store, artifacts.page_path) if artifacts else None
 
 
 class HistoryStep(Struct, frozen=True):
@@ -218,7 +219,7 @@ def _raw_page(store: StoreContext, entry: OutboxEntry) -> RawPage | None:
 def _steps(task: TaskInfo, result: OutboxEntry | None, failure: StoredArtifacts | None) -> Iterator[HistoryStep]:
     known = [(task.created_at, f"stored, from {task.task.source}"), (task.started_at, "last started")]
     if failure:
-        known.append((failure.created_at, "browser attempt failed"))
+        known.append((failure.created_at, "attempt failed"))
     if task.available_at:
         known.append((task.available_at, f"next retry, after {count(task.retries, 'failed attempt')}"))
     if task.completed_at:

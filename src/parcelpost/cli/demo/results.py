@@ -46,6 +46,10 @@ class DemoFiles(Struct, frozen=True):
         return self.folder / "tasks.csv"
 
     @property
+    def outline(self) -> Path:
+        return self.folder / "outline.geojson"
+
+    @property
     def ledger(self) -> Path:
         return self.folder / "gateway" / "gateway.db"
 
@@ -101,7 +105,7 @@ class DemoFiles(Struct, frozen=True):
             pairs += [
                 ("worker store", f"{self.store.path}, pages in {self.store.path.parent / 'data'}"),
                 ("gateway ledger", f"{self.ledger}, pages in {self.raw}"),
-                ("input", f"{self.counties}, {self.tasks}"),
+                ("input", f"{self.counties}, {self.tasks}, {self.outline}"),
                 ("logs", logs),
             ]
         return fields(pairs)

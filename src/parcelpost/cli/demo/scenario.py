@@ -7,6 +7,8 @@ import sys
 from contextlib import AsyncExitStack
 from types import TracebackType
 
+import msgspec
+from msgspec.structs import replace
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -18,7 +20,9 @@ from parcelpost.clock import Clock
 from parcelpost.files_and_sockets import free_port
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
-from parcelpost.gateway.models import TaskState
+from parcelpost.gateway.models import Scope, TaskState
+from parcelpost.gateway.schedules import NewSchedule, first_run, make_schedule
+from parcelpost.simulator.parcels import county_outline
 from parcelpost.storage import queries
 from parcelpost.storage.lpm import LocalPersistenceManager
 
@@ -32,6 +36,24 @@ ERROR_RATE = 0.02
 """The share of requests that a site answers with 500."""
 READY_TEXT = "Press Ctrl-C to stop."
 """The websites print this when they are up and the files with counties and tasks are written."""
+
+_SCHEDULES = (
+    NewSchedule(name="florida", platform="grizzly_gis", state="FL", county="invented", every="7d", at="02:00"),
+    NewSchedule(
+        name="florida-delinquent",
+        platform="mygov_due",
+        state="FL",
+        county="invented",
+        every="1d",
+        window="10m",
+        scope=Scope.DELINQUENT,
+    ),
+    NewSchedule(
+        name="colorado-liens", platform="lien_register", state="CO", county="invented", every="1d", scope=Scope.LIST
+    ),
+    NewSchedule(name="new-hampshire", platform="vgsi", state="NH", county="invented", every="30d", at="03:30"),
+)
+"""Two of them start at once; the others have a time of day."""
 
 SITE_SETTINGS = {
     "fetch.allow_private": "127.0.0.1",
@@ -53,6 +75,11 @@ def start_websites(files: DemoFiles, parcels: int) -> Child:
 def count_tasks(files: DemoFiles) -> int:
     with files.tasks.open(encoding="utf-8", newline="") as opened:
         return sum(1 for _ in csv.DictReader(opened))
+
+
+def list_url(files: DemoFiles, platform: str) -> str:
+    with files.tasks.open(encoding="utf-8", newline="") as opened:
+        return next(row["url"] for row in csv.DictReader(opened) if row["platform"] == platform)
 
 
 _LINE_SECONDS = 5.0
@@ -127,7 +154,8 @@ class Scenario:
         self.url = f"http://127.0.0.1:{self._port}"
         self._websites = start_websites(files, parcels)
         place = ["--database", str(files.ledger), "--raw", str(files.raw), "--port", str(self._port)]
-        self._gateway = Child(["gateway", "serve", *place], _GATEWAY_SETTINGS, files.log("gateway"))
+        serving = {**_GATEWAY_SETTINGS, "server.map_outline": str(files.outline)}
+        self._gateway = Child(["gateway", "serve", *place], serving, files.log("gateway"))
         running = ["run", "--gateway", self.url, "--store", str(files.store.path)]
         counties = {"fetch.counties_file": str(files.counties)}
         settings = {**_WORKER_SETTINGS, **counties}
@@ -169,7 +197,11 @@ class Scenario:
         return lines
 
     async def stay(self) -> None:
-        """Runs until it is cancelled, with a worker that waits for tasks."""
+        """Runs until it is cancelled, with schedules and a worker that waits for tasks."""
+        for new in _SCHEDULES:
+            url = list_url(self.files, new.platform) if new.scope is Scope.LIST else ""
+            schedule, targets = make_schedule(replace(new, url=url), CLOCK.now(), None)
+            await self._ledger.add_schedule(schedule, targets, first_run(schedule, CLOCK.now()))
         await self._staying_worker.start()
         _print_line(f"The dashboard is at {self.url}/. Press Ctrl-C to stop it, the worker and the websites.")
         await self._gateway.finish()
@@ -183,6 +215,8 @@ class Scenario:
         self._tasks = count_tasks(self.files)
 
     async def _begin(self) -> None:
+        self.files.outline.touch(mode=0o600)
+        self.files.outline.write_bytes(msgspec.json.encode(county_outline()))
         async with LocalPersistenceManager.open(self.files.store.path, clock=CLOCK, worker="cli"):
             pass  # creates it, so that it can be read from the start
         await self._adder.start()

@@ -339,6 +339,7 @@ _EXAMPLES: list[Struct] = [
     payloads.Failure(error="the page has no owner", attempts=3, permanent=True),
     payloads.Completion(not_found=True, error="no such parcel"),
     payloads.EndReply("reported", True, "t-1"),
+    payloads.ArtifactReply(),
     payloads.Heartbeat(
         active_tasks=4,
         completed_last_minute=31,
@@ -428,6 +429,14 @@ _EXAMPLES: list[Struct] = [
         **_TASK,
         leases=[Lease(worker_id="harlow-01", granted_at=_AT, expires_at=_UNTIL, ended_at=_UNTIL, end=LeaseEnd.FAILED)],
         parcel=_PATH,
+        artifacts=[
+            responses.TaskArtifact(
+                kind="screenshot",
+                path="/v1/artifacts/screenshot?task_id=t-1",
+                worker_id="harlow-01",
+                reported_at=_UNTIL,
+            )
+        ],
     ),
     responses.Failures([_FAILURES], 17),
     responses.Counties([_COUNTY]),

@@ -154,6 +154,10 @@ class AddTasksParams(Struct, frozen=True, forbid_unknown_fields=True):
     any_platform: Annotated[bool, Meta(description="Accept unknown platforms and counties")] = False
 
 
+class ArtifactParams(Struct, frozen=True, forbid_unknown_fields=True):
+    task_id: Annotated[Text, Meta(description="ID of the task")]
+
+
 class RawParams(Struct, frozen=True, forbid_unknown_fields=True):
     platform: Annotated[Text, Meta(description="Platform of the page; by default, the newest page of any platform")] = (
         ""

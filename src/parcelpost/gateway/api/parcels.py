@@ -37,7 +37,7 @@ from parcelpost.gateway.api.responses import (
     source_detail,
 )
 from parcelpost.gateway.context import Context
-from parcelpost.gateway.downloads import Download, lien_download, parcel_download
+from parcelpost.gateway.downloads import NEVER_RENDERED, Download, lien_download, parcel_download, shown_page
 from parcelpost.gateway.errors import ApiError
 from parcelpost.gateway.history import History, change_response
 from parcelpost.gateway.map_layers import MapOutline
@@ -48,8 +48,6 @@ from parcelpost.gateway.routes import JSON, Role, Route, encode
 _MAX_SCRAPES = 100
 _HISTORIES_AT_A_TIME = 2  # records that are compared at the same time are in memory at the same time
 _NO_PARCEL = "no such parcel"
-_NEVER_RENDERED = "sandbox; default-src 'none'; frame-ancestors 'none'"
-_RENDERED_ALONE = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 _NOT_IN_A_FILE_NAME = re.compile(r"[^A-Za-z0-9]+")
 _CSV, _JSONL = "text/csv", "application/x-ndjson"
 _OUTLINE = "/v1/map/outline"
@@ -197,14 +195,12 @@ class ParcelsApi:
             raise ApiError(404, "no such raw page is stored for this parcel")
         path = f"GET {request.url.path}"
         if not is_download:
-            headers = {"Content-Encoding": "gzip", "Content-Security-Policy": _RENDERED_ALONE}
-            headers["Content-Type"] = "text/html"  # without a charset: the browser finds it in the page
-            return Download(page.chunks, self._context, path, headers=headers)
+            return shown_page(page, self._context, path)
         name = _NOT_IN_A_FILE_NAME.sub("_", row.parcel_id)[:100]
         headers = {
             "Content-Disposition": f'attachment; filename="{name}.gz"',
             "Content-Length": str(page.size),
-            "Content-Security-Policy": _NEVER_RENDERED,
+            "Content-Security-Policy": NEVER_RENDERED,
         }
         return Download(page.chunks, self._context, path, headers=headers, media_type="application/octet-stream")
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
 from typing import Any
+from urllib.parse import urlencode
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -14,6 +15,7 @@ from parcelpost.gateway.counties import County
 from parcelpost.gateway.history import History, ParcelChange, Scrape
 from parcelpost.gateway.history import record as decode_record
 from parcelpost.gateway.models import (
+    Artifact,
     FailureGroup,
     Lease,
     LienRow,
@@ -26,6 +28,7 @@ from parcelpost.gateway.models import (
 from parcelpost.gateway.overview import QueueEntry, WorkerEntry
 from parcelpost.gateway.parcel_paths import page_path, parcel_path, raw_path
 from parcelpost.model import Json
+from parcelpost.protocol.payloads import ArtifactKind
 from parcelpost.protocol.server import BadNewTask
 from parcelpost.search_fields import lien_keys
 
@@ -163,11 +166,22 @@ class ListedTask(Struct, frozen=True, kw_only=True):
     error: str | None
 
 
+class TaskArtifact(Struct, frozen=True, kw_only=True):
+    kind: ArtifactKind
+    path: str
+    """Path of the image, or of the page to be shown in a browser without its scripts."""
+    worker_id: str
+    reported_at: datetime
+    """When the worker reported the failure."""
+
+
 class TaskDetail(ListedTask, frozen=True, kw_only=True):
     leases: Sequence[Lease]
     """Its attempts, oldest first."""
     parcel: str | None
     """Path of its parcel; null if the parcel is not known."""
+    artifacts: Sequence[TaskArtifact]
+    """What its last failed attempt saw, as far as the worker has uploaded it."""
 
 
 class Tasks(Struct, frozen=True):
@@ -295,9 +309,20 @@ def listed_task(row: TaskRow) -> ListedTask:
     return ListedTask(**_task_fields(row))
 
 
-def task_detail(row: TaskRow, parcel: ParcelRow | None) -> TaskDetail:
+def task_detail(row: TaskRow, parcel: ParcelRow | None, artifacts: Sequence[Artifact]) -> TaskDetail:
     path = parcel_path(parcel.parcel, parcel.parcel_id) if parcel else None
-    return TaskDetail(**_task_fields(row), leases=row.leases, parcel=path)
+    query = urlencode({"task_id": row.task.task_id})
+    uploaded = [
+        TaskArtifact(
+            kind=artifact.kind,
+            path=f"/v1/artifacts/{artifact.kind}?{query}",
+            worker_id=artifact.worker_id,
+            reported_at=artifact.named_at,
+        )
+        for artifact in artifacts
+        if artifact.stored_at is not None
+    ]
+    return TaskDetail(**_task_fields(row), leases=row.leases, parcel=path, artifacts=uploaded)
 
 
 def _dollars(cents: int | None) -> Decimal | None:

@@ -9,10 +9,13 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response
 
 from parcelpost.errors import InvalidInput
 from parcelpost.gateway.api.params import (
     AddTasksParams,
+    ArtifactParams,
     BeforeTask,
     FailuresParams,
     TaskListParams,
@@ -33,12 +36,15 @@ from parcelpost.gateway.api.responses import (
     task_detail,
 )
 from parcelpost.gateway.context import Context, Platforms
+from parcelpost.gateway.downloads import NEVER_RENDERED, Download, shown_page
 from parcelpost.gateway.errors import ApiError
 from parcelpost.gateway.models import ParcelFilter, ParcelKey, RefreshFilter, TaskFilter, TaskRow, TaskState, Text
 from parcelpost.gateway.routes import JSON, Role, Route
 from parcelpost.gateway.uploads import parse_body, run_in_thread
 from parcelpost.model import Priority
+from parcelpost.object_store import RawPage
 from parcelpost.places import county_slug, parcel_norm, parcel_number, state_or_text
+from parcelpost.protocol.payloads import ArtifactKind
 from parcelpost.protocol.server import BadNewTask, NewTask, NewTasks, read_new_tasks
 
 _MAX_TASKS = 10_000
@@ -125,6 +131,8 @@ class TasksApi:
             Route("GET", "/v1/tasks", self.tasks, Role.READER),
             Route("GET", "/v1/failures", self.failures, Role.READER),
             Route("GET", "/v1/tasks/{task_id:path}", self.task, Role.READER, errors=(404,)),
+            Route("GET", "/v1/artifacts/screenshot", self.screenshot, Role.READER, errors=(404,), media_type="image/*"),
+            Route("GET", "/v1/artifacts/page", self.page, Role.READER, errors=(404,), media_type="text/html"),
             Route("POST", "/v1/tasks", self.add_tasks, Role.ADMIN, max_body_bytes=large, **tasks),
             Route("POST", "/v1/tasks/requeue", self.requeue, Role.ADMIN),
             Route("POST", "/v1/tasks/delete", self.delete, Role.ADMIN),
@@ -146,11 +154,31 @@ class TasksApi:
         return Failures(groups, await self._ledger.count_tasks(wanted))
 
     async def task(self, task_id: str) -> TaskDetail:
-        """Return a task with all its leases."""
+        """Return a task with all its leases, and paths of what its last failed attempt saw."""
         row = await self._ledger.task(task_id) if "\0" not in task_id else None
         if row is None:
             raise ApiError(404, "no such task")
-        return task_detail(row, await self._ledger.parcel(_parcel_key(row)))
+        parcel, artifacts = await self._ledger.parcel(_parcel_key(row)), await self._ledger.artifacts(task_id)
+        return task_detail(row, parcel, artifacts)
+
+    async def screenshot(self, request: Request, query: ArtifactParams) -> Response:
+        """Return the screenshot of a task's last failed attempt: a PNG, JPEG or WebP image."""
+        image, media_type = await self._artifact(query.task_id, "screenshot")
+        headers = {"Content-Length": str(image.size), "Content-Security-Policy": NEVER_RENDERED}
+        return Download(image.chunks, self._context, _download_name(request), headers=headers, media_type=media_type)
+
+    async def page(self, request: Request, query: ArtifactParams) -> Response:
+        """Show the last page that a task's last failed attempt saw, without its scripts and what it loads."""
+        page, _ = await self._artifact(query.task_id, "page")
+        return shown_page(page, self._context, _download_name(request))
+
+    async def _artifact(self, task_id: str, kind: ArtifactKind) -> tuple[RawPage, str]:
+        stored = [artifact for artifact in await self._ledger.artifacts(task_id) if artifact.stored_at is not None]
+        artifact = next((artifact for artifact in stored if artifact.kind == kind), None)
+        file = await self._context.raw_store.open_artifact(task_id, kind) if artifact else None
+        if artifact is None or file is None:
+            raise ApiError(404, f"no {kind} of this task is stored")
+        return file, artifact.media_type
 
     async def add_tasks(self, body: bytes, query: AddTasksParams) -> AddedTasks:
         """Queue up to 10,000 tasks, sent as a JSON array or as JSON lines.
@@ -241,6 +269,10 @@ class TasksApi:
         wanted = body.filter(body.states, _NOT_LEASED)
         change = self._ledger.count_tasks if body.dry_run else self._ledger.delete_tasks
         return DeleteReply(await change(wanted))
+
+
+def _download_name(request: Request) -> str:
+    return f"GET {request.url.path}"
 
 
 def _parcel_key(row: TaskRow) -> ParcelKey:

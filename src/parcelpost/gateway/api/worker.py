@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from starlette.requests import Request
 
 from parcelpost.clock import Clock
@@ -109,6 +109,7 @@ _SELECTORS_WINDOW = timedelta(days=30)
 _MAX_HEARTBEAT_BYTES = 1024 * 1024
 _IN_FLIGHT_SECONDS = 30.0
 """A task granted more recently than this may not be in the worker's store yet."""
+_NOT_EXPECTED = "no report of this worker named this artifact, or it is stored already"
 _OUTCOMES = {
     TaskState.DONE: "done",
     TaskState.NOT_FOUND: "not_found",
@@ -138,7 +139,7 @@ class SelectorsParams(Struct, frozen=True):
 
 
 class RawFileForm(Struct, frozen=True):
-    """The form of a raw file upload. `metadata` is a JSON object: see RawMetadata."""
+    """The form of an upload. `metadata` is a JSON object: see RawMetadata, and ArtifactMetadata for artifacts."""
 
     file: Annotated[str, Meta(extra_json_schema={"format": "binary"})]
     metadata: Annotated[str, Meta(extra_json_schema={"contentMediaType": "application/json"})]
@@ -176,6 +177,7 @@ class WorkerApi:
             Route("GET", f"{base}/work", self.work, Role.WORKER),
             Route("POST", f"{base}/results", self.results, Role.WORKER, body_type=list[ParcelResult], **large),
             Route("POST", f"{base}/raw-files", self.raw_file, Role.WORKER, errors=(422,), **form),
+            Route("POST", f"{base}/artifacts", self.artifact, Role.WORKER, errors=(404, 413, 422), **form),
             Route("POST", f"{base}/tasks/{{task_id:path}}/complete", self.complete, Role.WORKER, **end(Completion)),
             Route("POST", f"{base}/tasks/{{task_id:path}}/fail", self.fail, Role.WORKER, **end(Failure)),
             Route("POST", f"{base}/heartbeat", self.heartbeat, Role.WORKER, body_type=Heartbeat, **heartbeat),
@@ -231,10 +233,27 @@ class WorkerApi:
     async def raw_file(self, request: Request) -> payloads.RawFileReply:
         """Store a scraped page."""
         limit = self._settings.max_raw_bytes
-        upload = await uploads.receive_raw_file(request, limit)
+        upload = await uploads.receive_file(request, limit, server.read_raw_metadata)
+        sha256 = upload.metadata.sha256
         with upload.file, await uploads.verified_page(upload, limit) as page:
-            path = await self._context.raw_store.put(upload.metadata.sha256, page, upload.name, upload.metadata_json)
-        return payloads.RawFileReply("ok", path, upload.metadata.sha256)
+            path = await self._context.raw_store.put(sha256, page, upload.name or sha256, upload.metadata_json)
+        return payloads.RawFileReply("ok", path, sha256)
+
+    async def artifact(self, request: Request, worker_id: str) -> payloads.ArtifactReply:
+        """Store what a failed attempt saw: a screenshot or a page, once the reply to the report has asked for it."""
+        context, limit = self._context, payloads.MAX_ARTIFACT_BYTES
+        upload = await uploads.receive_file(request, limit, server.read_artifact_metadata)
+        task_id, kind = upload.metadata.task_id, upload.metadata.kind
+        with upload.file as file:
+            expected = await self._ledger.artifacts(task_id) if _is_name(task_id) else ()
+            if not any((one.kind, one.worker_id, one.stored_at) == (kind, worker_id, None) for one in expected):
+                raise ApiError(404, _NOT_EXPECTED)
+            media_type = await uploads.verified_artifact(upload, self._settings.max_raw_bytes)
+            await context.raw_store.put_artifact(task_id, kind, file)
+        if not await self._ledger.set_artifact_stored(task_id, kind, worker_id, media_type, context.clock.now()):
+            await context.raw_store.delete_artifact(task_id, kind)  # its task may have been deleted meanwhile
+            raise ApiError(404, _NOT_EXPECTED)
+        return payloads.ArtifactReply()
 
     async def complete(self, task_id: str, body: bytes, worker_id: str) -> payloads.EndReply:
         """End a task that has no result: the parcel does not exist, or the task expired and is queued again."""
@@ -250,7 +269,12 @@ class WorkerApi:
     async def fail(self, task_id: str, body: bytes, worker_id: str) -> payloads.EndReply:
         """Report that a task failed, permanently or so that another worker may retry it."""
         failure = server.read_failure(body)
-        return await self._end(task_id, worker_id, error=failure.error, again=not failure.permanent)
+        reply = await self._end(task_id, worker_id, error=failure.error, again=not failure.permanent)
+        wanted = [kind for kind in payloads.ARTIFACT_KINDS if kind in failure.artifacts]
+        if not reply.success or not wanted:
+            return reply
+        await self._ledger.name_artifacts(task_id, wanted, worker_id, self._context.clock.now())
+        return replace(reply, wanted_artifacts=wanted)
 
     async def heartbeat(self, body: bytes, worker_id: str) -> payloads.HeartbeatReply:
         """Report a worker's state, extend its leases and return its pending commands."""

@@ -12,7 +12,11 @@ from starlette.routing import Route
 from parcelpost.gateway.errors import ApiError
 
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
+_POLICY = (
+    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; "
+    "img-src 'self' blob:"
+)
+"""Ends with what images may come from."""
 _RAW_PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src data:; "
     "connect-src 'self'; frame-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -33,7 +37,7 @@ class _File:
 
 def routes(tile_origin: str) -> list[Route]:
     """`/` and `/docs`, which are one page, and its files. Only the map's tiles may come from elsewhere."""
-    policy = f"{_POLICY}; img-src 'self' {tile_origin}" if tile_origin else _POLICY
+    policy = f"{_POLICY} {tile_origin}".rstrip()
     known = {
         file.name: _File(file.name, file.read_bytes(), policy)
         for file in files(__package__).iterdir()

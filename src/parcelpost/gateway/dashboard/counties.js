@@ -4,14 +4,14 @@ import { ask, fetchFile } from "./api.js";
 import { h, on, patch } from "./dom.js";
 import { ago, compact, duration, moment, NOTHING, number, percent, plural, words } from "./format.js";
 import { linkTo, place } from "./cells.js";
-import { badge, empty, facts, findingList, meter, problems, section, sentence, SEVERITY_TONES, SortedTable, table } from "./table.js";
+import { badge, empty, facts, findingList, freshTone, meter, problems, section, sentence, SEVERITY_TONES, SortedTable, table } from "./table.js";
 import { taskLink, tasksLink } from "./tasks.js";
 
 const AGAIN_MS = 12_000;
 const MAX_TEXT = 300;
 const COLUMNS = [
   { label: "County", sort: (county) => place(county) },
-  { label: "Platform", sort: (county) => county.platform },
+  { label: "Platform", class: "whole", sort: (county) => county.platform },
   { label: "Parcels", class: "num", sort: (county) => county.parcels },
   { label: "Fresh", sort: (county) => county.fresh_share },
   { label: "Success (24 h)", sort: (county) => county.success_rate },
@@ -135,7 +135,7 @@ const cells = (county) => [
 function freshness(county) {
   const { fresh_share: share, max_age_seconds: seconds, newest_at: newest, schedules } = county;
   if (share !== null)
-    return [meter(share, isStale(county) ? "warn" : "good"), h("small", null, `within ${duration(seconds)}`)];
+    return [meter(share, freshTone(share, isStale(county))), h("small", null, `within ${duration(seconds)}`)];
   return [newest ? ago(newest) : "never scraped", h("small", null, schedules.length ? "scheduled" : "no schedule")];
 }
 
@@ -179,7 +179,7 @@ export class CountyPage extends CountiesView {
         "div",
         { class: "title" },
         h("p", { class: "path" }, h("a", { href: "#/counties" }, "Counties"), ` / ${found.platform}`),
-        h("h1", null, place(found), " ", wrong.length ? badge(SEVERITY_TONES[wrong[0].severity], "Needs attention") : badge("good", "Well")),
+        h("h1", null, place(found), " ", wrong.length ? badge(SEVERITY_TONES[wrong[0].severity], "Needs attention") : badge("good", "Healthy")),
         h("p", { class: "meta" }, this.links(found)),
       ),
       found.findings.length ? h("section", { class: "card", "aria-label": "Findings" }, findingList(found.findings, "#/counties")) : null,

@@ -2,7 +2,7 @@
 
 import { h, on, patch } from "./dom.js";
 import { money, number } from "./format.js";
-import { linkTo, status, titled } from "./cells.js";
+import { linkTo, place, status } from "./cells.js";
 import { empty } from "./table.js";
 
 const TO_THE_RIGHT = new Set(["money", "number"]);
@@ -132,7 +132,7 @@ function cell(column, row, isFirst, isLink) {
   const { name, kind } = column;
   const label = titleOf(column);
   const value = row[name];
-  const content = isLink || kind === "link" ? link(row, value) : shown(name, kind, value);
+  const content = isLink || kind === "link" ? link(row, value) : name === "county" && value ? place(row) : shown(name, kind, value);
   const title = typeof content === "string" && content.length > LONG ? content : null;
   const attributes = { class: classOf(kind), "data-label": label, title };
   return isFirst ? h("th", { scope: "row", ...attributes }, content) : h("td", attributes, content);
@@ -152,7 +152,7 @@ function shown(name, kind, value) {
   if (kind === "flag") return value ? h("span", { class: name === "delinquent" ? "bad" : "" }, "yes") : "no";
   if (kind === "time") return h("time", { datetime: value }, minutes(value));
   if (name === "status") return status(String(value));
-  return name === "county" ? titled(value) : String(value);
+  return String(value);
 }
 
 const decimals = (value) => (Number.isInteger(value) ? number(value) : String(value));

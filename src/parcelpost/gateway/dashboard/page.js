@@ -5,17 +5,21 @@ import { fetchFile, NeedsToken } from "./api.js";
 import { h } from "./dom.js";
 
 const PARCEL_PAGE = /^(\/v1\/parcels\/[^?#]+)\/page\?sha256=[0-9a-f]{64}$/;
+const TASK_PAGE = /^\/v1\/artifacts\/page\?task_id=([^&#]+)$/;
 
 const main = document.getElementById("main");
 
 async function show() {
   const path = location.hash.slice(1);
   const [, parcel] = PARCEL_PAGE.exec(path) ?? [];
-  if (!parcel) return say("This link does not point to a raw page.");
-  const name = decodeURIComponent(parcel.split("/").at(-1));
+  const [, task] = TASK_PAGE.exec(path) ?? [];
+  if (!parcel && !task) return say("This link does not point to a raw page.");
+  const name = decodeURIComponent(parcel ? parcel.split("/").at(-1) : task.replaceAll("+", " "));
   document.getElementById("title").textContent = name;
   document.title = `Raw page of ${name} – Parcelpost gateway`;
-  document.getElementById("back").href = `/#${parcel.replace("/v1/parcels", "/parcel")}`;
+  const back = document.getElementById("back");
+  back.href = parcel ? `/#${parcel.replace("/v1/parcels", "/parcel")}` : `/#/task/${encodeURIComponent(name)}`;
+  back.textContent = `Back to the ${parcel ? "parcel" : "task"}`;
   try {
     const file = await fetchFile(path);
     main.replaceChildren(await frame(file));

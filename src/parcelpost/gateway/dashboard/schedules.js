@@ -6,7 +6,7 @@ import { addSchedule, chooseAction } from "./commands.js";
 import { h, on, patch } from "./dom.js";
 import { compact, duration, moment, NOTHING, number, plural } from "./format.js";
 import { countyLink } from "./counties.js";
-import { badge, command, empty, meter, section, table } from "./table.js";
+import { badge, command, empty, freshTone, meter, section, table } from "./table.js";
 
 const COLUMNS = [
   { label: "Schedule" },
@@ -176,9 +176,8 @@ const runCells = (run) => [
 
 function fresh({ fresh_share: share, fresh: count, not_found: gone, parcels, max_age_seconds: seconds, is_stale: isStale }) {
   if (share === null) return [NOTHING, h("small", null, gone ? `${number(gone)} not found` : "no parcels yet")];
-  const tone = isStale ? "warn" : "good";
   return [
-    meter(share, tone),
+    meter(share, freshTone(share, isStale)),
     h("small", null, `${compact(count)} of ${compact(parcels)} within ${duration(seconds)}`),
     gone ? h("small", null, `${number(gone)} not found`) : null,
   ];

@@ -44,7 +44,12 @@ export const empty = (...children) => h("div", { class: "empty" }, children);
 // A wide table scrolls on its own, also by keyboard.
 export const scroller = (label, child, style = "scroll") => h("div", { class: style, tabindex: "0", role: "region", "aria-label": label }, child);
 
-export const command = (text) => h("code", { class: "command" }, text);
+// Lines break between words, not after the first hyphen of an option.
+export const command = (text) =>
+  h("code", { class: "command" }, text.split(" ").map((word, place) => [place ? " " : "", h("span", null, word)]));
+
+// A new schedule is not stale before it has had its time, and not fresh either.
+export const freshTone = (share, isStale) => (isStale ? "warn" : share < 0.9 ? "" : "good");
 
 // A share from 0 to 1 as a bar with its percentage.
 export const meter = (share, tone) =>

@@ -1,6 +1,6 @@
 // One task: what it is for, its attempts, and what an operator does with it.
 
-import { ask } from "./api.js";
+import { ask, fetchFile } from "./api.js";
 import { h, on, patch } from "./dom.js";
 import { duration, moment, NOTHING, number } from "./format.js";
 import { linkTo, place } from "./cells.js";
@@ -29,7 +29,7 @@ export class TaskPage {
   title = "Task";
 
   constructor(app, rest) {
-    Object.assign(this, { app, taskId: rest, askedAt: -Infinity, asking: new AbortController() });
+    Object.assign(this, { app, taskId: rest, askedAt: -Infinity, asking: new AbortController(), image: {} });
     this.root = h("div", { class: "page" }, h("p", { class: "empty" }, "Loading …"));
     on(this.root, "click", "[data-act]", (button) => this.act(button.dataset.act));
     this.load();
@@ -42,12 +42,24 @@ export class TaskPage {
       const parcel = task.parcel ? await ask(task.parcel, { signal: this.asking.signal }) : null;
       this.source = parcel?.sources.find((source) => source.platform === task.platform);
       this.show(task);
+      await this.showImage(task.artifacts.find((artifact) => artifact.kind === "screenshot"));
     } catch (error) {
       if (this.asking.signal.aborted) return;
       this.askedAt = -Infinity;
       if (error.status === 404) this.showMissing();
       else this.app.failed(error);
     }
+  }
+
+  // With a token the browser cannot load the image by itself.
+  async showImage(artifact) {
+    const key = artifact && `${artifact.path} ${artifact.reported_at}`;
+    if (key === this.image.key) return;
+    const file = artifact && (await fetchFile(artifact.path).catch(() => null));
+    if (this.asking.signal.aborted) return;
+    URL.revokeObjectURL(this.image.url);
+    this.image = { key, url: file && URL.createObjectURL(file), isMissing: file === null };
+    this.show(this.task);
   }
 
   showMissing() {
@@ -72,7 +84,7 @@ export class TaskPage {
       task.error ? h("p", { class: "failure", "data-key": "error" }, h("b", null, "Error"), " ", task.error) : null,
       facts(this.facts(task)),
       section("Attempts", null, attempts(task.leases)),
-      evidence(task, this.source),
+      evidence(task, this.source, this.image),
     );
   }
 
@@ -129,6 +141,7 @@ export class TaskPage {
 
   leave() {
     this.asking.abort();
+    URL.revokeObjectURL(this.image.url);
   }
 }
 
@@ -153,33 +166,51 @@ function lasted({ granted_at: from, ended_at: to }) {
   return seconds < 10 ? `${Math.max(0, seconds).toFixed(1)} s` : duration(seconds);
 }
 
-// The newest page of the parcel is here; what a failed attempt saw stays with its worker.
-function evidence(task, source) {
+// What the last failed attempt saw, as far as its worker has uploaded it, and the newest page of the parcel.
+function evidence(task, source, image) {
   const last = task.leases.findLast((lease) => lease.end === "failed" || lease.end === "returned");
-  if (!last && !source?.page) return null;
-  const shell = /^[\w.~-]+$/.test(task.task_id) ? task.task_id : `'${task.task_id.replaceAll("'", "'\\''")}'`;
+  const [screenshot, page] = ["screenshot", "page"].map((kind) => task.artifacts.find((artifact) => artifact.kind === kind));
+  if (!last && !source?.page && !screenshot && !page) return null;
   return section(
-    "Page, screenshot and log",
+    last || screenshot ? "Screenshot and page" : "Page",
     null,
     h(
       "div",
       { class: "prose" },
+      page ? h("p", { "data-key": "page" }, h("a", { href: pageLink(page.path) }, "The last page that the attempt saw"), reported(page)) : null,
       source?.page
         ? h(
             "p",
-            null,
-            h("a", { href: `/dashboard/page.html#${source.page}` }, "The newest page of this parcel"),
+            { "data-key": "newest" },
+            h("a", { href: pageLink(source.page) }, "The newest page of this parcel"),
             ", scraped ",
             moment(source.scraped_at),
             source.task_id === task.task_id ? " by this task." : ` by task ${source.task_id}.`,
           )
         : null,
-      last
-        ? [
-            h("p", null, `If the page was opened in a browser, ${last.worker_id} has a screenshot and a log of the last failed attempt. There, run:`),
-            command(`parcelpost tasks show ${shell}`),
-          ]
+      screenshot
+        ? h(
+            "figure",
+            { class: "screenshot", "data-key": "screenshot" },
+            h("figcaption", null, "What the attempt saw in its browser", reported(screenshot)),
+            image.url
+              ? h("img", { src: image.url, alt: "Screenshot of the failed attempt" })
+              : h("p", null, image.isMissing ? "It cannot be loaded." : "Loading …"),
+          )
         : null,
+      last && !screenshot ? missing(task, last) : null,
     ),
   );
+}
+
+const pageLink = (path) => `/dashboard/page.html#${path}`;
+const reported = ({ worker_id: worker, reported_at: at }) => [`, reported by ${worker} `, moment(at), "."];
+
+function missing(task, { worker_id: worker }) {
+  const shell = /^[\w.~-]+$/.test(task.task_id) ? task.task_id : `'${task.task_id.replaceAll("'", "'\\''")}'`;
+  return [
+    h("p", { "data-key": "missing" }, "There is no screenshot of the last failed attempt: only a page that was opened in a browser has one."),
+    h("p", { "data-key": "worker" }, `To see what ${worker} has stored about this task, run on its machine:`),
+    command(`parcelpost tasks show ${shell}`),
+  ];
 }

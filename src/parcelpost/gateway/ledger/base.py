@@ -11,6 +11,7 @@ from msgspec import Struct
 from parcelpost.gateway.models import (
     ActivityRow,
     AddCounts,
+    Artifact,
     ChangeFilter,
     ChangePage,
     ChangeRow,
@@ -53,7 +54,7 @@ from parcelpost.gateway.models import (
     WorkerRow,
 )
 from parcelpost.model import Signal, Site, Target, Task
-from parcelpost.protocol.payloads import MetricsSample, RankedSelector
+from parcelpost.protocol.payloads import ArtifactKind, MetricsSample, RankedSelector
 from parcelpost.search_fields import Lien
 
 
@@ -123,6 +124,21 @@ class Ledger(Protocol):
 
     async def refreshable(self, wanted: RefreshFilter) -> int:
         """Returns how many tasks `refresh` would queue."""
+
+    async def name_artifacts(self, task_id: str, kinds: Sequence[ArtifactKind], worker_id: str, now: datetime) -> None:
+        """Expects uploads of what a failed attempt saw, in place of earlier ones of these kinds."""
+
+    async def artifacts(self, task_id: str) -> Sequence[Artifact]: ...
+
+    async def set_artifact_stored(
+        self, task_id: str, kind: ArtifactKind, worker_id: str, media_type: str, now: datetime
+    ) -> bool:
+        """Returns False and changes nothing if it is not expected from that worker (any more)."""
+
+    async def unused_artifacts(self, most: int) -> Sequence[tuple[str, ArtifactKind]]:
+        """Returns artifacts whose task is done or deleted, and those beyond the newest 10,000."""
+
+    async def delete_artifact(self, task_id: str, kind: ArtifactKind) -> None: ...
 
     # Schedules
 

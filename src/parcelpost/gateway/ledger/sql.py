@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from parcelpost.errors import LedgerError
 from parcelpost.gateway.ledger import rows
+from parcelpost.gateway.ledger.artifacts import ArtifactQueries
 from parcelpost.gateway.ledger.queries import is_matchable, refresh_conditions
 from parcelpost.gateway.ledger.schedules import MAX_RETRIES, ScheduleQueries
 from parcelpost.gateway.ledger.search import SearchQueries
@@ -201,7 +202,7 @@ _MAX_SELECTOR_BYTES = 1_500
 _MAX_FIELD_BYTES = 300
 
 
-class SqlLedger(SearchQueries, ScheduleQueries, TaskQueries, WebhookQueries, Protocol):
+class SqlLedger(SearchQueries, ScheduleQueries, TaskQueries, ArtifactQueries, WebhookQueries, Protocol):
     """Refreshing, workers, commands, selectors, metrics, activity and pruning."""
 
     _max_attempts: int

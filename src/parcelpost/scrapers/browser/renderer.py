@@ -43,7 +43,7 @@ _POLL_SECONDS = 0.05
 _SETTLE_SECONDS = 0.5
 _READ_SECONDS = 5.0
 _STEP_SECONDS = 15.0
-_ARTIFACT_SECONDS = 5.0
+ARTIFACT_SECONDS = 5.0
 _MAX_FRAMES = 20
 _LENGTH = "document.documentElement ? document.documentElement.outerHTML.length : 0"
 _TEXT_LENGTH = "document.body ? document.body.innerText.length : 0"
@@ -51,7 +51,7 @@ _SUPERSEDED = ("interrupted by another navigation", "ERR_ABORTED", "frame was de
 
 
 class ArtifactSink(Protocol):
-    async def put(self, task_id: str, screenshot: bytes | None, log: str) -> object: ...
+    async def put(self, task_id: str, screenshot: bytes | None, log: str, page: bytes = b"") -> object: ...
 
 
 class RenderContext(Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class RenderContext(Struct, frozen=True, kw_only=True):
     profiles: Path | None = None
     """The folder of saved profiles; None: there is none."""
     artifacts: ArtifactSink | None = None
-    """Destination of screenshots and logs of failed attempts; None: not stored."""
+    """Destination of pages, screenshots and logs of failed attempts; None: not stored."""
     lease_seconds: float = 5.0
     """How long an attempt waits for a page before its task is deferred."""
     quiet_seconds: float = 5.0
@@ -122,22 +122,22 @@ class PageLease:
             reason = f"the browser rejected its cookies: {first_line(error)}"[:200]
             raise unusable_profile(profile, reason) if profile else BrowserCrashed(reason) from None
 
-    async def end(self, *, failed: bool) -> None:
+    async def end(self, *, failed: bool, last_page: bytes = b"") -> None:
         """Returns the page to the pool. If the attempt failed, its artifacts are stored first."""
         if self._ending is None:
-            self._ending = asyncio.ensure_future(self._end(failed))
+            self._ending = asyncio.ensure_future(self._end(failed, last_page))
         await asyncio.shield(self._ending)
 
-    async def _end(self, failed: bool) -> None:
+    async def _end(self, failed: bool, last_page: bytes) -> None:
         async with self.resources:
             if failed and self._task_id and self._artifacts is not None:
-                await self._store_artifacts(self._artifacts)
+                await self._store_artifacts(self._artifacts, last_page)
 
-    async def _store_artifacts(self, artifacts: ArtifactSink) -> None:
+    async def _store_artifacts(self, artifacts: ArtifactSink, last_page: bytes) -> None:
         """Best effort: missing artifacts are not a failure."""
         leased, screenshot = self.leased, None
         try:
-            async with asyncio.timeout(_ARTIFACT_SECONDS):
+            async with asyncio.timeout(ARTIFACT_SECONDS):
                 cookies = await leased.call(leased.context.cookies())
                 self.log.secrets += [cookie.get("value", "") for cookie in cookies]
                 session = await leased.call(leased.context.new_cdp_session(leased.page))
@@ -146,8 +146,8 @@ class PageLease:
         except (TimeoutError, BrowserCrashed, playwright_error()) as error:
             self.log.add("no screenshot", str(error) or "the page does not respond")
         with suppress(StoreError, OSError, TimeoutError):
-            async with asyncio.timeout(_ARTIFACT_SECONDS):
-                await artifacts.put(self._task_id, screenshot, self.log.text())
+            async with asyncio.timeout(ARTIFACT_SECONDS):
+                await artifacts.put(self._task_id, screenshot, self.log.text(), last_page)
 
 
 class PageLoad:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import httpx2
 from msgspec import structs
 
 from parcelpost.clock import Clock, SystemClock
+from parcelpost.errors import StoreError
 from parcelpost.events import Emit, PageFetched, ignore
 from parcelpost.model import Page, Task
 from parcelpost.private_addresses import Resolve, open_connection_pool, origin_of, port_of, resolve
 from parcelpost.scrapers.browser.proxy import GuardProxy
-from parcelpost.scrapers.browser.renderer import PageLease, RenderContext, Renderer, RenderRequest
+from parcelpost.scrapers.browser.renderer import (
+    ARTIFACT_SECONDS,
+    ArtifactSink,
+    PageLease,
+    RenderContext,
+    Renderer,
+    RenderRequest,
+)
 from parcelpost.scrapers.fetch.cache import CachedPage, CacheStore, PageCache
 from parcelpost.scrapers.fetch.errors import (
     BrowserUnavailable,
@@ -58,6 +66,7 @@ class PageFetcher:
         clock: Clock,
         emit: Emit,
         renderer: Renderer | None = None,
+        artifacts: ArtifactSink | None = None,
     ) -> None:
         self._options = options
         self._exchange = exchange
@@ -69,6 +78,7 @@ class PageFetcher:
             options.pace_seconds, options.concurrency_per_host, clock, processes=options.processes
         )
         self._renderer = renderer
+        self._artifacts = artifacts
         self.availability = SiteAvailability(
             self._throttle.opens_in, *([renderer.opens_in] if renderer is not None else [])
         )
@@ -94,13 +104,14 @@ class PageFetcher:
         async with AsyncExitStack() as stack:
             pool = await stack.enter_async_context(open_connection_pool(guard, options.proxy, options.proxy_login))
             exchange = Exchange(pool, options.timeout_seconds, options.max_page_bytes)
-            renderer = None
+            renderer = artifacts = None
             if browsing is not None:
+                artifacts = browsing.artifacts
                 proxy = await stack.enter_async_context(
                     GuardProxy.open(guard, options.proxy, options.proxy_login, options.timeout_seconds)
                 )
                 renderer = await stack.enter_async_context(Renderer.open(browsing, proxy, guard, options, clock))
-            yield cls(options, exchange, guard, PageCache(cache), clock, emit, renderer)
+            yield cls(options, exchange, guard, PageCache(cache), clock, emit, renderer, artifacts)
 
     def session(self, pace_seconds: float = 0.0, task: Task | None = None, profile: str = "") -> Session:
         """Opens a session for one attempt at a task.
@@ -171,6 +182,15 @@ class PageFetcher:
     async def drop_cached(self, visit: Visit) -> None:
         await self._cache.delete(visit.from_cache)
 
+    async def end(self, visit: Visit, *, failed: bool) -> None:
+        """Returns the attempt's browser page. If the attempt failed, its artifacts are stored: best effort."""
+        if visit.lease is not None:
+            await visit.lease.end(failed=failed, last_page=visit.last_page)
+        elif failed and visit.task is not None and self._artifacts is not None:
+            with suppress(StoreError, OSError, TimeoutError):
+                async with asyncio.timeout(ARTIFACT_SECONDS):
+                    await self._artifacts.put(visit.task.task_id, None, "", visit.last_page)
+
     def _request(
         self, url: httpx2.URL, method: str, headers: Mapping[str, str], form: Mapping[str, str] | None = None
     ) -> httpx2.Request:
@@ -181,6 +201,7 @@ class PageFetcher:
         response = await self._follow(visit, request, obey_robots=self._options.obey_robots)
         if isinstance(response, FetchFailed):
             raise response
+        visit.last_page = response.body
         if failure := response_problem(response, self._clock.now()):
             raise failure
         return response
@@ -240,7 +261,7 @@ class PageFetcher:
             visit.has_started = True
             started = self._clock.monotonic()
             rendered = await renderer.render(lease, request, self._is_allowed)
-            response, visit.remark = rendered.response, rendered.remark
+            response, visit.remark, visit.last_page = rendered.response, rendered.remark, rendered.response.body
             self._report("RENDER", request.url, response, self._clock.monotonic() - started)
         self._throttle.add_requests(origin, len(rendered.documents) - 1)
         if rest := cool_down_seconds(response, self._clock.now()):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import httpx2
 from msgspec import structs
 
-from parcelpost.model import REFRESH, Busy, Done, Outcome, Page, Retry, Task
+from parcelpost.model import REFRESH, Busy, Done, NotFound, Outcome, Page, Retry, Task
 from parcelpost.scrapers.fetch.cache import CachedPage
 from parcelpost.scrapers.fetch.errors import RetryLater
 from parcelpost.scrapers.platform import Step
@@ -50,8 +50,11 @@ class Visit:
         self.from_cache: list[str] = []
         self.fetched_at: datetime | None = None
         """When the oldest of the attempt's pages was fetched."""
+        self.last_page = b""
+        """The body of the last page that a site sent, even if it is none to parse."""
 
     def take(self, page: Page, fetched_at: datetime, from_cache: str = "") -> Page:
+        self.last_page = page.body
         if from_cache:
             self.from_cache.append(from_cache)
         self.fetched_at = min(fetched_at, self.fetched_at or fetched_at)
@@ -109,13 +112,16 @@ class Session:
             raise
         if isinstance(outcome, Retry) and self._visit.remark:
             outcome = structs.replace(outcome, reason=f"{outcome.reason} ({self._visit.remark})")
+        if isinstance(outcome, NotFound):
+            self._visit.last_page = b""  # it says no more than the outcome
         await self.end(failed=not isinstance(outcome, Done | Busy))
         return outcome
 
     async def end(self, *, failed: bool, timeout: float | None = None) -> None:
-        """Releases the browser page, waiting at most `timeout`. If the attempt failed, a screenshot of it is stored."""
-        if (lease := self._visit.lease) is not None and not self._home.is_closed():
-            ending = asyncio.run_coroutine_threadsafe(lease.end(failed=failed), self._home)
+        """Releases the browser page, waiting at most `timeout`. If the attempt failed, its artifacts are stored."""
+        has_something = self._visit.lease is not None or (failed and self._visit.last_page)
+        if has_something and not self._home.is_closed():
+            ending = asyncio.run_coroutine_threadsafe(self._fetcher.end(self._visit, failed=failed), self._home)
             await asyncio.wait({asyncio.wrap_future(ending)}, timeout=timeout)
 
     async def _on_home_loop(self, work: Coroutine[Any, Any, T]) -> T:

@@ -207,12 +207,12 @@ CREATE TABLE worker_state (
     updated_at TEXT NOT NULL
 ) STRICT;
 
--- The screenshot and the log of a task's last failed attempt in a browser: files in the raw folder, counted (I8) and
--- deleted when they expire.
+-- What a task's last failed attempt saw: files in the raw folder, counted (I8) and deleted when they expire.
 CREATE TABLE artifacts (
     task_id         TEXT PRIMARY KEY,                -- may be kept longer than its task
     screenshot_path TEXT,
     log_path        TEXT,
+    page_path       TEXT,                            -- the last page, compressed with gzip
     bytes           INTEGER NOT NULL,                -- size of the files on disk
     created_at      TEXT NOT NULL
 ) STRICT;

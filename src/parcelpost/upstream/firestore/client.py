@@ -19,11 +19,19 @@ from google.cloud.firestore_v1.services.firestore import FirestoreAsyncClient
 from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcAsyncIOTransport
 from google.oauth2 import service_account
 
-from parcelpost.errors import InvalidSettings
+from parcelpost.errors import InvalidSettings, NotOffered
 from parcelpost.model import Lease, OutboxEntry, Signal
 from parcelpost.object_store import RawStore, open_any_raw_store
 from parcelpost.settings.schema import FirestoreSettings
-from parcelpost.upstream.base import Heartbeat, HeartbeatReply, MetricsSample, RankedSelector, Submitted, Work
+from parcelpost.upstream.base import (
+    ArtifactKind,
+    Heartbeat,
+    HeartbeatReply,
+    MetricsSample,
+    RankedSelector,
+    Submitted,
+    Work,
+)
 from parcelpost.upstream.firestore.calls import Calls, Time
 from parcelpost.upstream.firestore.claims import Tasks
 from parcelpost.upstream.firestore.encoding import Layout
@@ -133,8 +141,12 @@ class FirestoreClient:
     async def upload_raw_file(self, entry: OutboxEntry, path: Path) -> None:
         await self._raw_files.upload(entry, path)
 
-    async def report_end(self, entry: OutboxEntry) -> None:
+    async def report_end(self, entry: OutboxEntry, artifacts: Sequence[ArtifactKind] = ()) -> Sequence[ArtifactKind]:
         await self._tasks.end(entry)
+        return ()
+
+    async def upload_artifact(self, task_id: str, kind: ArtifactKind, path: Path) -> None:
+        raise NotOffered("Firestore keeps no artifacts")
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
         return await self._fleet.heartbeat(beat)

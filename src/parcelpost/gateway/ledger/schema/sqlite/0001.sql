@@ -48,6 +48,19 @@ CREATE UNIQUE INDEX leases_open ON leases (task_id) WHERE ended_at IS NULL; -- n
 CREATE INDEX leases_of_worker ON leases (worker_id, granted_at) WHERE ended_at IS NULL;
 CREATE INDEX leases_expiring ON leases (expires_at) WHERE ended_at IS NULL;
 
+-- What the last failed attempt at a task saw. The raw store has the files, which are deleted before their rows.
+CREATE TABLE artifacts (
+    task_id    TEXT NOT NULL,
+    kind       TEXT NOT NULL CHECK (kind IN ('screenshot', 'page')),
+    worker_id  TEXT NOT NULL,
+    named_at   TEXT NOT NULL, -- by the worker's report
+    stored_at  TEXT, -- NULL: not uploaded yet
+    media_type TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (task_id, kind)
+) STRICT;
+
+CREATE INDEX artifacts_named ON artifacts (named_at);
+
 CREATE TABLE parcels (
     parcel_no     INTEGER PRIMARY KEY,
     state         TEXT NOT NULL,
