@@ -11,32 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from parcelpost.model import Lease, OutboxEntry, Signal
-from parcelpost.protocol.payloads import (
-    BadTask,
-    Heartbeat,
-    HeartbeatReply,
-    MetricsSample,
-    RankedSelector,
-    Receipt,
-    Submitted,
-    Work,
-    queue_counts,
-)
-
-__all__ = [
-    "MAX_TASKS",
-    "BadTask",
-    "Heartbeat",
-    "HeartbeatReply",
-    "MetricsSample",
-    "RankedSelector",
-    "Receipt",
-    "Receiver",
-    "Submitted",
-    "Upstream",
-    "Work",
-    "queue_counts",
-]
+from parcelpost.protocol.payloads import Heartbeat, HeartbeatReply, MetricsSample, RankedSelector, Submitted, Work
 
 MAX_TASKS = 100
 """No upstream returns more in one call."""

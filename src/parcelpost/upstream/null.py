@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parcelpost.errors import NotOffered, Unavailable
 from parcelpost.model import Lease, OutboxEntry, Signal
-from parcelpost.upstream.base import Heartbeat, HeartbeatReply, MetricsSample, RankedSelector, Submitted, Work
+from parcelpost.protocol.payloads import Heartbeat, HeartbeatReply, MetricsSample, RankedSelector, Submitted, Work
 
 _NO_GATEWAY = "no gateway is set"
 _HINT = "set gateway.url (or PARCELPOST_GATEWAY_URL) to deliver results; everything is stored locally until then"

@@ -22,8 +22,8 @@ from google.oauth2 import service_account
 from parcelpost.errors import InvalidSettings
 from parcelpost.model import Lease, OutboxEntry, Signal
 from parcelpost.object_store import RawStore, open_any_raw_store
+from parcelpost.protocol.payloads import Heartbeat, HeartbeatReply, MetricsSample, RankedSelector, Submitted, Work
 from parcelpost.settings.schema import FirestoreSettings
-from parcelpost.upstream.base import Heartbeat, HeartbeatReply, MetricsSample, RankedSelector, Submitted, Work
 from parcelpost.upstream.firestore.calls import Calls, Time
 from parcelpost.upstream.firestore.claims import Tasks
 from parcelpost.upstream.firestore.encoding import Layout
