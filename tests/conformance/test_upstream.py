@@ -15,7 +15,7 @@ import pytest
 
 from parcelpost.errors import Refused, Unavailable
 from parcelpost.model import Lease, OutboxEntry, Priority, QueueDepth, Signal, Target, Task, TaskStatus
-from parcelpost.upstream.base import MetricsSample, queue_counts
+from parcelpost.protocol.payloads import MetricsSample, queue_counts
 from tests.conformance.stages import Place, UpstreamStage
 from tests.upstream.factories import PAGE, a_beat, an_end, an_entry
 

@@ -11,7 +11,7 @@ import pytest
 from parcelpost.clock import SystemClock
 from parcelpost.errors import Unavailable
 from parcelpost.model import Lease, OutboxEntry, QueueDepth, TaskStatus
-from parcelpost.upstream.base import queue_counts
+from parcelpost.protocol.payloads import queue_counts
 from parcelpost.upstream.firestore.client import FirestoreClient
 from tests.firestore.conftest import ROOT, Open, ServersClock
 from tests.firestore.documents import Code

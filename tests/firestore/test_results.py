@@ -14,8 +14,8 @@ import pytest
 
 from parcelpost.errors import Unauthorized, Unavailable
 from parcelpost.model import Broken, OutboxEntry, Signal
+from parcelpost.protocol.payloads import MetricsSample
 from parcelpost.upstream import firestore
-from parcelpost.upstream.base import MetricsSample
 from parcelpost.upstream.firestore.client import FirestoreClient
 from tests.firestore.conftest import ROOT, Open
 from tests.firestore.making import add_tasks, task

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from parcelpost.model import OutboxEntry, QueueDepth, Source, TaskStatus
-from parcelpost.upstream.base import Heartbeat, queue_counts
+from parcelpost.protocol.payloads import Heartbeat, queue_counts
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 PAGE = b"<html>page</html>"

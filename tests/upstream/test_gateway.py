@@ -11,8 +11,9 @@ import pytest
 from parcelpost.errors import NotOffered, Refused
 from parcelpost.model import Signal, TaskStatus
 from parcelpost.protocol import payloads
+from parcelpost.protocol.payloads import MetricsSample, RankedSelector, Receipt
 from parcelpost.settings.schema import GatewaySettings
-from parcelpost.upstream.base import MetricsSample, RankedSelector, Receipt, Upstream
+from parcelpost.upstream.base import Upstream
 from parcelpost.upstream.gateway import GatewayClient
 from tests import traps
 from tests.hostile import HostileGateway, Trap, a_task

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from parcelpost.errors import Refused, TooLarge, Unauthorized, Unavailable, UpstreamError
+from parcelpost.protocol.payloads import MetricsSample
 from parcelpost.settings.schema import GatewaySettings
-from parcelpost.upstream.base import MetricsSample
 from parcelpost.upstream.gateway import GatewayClient
 from tests import traps
 from tests.hostile import HostileGateway, Trap, a_task

@@ -12,35 +12,14 @@ from typing import Protocol
 
 from parcelpost.model import Lease, OutboxEntry, Signal
 from parcelpost.protocol.payloads import (
-    ARTIFACT_KINDS,
     ArtifactKind,
-    BadTask,
     Heartbeat,
     HeartbeatReply,
     MetricsSample,
     RankedSelector,
-    Receipt,
     Submitted,
     Work,
-    queue_counts,
 )
-
-__all__ = [
-    "ARTIFACT_KINDS",
-    "MAX_TASKS",
-    "ArtifactKind",
-    "BadTask",
-    "Heartbeat",
-    "HeartbeatReply",
-    "MetricsSample",
-    "RankedSelector",
-    "Receipt",
-    "Receiver",
-    "Submitted",
-    "Upstream",
-    "Work",
-    "queue_counts",
-]
 
 MAX_TASKS = 100
 """No upstream returns more in one call."""

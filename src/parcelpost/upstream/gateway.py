@@ -20,17 +20,21 @@ from msgspec.structs import replace
 from parcelpost.errors import NotOffered, Refused, TooLarge, Unauthorized, Unavailable, UpstreamError
 from parcelpost.model import Lease, OutboxEntry, Signal, TaskStatus
 from parcelpost.protocol import client, payloads
-from parcelpost.protocol.payloads import MAX_ARTIFACT_BYTES, ArtifactKind, ArtifactMetadata, member, members
-from parcelpost.settings.schema import GatewaySettings
-from parcelpost.upstream.base import (
-    MAX_TASKS,
+from parcelpost.protocol.payloads import (
+    MAX_ARTIFACT_BYTES,
+    ArtifactKind,
+    ArtifactMetadata,
     Heartbeat,
     HeartbeatReply,
     MetricsSample,
     RankedSelector,
     Submitted,
     Work,
+    member,
+    members,
 )
+from parcelpost.settings.schema import GatewaySettings
+from parcelpost.upstream.base import MAX_TASKS
 from parcelpost.upstream.http import Answer, Exchange, ExpectedLedger, PlainClient, Upload, open_client
 
 T = TypeVar("T")

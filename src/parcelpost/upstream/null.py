@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parcelpost.errors import NotOffered, Unavailable
 from parcelpost.model import Lease, OutboxEntry, Signal
-from parcelpost.upstream.base import (
+from parcelpost.protocol.payloads import (
     ArtifactKind,
     Heartbeat,
     HeartbeatReply,

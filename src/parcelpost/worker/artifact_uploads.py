@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from parcelpost.errors import StoreError, Unauthorized, Unavailable, UpstreamError
 from parcelpost.model import OutboxEntry, TaskStatus
+from parcelpost.protocol.payloads import ARTIFACT_KINDS, ArtifactKind
 from parcelpost.storage.artifacts import StoredArtifacts
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.upstream.base import ARTIFACT_KINDS, ArtifactKind, Receiver
+from parcelpost.upstream.base import Receiver
 
 _MOST_WAITING = 1_000
 _MOST_TRIES = 3

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from parcelpost.clock import Clock
 from parcelpost.errors import Refused, TooLarge, Unauthorized, Unavailable
 from parcelpost.model import OutboxEntry, Task, TaskStatus
+from parcelpost.protocol.payloads import Submitted
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.upstream.base import Receiver, Submitted
+from parcelpost.upstream.base import Receiver
 from parcelpost.worker.artifact_uploads import WantedArtifact, artifact_kinds
 from parcelpost.worker.status import SlowUpstream
 

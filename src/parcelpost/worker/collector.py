@@ -11,9 +11,10 @@ from msgspec import Struct
 from parcelpost.errors import StoreError, Unauthorized, Unavailable, UpstreamError
 from parcelpost.events import TaskSkipped, TasksReceived
 from parcelpost.model import Target, Task, TaskStatus
+from parcelpost.protocol.payloads import Work
 from parcelpost.storage.history import SyncRound
 from parcelpost.storage.tasks import Added
-from parcelpost.upstream.base import MAX_TASKS, Work
+from parcelpost.upstream.base import MAX_TASKS
 from parcelpost.worker.backoff import COLLECTOR
 from parcelpost.worker.batch_delivery import end_of
 from parcelpost.worker.context import Context

@@ -17,8 +17,8 @@ from parcelpost.errors import (
 )
 from parcelpost.events import FleetSelectorsReceived
 from parcelpost.model import Lease, PausedSite, QueueDepth
+from parcelpost.protocol.payloads import Heartbeat, queue_counts
 from parcelpost.storage.history import Window
-from parcelpost.upstream.base import Heartbeat, queue_counts
 from parcelpost.worker.backoff import HEARTBEAT
 from parcelpost.worker.collector import Collector
 from parcelpost.worker.commands import Commands

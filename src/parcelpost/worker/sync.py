@@ -24,9 +24,10 @@ from parcelpost.errors import (
 )
 from parcelpost.events import EntryRefused, ResultsSynced
 from parcelpost.model import OutboxEntry, TaskStatus
+from parcelpost.protocol.payloads import ArtifactKind, MetricsSample, Submitted
 from parcelpost.storage.history import SyncRound
 from parcelpost.storage.locks import LeaderLocks
-from parcelpost.upstream.base import ArtifactKind, MetricsSample, Submitted, Upstream
+from parcelpost.upstream.base import Upstream
 from parcelpost.worker.artifact_uploads import ArtifactUploads
 from parcelpost.worker.backoff import SYNC
 from parcelpost.worker.batch_delivery import BatchSize, Delivery, Parcel, Pass, SharedPages, end_of, parcel

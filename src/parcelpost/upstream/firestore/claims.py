@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from parcelpost.errors import InvalidInput, Unavailable
 from parcelpost.model import OutboxEntry, Source, Task, TaskStatus
 from parcelpost.protocol import client
+from parcelpost.protocol.payloads import BadTask, Work
 from parcelpost.settings.schema import FirestoreSettings
-from parcelpost.upstream.base import MAX_TASKS, BadTask, Work
+from parcelpost.upstream.base import MAX_TASKS
 from parcelpost.upstream.firestore.calls import Calls, Document, change, query
 from parcelpost.upstream.firestore.encoding import MAX_DOCUMENT_BYTES, TASKS, Layout, Message, size
 from parcelpost.upstream.firestore.errors import Conflict

@@ -22,8 +22,7 @@ from google.oauth2 import service_account
 from parcelpost.errors import InvalidSettings, NotOffered
 from parcelpost.model import Lease, OutboxEntry, Signal
 from parcelpost.object_store import RawStore, open_any_raw_store
-from parcelpost.settings.schema import FirestoreSettings
-from parcelpost.upstream.base import (
+from parcelpost.protocol.payloads import (
     ArtifactKind,
     Heartbeat,
     HeartbeatReply,
@@ -32,6 +31,7 @@ from parcelpost.upstream.base import (
     Submitted,
     Work,
 )
+from parcelpost.settings.schema import FirestoreSettings
 from parcelpost.upstream.firestore.calls import Calls, Time
 from parcelpost.upstream.firestore.claims import Tasks
 from parcelpost.upstream.firestore.encoding import Layout

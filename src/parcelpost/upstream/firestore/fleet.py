@@ -12,7 +12,7 @@ import msgspec
 
 from parcelpost.model import Signal
 from parcelpost.protocol import client
-from parcelpost.upstream.base import Heartbeat, HeartbeatReply, MetricsSample, RankedSelector
+from parcelpost.protocol.payloads import Heartbeat, HeartbeatReply, MetricsSample, RankedSelector
 from parcelpost.upstream.firestore.calls import MAX_WRITES, Calls, Document, increment, put, query, remove
 from parcelpost.upstream.firestore.encoding import (
     COMMANDS,

@@ -28,7 +28,7 @@ from parcelpost.errors import (
 from parcelpost.model import Json, OutboxEntry
 from parcelpost.object_store import RawStore, page_path
 from parcelpost.protocol import payloads
-from parcelpost.upstream.base import Receipt, Submitted
+from parcelpost.protocol.payloads import Receipt, Submitted
 from parcelpost.upstream.firestore.calls import MAX_COMMIT_BYTES, MAX_WRITES, Calls, Document, change, put
 from parcelpost.upstream.firestore.encoding import MAX_DOCUMENT_BYTES, Layout, Message, NotStorable, Plain, checked_size
 from parcelpost.upstream.firestore.leases import DONE, Fields, ended, time_of
