@@ -37,10 +37,9 @@ class Typed(NamedTuple):
 
 
 def typed() -> list[Typed]:
-    on_pages = [
-        one for page in PAGES for block in _blocks(page.read_text(encoding="utf-8")) for one in _lines(page.name, block)
-    ]
-    return [*on_pages, *(one for command in commands().values() for one in _lines(HELP, examples(command)))]
+    in_help = [one for command in commands().values() for one in _lines(HELP, examples(command))]
+    pages = [(page.name, page.read_text(encoding="utf-8")) for page in PAGES]
+    return in_help + [one for name, text in pages for block in _blocks(text) for one in _lines(name, block)]
 
 
 def inline() -> list[tuple[str, str]]:

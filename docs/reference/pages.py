@@ -79,11 +79,15 @@ def _metrics(text: str) -> str:
 
 
 def _operating(text: str) -> str:
-    rows = [
-        (f"`{name}`", check.severity, "503" if check.blocks_work else "", check.meaning)
-        for name, check in CHECKS.items()
-    ]
-    return with_table(text, ("check", "severity", "`/readyz`", "meaning"), rows)
+    """Health checks by area and severity."""
+    severities = ("error", "warning", "note")
+    areas: dict[str, dict[str, list[str]]] = {}
+    for name, check in CHECKS.items():
+        area, _, rest = name.partition(".")
+        note = " (503)" if check.blocks_work else ""
+        areas.setdefault(area, {}).setdefault(check.severity, []).append(f"`{rest}`{note}")
+    rows = ((f"`{area}`", *(", ".join(found.get(one, ())) for one in severities)) for area, found in areas.items())
+    return with_table(text, ("area", *severities), rows)
 
 
 def _series(name: str, kind: str) -> str:
