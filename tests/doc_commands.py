@@ -1,4 +1,4 @@
-"""The commands that README and docs tell people to type."""
+"""The commands that README, docs and the examples of --help tell people to type."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 import typer
 from typer.main import get_command
 
+from docs.reference.commands import commands, examples
 from parcelpost.cli.main import LazyCommand, app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+HELP = "--help"
+"""Stands for the page of an example in a command's help."""
 _PROGRAMS = (
     "parcelpost", "make", "python", "pip", "curl", "printf", "export", "umask", "mkdir", "echo", "git", "sudo",
     "createdb", "gcloud", "docker", "podman", "kubectl", "systemctl", "journalctl", "sqlite3", "cp", "mv", "chmod",
@@ -34,7 +37,9 @@ class Typed(NamedTuple):
 
 
 def typed() -> list[Typed]:
-    return [one for page in PAGES for block in _blocks(page.read_text(encoding="utf-8")) for one in _lines(page, block)]
+    in_help = [one for command in commands().values() for one in _lines(HELP, examples(command))]
+    pages = [(page.name, page.read_text(encoding="utf-8")) for page in PAGES]
+    return in_help + [one for name, text in pages for block in _blocks(text) for one in _lines(name, block)]
 
 
 def inline() -> list[tuple[str, str]]:
@@ -55,7 +60,7 @@ def _without_blocks(text: str) -> str:
     return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def _lines(page: Path, block: str) -> Iterator[Typed]:
+def _lines(page: str, block: str) -> Iterator[Typed]:
     """Those after a `$ `, or where there is none, those that begin with a program; a backslash goes on."""
     line = ""
     shown: list[str] = []
@@ -65,12 +70,12 @@ def _lines(page: Path, block: str) -> Iterator[Typed]:
         bare = text.removeprefix("$ ")
         if bare != text if has_prompts else bare.split(" ", 1)[0] in _PROGRAMS:
             if line:
-                yield Typed(page.name, line, tuple(shown), _is_new(line, seen))
+                yield Typed(page, line, tuple(shown), _is_new(line, seen))
             line, shown = _without_comment(bare), []
         else:
             shown.append(text)
     if line:
-        yield Typed(page.name, line, tuple(shown), _is_new(line, seen))
+        yield Typed(page, line, tuple(shown), _is_new(line, seen))
 
 
 def _is_new(line: str, seen: set[str]) -> bool:

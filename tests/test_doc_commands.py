@@ -1,4 +1,4 @@
-"""Every command of README and docs is understood by the real command line, and those that can be run here are run."""
+"""Every command of README, docs and --help is understood by the command line, and run if it can be run here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.__main__ import BENCHMARKS
 from parcelpost.errors import InvalidSettings
 from parcelpost.files_and_sockets import free_port
 from parcelpost.simulator.parcels import World
-from tests.doc_commands import commands_in, inline, leaf, typed, understood
+from tests.doc_commands import HELP, commands_in, inline, leaf, typed, understood
 from tests.doc_running import Reader, differences, reader
 from tests.simulator.asking import parcel_page
 
@@ -76,7 +76,7 @@ def test_the_quickstart_and_every_other_command_that_can_be_run_here_is_run(
     (tmp_path / "page.html").write_bytes(parcel_page("grizzly_gis", World(seed=1, county="columbia", size=9), 3).body)
     ports = {"8700": str(free_port()), "8090": str(free_port())}
     lines = [one for one in typed() if first_of(NOT_RUN, one.line) is None]
-    lines = [one for one in lines if one.is_first or one.page != "commands.md"]  # one example of each command
+    lines = [one for one in lines if one.is_first or one.page != HELP]  # one example of each command
     quick = [one for one in lines if one.page == "quickstart.md"]
     with reader(tmp_path, capsys, ports) as somebody:
         for one in quick:

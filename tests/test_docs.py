@@ -11,14 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
 from docs.reference import pages
-from docs.reference.commands import commands, section_of
+from docs.reference.commands import commands
 from parcelpost import errors, events
 from parcelpost.chaos.breaks import BREAKS
 from parcelpost.chaos.schedule import PROFILES
-from parcelpost.cli.main import app
 from parcelpost.scrapers.counties import load_counties
 from parcelpost.scrapers.county_scraper import CountySites
 from parcelpost.scrapers.factory import ScraperFactory
@@ -28,7 +26,7 @@ from parcelpost.settings.toml import meanings
 from parcelpost.settings.validation import check_runnable
 from parcelpost.storage import StoreOptions, migrations
 from parcelpost.telemetry import Telemetry
-from tests.doc_commands import leaf
+from tests.doc_commands import commands_in, leaf, understood
 from tests.named import missing, named_tests
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -49,45 +47,23 @@ def test_the_reference_is_what_the_code_says(page: str) -> None:
 # Commands
 
 
-def test_every_command_has_an_example_of_itself(subtests: pytest.Subtests) -> None:
-    """Its help and options are on the page because the page is written from them."""
-    for name in commands():
-        with subtests.test(name=name):
-            group = name.removesuffix(" list")
-            text = sections("commands.md")[section_of(name)]
-            assert re.search(rf"^(.*\| )?({name}|{group})( |$)", text, re.MULTILINE)
-
-
-def test_every_option_of_every_command_is_documented(subtests: pytest.Subtests) -> None:
-    """In the section of the command or of its group, or among the shared options."""
-    page = sections("commands.md")
-    shared = "".join(page[title] for title in ("Common options", "Filters of tasks and results", "Import options"))
-    for name, command in commands().items():
-        with subtests.test(name=name):
-            text = (page[section_of(name)] + shared).replace("\\|", "|")
-            for parameter in (parameter for parameter in command.params if not parameter.hidden):
-                shown = parameter.opts if parameter.param_type_name == "option" else [parameter.metavar]
-                assert [option for option in shown if not re.search(rf"`{re.escape(option)}[` ]", text)] == []
-
-
-def test_the_commands_of_a_group_are_listed_with_their_options() -> None:
-    tasks = sections("commands.md")["parcelpost tasks"]
-    assert re.search(
-        r"^\| `reject` \| Mark pending tasks as failed .* \| `--yes`, .*filters of tasks", tasks, re.MULTILINE
+def test_every_command_is_on_the_page_with_an_example_of_itself(subtests: pytest.Subtests) -> None:
+    rows = re.findall(
+        r"^\| `([^`]+)` \| ([^|]+) \| `(parcelpost [^`]+)` \|$", (DOCS / "commands.md").read_text(), re.MULTILINE
     )
-    assert "| `--reason TEXT` | `reject` | Reason, shown with each of them. Default: `rejected`. |" in tasks
-    schedules = sections("commands.md")["parcelpost gateway schedule"]
-    assert "| `NAME` | `show`, `pause`, `resume`, `run-now`, `delete` | The schedule's name. |" in schedules
-
-
-def test_every_option_of_the_program_itself_is_documented() -> None:
-    options = [name for parameter in get_command(app).params for name in parameter.opts]
-    assert [name for name in options if f"`{name}`" not in sections("commands.md")["parcelpost"]] == []
+    examples = {f"parcelpost {name}": example for name, _, example in rows}
+    assert list(examples) == list(commands())
+    for name, example in examples.items():
+        with subtests.test(name=name):
+            assert f"{example} ".startswith((f"{name} ", f"{name.removesuffix(' list')} "))
+            for words in commands_in(example):
+                understood(words)
 
 
 # Settings, events, errors, invariants, schema
 
 
+SETTINGS_PAGE = (DOCS / "settings.md").read_text(encoding="utf-8")
 SECTIONS = {key.section for key in KEYS.values()}
 
 
@@ -110,9 +86,8 @@ def test_every_setting_is_documented_with_its_real_default(subtests: pytest.Subt
     for name in KEYS:
         with subtests.test(name=name):
             key = KEYS[name]
-            text = sections("settings.md")[key.section]
-            row = re.search(rf"^\| `{name}` \| ([^|]+) \| [^|]+ \|$", text, flags=re.MULTILINE)
-            assert row, f"docs/settings.md has no row for {name} under '## {key.section}'"
+            row = re.search(rf"^\| `{name}` \| ([^|]+) \| [^|]+ \|$", SETTINGS_PAGE, flags=re.MULTILINE)
+            assert row, f"docs/settings.md has no row for {name}"
             assert from_text(key, "" if row[1] == "-" else row[1]) == key.default
 
 
@@ -120,9 +95,7 @@ def test_a_new_settings_file_says_of_each_setting_what_the_page_says(subtests: p
     for name in KEYS:
         with subtests.test(name=name):
             key = KEYS[name]
-            (row,) = re.findall(
-                rf"^\| `{name}` \| [^|]+ \| ([^|]+) \|$", sections("settings.md")[key.section], re.MULTILINE
-            )
+            (row,) = re.findall(rf"^\| `{name}` \| [^|]+ \| ([^|]+) \|$", SETTINGS_PAGE, re.MULTILINE)
             plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", row).replace("`", "")
             assert meanings()[key.section][key.field] == plain, (
                 "src/parcelpost/settings/meanings.toml and docs/settings.md differ"
@@ -130,12 +103,11 @@ def test_a_new_settings_file_says_of_each_setting_what_the_page_says(subtests: p
 
 
 def test_no_setting_is_documented_that_does_not_exist() -> None:
-    text = (DOCS / "settings.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(\w+\.\w+)` \|", text, flags=re.MULTILINE)) == set(KEYS)
+    assert set(re.findall(r"^\| `(\w+\.\w+)` \|", SETTINGS_PAGE, flags=re.MULTILINE)) == set(KEYS)
 
 
 def test_the_example_of_the_settings_page_can_be_used(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```toml\n(.*?)```", (DOCS / "settings.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    (example,) = re.findall(r"```toml\n(.*?)```", SETTINGS_PAGE, flags=re.DOTALL)
     file = tmp_path / "parcelpost.toml"
     file.write_text(example)
     loaded = load(config=file, environment={}, flags={})

@@ -16,7 +16,7 @@ import pytest
 from scrapy.utils.misc import load_object
 
 from parcelpost.clock import ManualClock
-from parcelpost.model import Done, Outcome, Page, Target
+from parcelpost.model import Done, Outcome, Page, Retry, Target
 from parcelpost.scrapers.county_scraper import CountySites
 from parcelpost.scrapers.factory import GROUP, ScraperFactory, load_platform
 from parcelpost.storage import LocalPersistenceManager
@@ -29,9 +29,7 @@ from tests.storage.factories import a_task
 from tests.website import Website, website
 
 PAGE = (Path(__file__).parents[1] / "docs" / "new-platform.md").read_text(encoding="utf-8")
-PARSER, POLITE, PACKAGE, JSON_PLATFORM, HTML_PLATFORM, BROWSER, SCRAPY = re.findall(
-    r"```python\n(.*?)```", PAGE, flags=re.DOTALL
-)
+PARSER, POLITE, PLATFORM, BROWSER, SCRAPY = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 FIELD_MAP, SETTINGS = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
 (ENTRY_POINT,) = re.findall(r"```ini\n(.*?)```", PAGE, flags=re.DOTALL)
 ROW = {
@@ -102,24 +100,30 @@ async def test_functions_and_classes_with_a_fetch_parameter_download_pages(site:
     exec(POLITE.replace("http://127.0.0.1:8000", site.url), names)
     site.page("/parcels/1-2", b" Ann ")
     site.page("/search", b"Bo")
-    for plugin, owner in (("scrape", "Ann"), ("Search", "Bo")):
+    for plugin, owner in (("scrape", "Ann"), ("MyCounty", "Bo")):
         outcome = await scraped(names[plugin])
         assert isinstance(outcome, Done), outcome
         assert outcome.data["owner"] == owner  # type: ignore[index]
         assert outcome.scraped_at is not None
-        assert (outcome.page is not None) == (plugin == "Search")
+        assert (outcome.page is not None) == (plugin == "MyCounty")
     assert [asked.path for asked in site.asked] == ["/parcels/1-2", "/search"]
+    parse = load_platform("theirs", names["MyCounty"]).parse
+    assert callable(parse)
+    again = parse(Page(body=b"Cy"), Target(parcel_id="9", state="FL", county="x"))
+    assert isinstance(again, Done)
+    assert again.data == {"parcel_id": "9", "owner": "Cy"}
 
 
-def test_the_county_platforms_read_their_pages() -> None:
-    answer = Page(body=b'{"folio": "11-2S", "owner": "Ann", "due": 120.50}', content_type="application/json")
-    record = parsed(JSON_PLATFORM, answer, "11-2S").data
-    assert (record["tax_due"], record["owner_names"], record["parcel_id_norm"]) == (120.5, ["Ann"], "112S")
+def test_the_county_platform_reads_its_page() -> None:
     html = b"""<html><table><tr><td>Owner:</td><td>Ann</td></tr></table>
     <table><tr><th>Price</th><th>Date</th></tr><tr><td>$5</td><td>1/2/2020</td></tr></table></html>"""
-    page = parsed(HTML_PLATFORM, Page(body=html), "7")
+    page = parsed(PLATFORM, Page(body=html), "7")
     assert (page.data["owner_names"], page.data["sales"][0]["date"]) == (["Ann"], "2020-01-02")
     assert ("sales.price", True) in page.selectors
+    names: dict[str, Any] = {}
+    exec(PLATFORM, names)
+    waiting = Page(body=b"<html>Please wait</html>")
+    assert isinstance(names["PLATFORM"].parse(waiting, Target(parcel_id="7", state="FL", county="x")).outcome, Retry)
 
 
 class Parsed(NamedTuple):
@@ -147,21 +151,6 @@ def test_the_functions_that_render_pages_can_be_imported() -> None:
     exec(BROWSER, names)
     assert callable(names["fetch"])
     assert callable(names["search"])
-
-
-async def test_the_class_of_a_package_fetches_and_parses_again(site: Website) -> None:
-    names: dict[str, type] = {}
-    exec(PACKAGE, names)
-    site.page("/1", b"Ann")
-    outcome = await scraped(names["MyCounty"], url=f"{site.url}/1")
-    assert isinstance(outcome, Done)
-    assert (outcome.data, outcome.page and outcome.page.body) == ({"parcel_id": "1-2", "owner": "Ann"}, b"Ann")
-    parse = load_platform("theirs", names["MyCounty"]).parse
-    assert callable(parse)
-    target = Target(parcel_id="9", state="FL", county="x")
-    again = parse(Page(body=b"Bo"), target)
-    assert isinstance(again, Done)
-    assert again.data == {"parcel_id": "9", "owner": "Bo"}
 
 
 def test_a_package_that_is_installed_is_found_listed_and_used(tmp_path: Path) -> None:

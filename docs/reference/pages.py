@@ -14,6 +14,14 @@ from parcelpost.settings.toml import marked_meanings
 from parcelpost.telemetry import Telemetry
 
 FOLDER = Path(__file__).parents[1]
+_SETTINGS = {
+    "Worker": ("worker", "collector", "executor", "heartbeat", "janitor", "resources", "http", "log"),
+    "Upstream": ("gateway", "firestore", "sync"),
+    "Storage": ("storage",),
+    "Sites and browsers": ("fetch", "browser"),
+    "Gateway": ("server",),
+}
+"""The sections of the settings by the table that lists them."""
 
 
 def rendered(name: str) -> str:
@@ -25,7 +33,8 @@ def _settings(text: str) -> str:
     texts = marked_meanings()
     rows: dict[str, list[tuple[str, str, str]]] = {}
     for key in KEYS.values():
-        rows.setdefault(key.section, []).append((f"`{key.name}`", _default(key), texts[key.section][key.field]))
+        title = next(title for title, names in _SETTINGS.items() if key.section in names)
+        rows.setdefault(title, []).append((f"`{key.name}`", _default(key), texts[key.section][key.field]))
     return joined(
         (title, with_table(body, ("key", "default", "meaning"), rows[title]) if title in rows else body)
         for title, body in sections(text)
@@ -70,11 +79,15 @@ def _metrics(text: str) -> str:
 
 
 def _operating(text: str) -> str:
-    rows = [
-        (f"`{name}`", check.severity, "503" if check.blocks_work else "", check.meaning)
-        for name, check in CHECKS.items()
-    ]
-    return with_table(text, ("check", "severity", "`/readyz`", "meaning"), rows)
+    """Health checks by area and severity."""
+    severities = ("error", "warning", "note")
+    areas: dict[str, dict[str, list[str]]] = {}
+    for name, check in CHECKS.items():
+        area, _, rest = name.partition(".")
+        note = " (503)" if check.blocks_work else ""
+        areas.setdefault(area, {}).setdefault(check.severity, []).append(f"`{rest}`{note}")
+    rows = ((f"`{area}`", *(", ".join(found.get(one, ())) for one in severities)) for area, found in areas.items())
+    return with_table(text, ("area", *severities), rows)
 
 
 def _series(name: str, kind: str) -> str:
