@@ -20,7 +20,7 @@ NAME = "gateway"
 HELP = "storing results, compared with bare inserts and a plain handler; leasing from a long queue"
 
 BARE_GOALS = {"SQLite": 0.6, "PostgreSQL": 0.65}
-SEVERAL_GOAL = 1.1
+SEVERAL_GOAL = 1.2
 PEER_GOAL = 10
 GRANT_GOAL = 1.5
 CHANGES_GOAL = 0.9
