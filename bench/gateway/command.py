@@ -20,7 +20,8 @@ NAME = "gateway"
 HELP = "storing results, compared with bare inserts and a plain handler; leasing from a long queue"
 
 BARE_GOALS = {"SQLite": 0.6, "PostgreSQL": 0.65}
-SEVERAL_GOAL = 1.1
+SEVERAL_GOAL = 1.5
+SEVERAL_COST = 1.2
 PEER_GOAL = 10
 GRANT_GOAL = 1.5
 CHANGES_GOAL = 0.9
@@ -104,9 +105,11 @@ def _targets(trios: Trios, grants: Grants, plan: Plan) -> list[Goal]:
                 median(trio.to_without_changes for trio in runs),
             ),
         ]
-    ratio = median(trio.several_to_one for trio in trios["PostgreSQL"])
+    runs = trios["PostgreSQL"]
+    name = f"PostgreSQL: results stored by {ledgers.GATEWAYS} gateways / by one"
+    goals.append(at_least(name, SEVERAL_GOAL, median(trio.several_to_one for trio in runs)))
     name = f"PostgreSQL: processor time per result, {ledgers.GATEWAYS} gateways / one"
-    goals.append(at_most(name, SEVERAL_GOAL, ratio))
+    goals.append(at_most(name, SEVERAL_COST, median(trio.several_cost_to_one for trio in runs)))
     for name, seconds in grants.items():
         ratio = median(seconds[plan.deep]) / median(seconds[plan.shallow])
         goals.append(at_most(f"{name}: a lease at {plan.deep:,} queued / at {plan.shallow:,}", GRANT_GOAL, ratio))

@@ -233,7 +233,11 @@ class Trio:
 
     @property
     def several_to_one(self) -> float:
-        """Processor time per result. On a machine with all cores busy, the rate says nothing about the gateways."""
+        return self.several.run.rate / self.ours.run.rate if self.several else 0.0
+
+    @property
+    def several_cost_to_one(self) -> float:
+        """Processor time per result: more, if the gateways get in each other's way."""
         return self.several.processor_ms / self.ours.processor_ms if self.several else 0.0
 
     @property

@@ -169,6 +169,26 @@ async def test_a_large_ledger_is_sorted_filtered_searched_paged_and_mapped(
 # Tables
 
 
+async def test_a_search_with_more_matches_than_are_counted_says_so(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parcelpost.gateway.ledger.search.MAX_COUNTED", 60)
+    async with explored(browser, tmp_path, "/#/parcels?q=larkspur&limit=50") as (page, _, _):
+        note = page.get_by_text("More match than are counted")
+        await count_is(page, "60+ parcels")
+        await expect(page.locator(".pager")).to_contain_text("of 60+")
+        await expect(note).to_be_visible()
+        await expect(page.get_by_role("checkbox")).not_to_have_count(0)
+        for county in ("Harlow", "San Telmo", "Alder", "New Wexford", "Marrow Creek"):
+            await expect(page.get_by_role("checkbox", name=county)).to_be_visible()
+        await page.get_by_role("checkbox", name="Harlow").check()
+        await count_is(page, "24 parcels")
+        await page.get_by_role("checkbox", name="Harlow").uncheck()
+        await page.get_by_role("button", name="Search: ").click()
+        await count_is(page, "120 parcels")
+        await expect(note).to_have_count(0)
+
+
 async def test_what_is_shown_is_in_the_address_and_back_and_forward_go_through_it(
     browser: Browser, tmp_path: Path
 ) -> None:
