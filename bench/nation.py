@@ -178,7 +178,7 @@ _FILL = (
                number, number, owner, situs, '{PLATFORM}', NULL, NULL, NULL, 'unscheduled', delinquent::int,
                (151000 + n % 1000) * 100, due, has_lien::int, CASE WHEN has_lien THEN due END, NULL, '2011-04-05', NULL,
                NULL, extract(epoch FROM {_SCRAPED})::bigint * 1000, extract(epoch FROM {_SCRAPED})::bigint * 1000,
-               NULL, NULL, NULL, n, NULL
+               0, NULL, NULL, NULL, n, NULL
         FROM made""",
     f"""INSERT INTO search_parcels_words (rowid, words)
         SELECT ({_GROUP_NO} << {NUMBER_BITS}) + n,

@@ -76,16 +76,13 @@ async def test_settings_make_platforms_of_functions_and_classes(
     assert ran.code == 0, ran.err
     async with LocalPersistenceManager.open("local_data/parcelpost.db", create=False) as lpm:
         results = {entry.platform: entry for entry in await lpm.get_unsynced_results()}
-    assert {name: entry.success for name, entry in results.items()} == dict.fromkeys(
-        ("records", "pages", "lookup"), True
-    )
+    assert {name: entry.success for name, entry in results.items()} == {"records": True, "pages": True}
     place = {"parcel_id": "11-2S", "state": "FL"}
     records = {**place, "county": "Columbia", "platform": "records", "owner": "Ann", "tax_due": 120.5}
     assert json.loads(results["records"].data or b"") == records
     pages = {**place, "county": "columbia", "platform": "pages", "owner": "11-2S"}
     assert json.loads(results["pages"].data or b"") == pages
     assert results["pages"].html_path
-    assert results["lookup"].data is None
     (tmp_path / "my_parser.py").write_text(PARSER.replace('split("</b>")[0]', 'split("</b>")[0].lower()'))
     again = forked("reparse", "--json").document
     assert (again["changed"], again["skipped"]) == (1, 0)
@@ -150,7 +147,6 @@ def test_the_functions_that_render_pages_can_be_imported() -> None:
     names: dict[str, object] = {}
     exec(BROWSER, names)
     assert callable(names["fetch"])
-    assert callable(names["search"])
 
 
 def test_a_package_that_is_installed_is_found_listed_and_used(tmp_path: Path) -> None:
