@@ -76,7 +76,12 @@ async def test_a_report_that_names_them_is_asked_for_them_and_the_task_shows_the
     context: Context, client: httpx2.AsyncClient
 ) -> None:
     reply = await fail(context, client, "page", "screenshot")
-    assert reply == {"status": "reported", "success": True, "wanted_artifacts": ["screenshot", "page"]}
+    assert reply == {
+        "status": "reported",
+        "success": True,
+        "task_id": "t1",
+        "wanted_artifacts": ["screenshot", "page"],
+    }
     assert await artifacts(client) == {}, "nothing is shown before it is here"
     for kind, content in (("screenshot", PNG), ("page", gzip.compress(PAGE))):
         assert (await client.post("/internal/artifacts", **an_upload(kind, content))).json() == {"status": "ok"}
@@ -162,7 +167,7 @@ async def test_nothing_is_wanted_for_a_report_that_changes_nothing(
     body = {"error": "no table", "artifacts": ["page"]}
     for task_id in ("t1", "unknown"):
         again = await client.post(f"/internal/tasks/{task_id}/fail", json=body)
-        assert again.json() == {"status": "reported", "success": False}
+        assert again.json() == {"status": "reported", "success": False, "task_id": task_id}
 
 
 async def test_a_later_failure_replaces_them(context: Context, client: httpx2.AsyncClient) -> None:

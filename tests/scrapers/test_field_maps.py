@@ -85,10 +85,14 @@ def test_zeros_stand_for_nothing_where_nothing_is_free_or_of_no_size() -> None:
     assert (found["land_area_acres"], found["last_sale_price"]) == (None, None)
 
 
-def test_a_number_behind_its_street_is_no_address() -> None:
+def test_a_number_in_the_place_of_another_part_is_no_address() -> None:
     row = {**METRO, "PREFIX_DIR": "", "PREFIXTYPE": "", "STREETTYPE": "", "SUFFIX_DIR": "", "UNIT_INFO": ""}
-    for number, street, address in (("9", "ELM ST", "9 ELM ST"), ("ELM ST", "9", None)):
-        (found,) = records("arcgis", answer({**row, "BLDG_NUM": number, "STREETNAME": street}))
+    for number, street, kind, address in (
+        ("9", "ELM", "ST", "9 ELM ST"),
+        ("ELM", "9", "", None),
+        ("9", "ELM", "1300", None),
+    ):
+        (found,) = records("arcgis", answer({**row, "BLDG_NUM": number, "STREETNAME": street, "STREETTYPE": kind}))
         assert found["situs_address"] == address
         assert ("situs_address" in found["unreadable"]) is (address is None)
 

@@ -75,6 +75,17 @@ def test_without_a_list_of_benefits_nothing_is_said_of_a_homestead() -> None:
     assert record("miamidade_pa", answer(Benefit={"BenefitInfos": benefits}))["homestead"] is False
 
 
+def test_a_zone_is_a_number_and_a_building_has_words() -> None:
+    info = {"FolioNumber": "01-2345-006-0070", "Status": "AC Active", "PrimaryZone": "0500"}
+    listed = {"BuildingInfos": [building(1, 1, 2024)]}
+    found = record("miamidade_pa", answer(PropertyInfo=info, Building=listed))
+    assert (found["zoning"], found["buildings"][0]["desc"]) == ("0500", "House (1)")
+    listed = {"BuildingInfos": [building(1, 1, 2024, "1542")]}
+    found = record("miamidade_pa", answer(PropertyInfo={**info, "PrimaryZone": "AC Active"}, Building=listed))
+    assert (found["zoning"], found["buildings"][0]["desc"]) == (None, None)
+    assert {"zoning", "buildings.desc"} <= set(found["unreadable"])
+
+
 def test_an_exemption_without_a_name_leaves_them_unknown() -> None:
     benefit = {"TaxYear": 2024, "Type": "Exemption", "Description": "25000"}
     found = record("miamidade_pa", answer(Benefit={"BenefitInfos": [benefit]}))

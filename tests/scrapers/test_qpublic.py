@@ -194,6 +194,14 @@ def test_market_values_that_are_called_so_part_by_part() -> None:
     assert (found["exemption_value"], found["taxable_value"]) == (None, None)
 
 
+def test_a_year_that_the_site_did_not_fill_in_is_named() -> None:
+    for heading in ("2023 Certified", "{{ year }}", "undefined"):
+        values = grid(("", "2024 Certified", heading), ("Just Market Value", "$100", "$90"))
+        values = values.replace(f"<td>{heading}</td>", f"<th>{heading}</th>")
+        found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, valuation=values))
+        assert ("valuations" in found["unreadable"]) is (heading != "2023 Certified")
+
+
 def test_special_assessments_are_no_values() -> None:
     fees = grid(("Year", "Total Value"), ("2024", "$120"))
     found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, special_assessments=fees))

@@ -20,7 +20,7 @@ from parcelpost.scrapers.html.values import (
     short_code,
 )
 from parcelpost.scrapers.platform import CountyPlatform, PageReader, PageSection, ReadResult
-from parcelpost.scrapers.records.problems import VALUES
+from parcelpost.scrapers.records.problems import VALUES, Problems
 from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale, take_values
 from parcelpost.scrapers.records.validation import is_withheld
 
@@ -64,7 +64,7 @@ def read(reader: PageReader) -> ReadResult:
         subdivision=json_text(json_at(info, "SubdivisionDescription")),
         land_use_code=json_text(json_at(info, "DORCode")),
         land_use_desc=json_text(json_at(info, "DORDescription")),
-        zoning=json_text(json_at(info, "PrimaryZone")),
+        zoning=_zone(reader, json_at(info, "PrimaryZone")),
         land_area_acres=_acres(json_nonzero(json_at(info, "LotSize"))),
         building_area_sqft=json_nonzero(json_at(info, "BuildingHeatedArea")),
         year_built=json_year(json_at(info, "YearBuilt")),
@@ -273,13 +273,25 @@ def _take_buildings(record: Record, reader: PageReader) -> None:
         (item.year or 0 for item in record.valuations), default=None
     )
     now = [item for item in listed if json_year(item.get("RollYear")) == newest]
-    record.buildings = [_building(item) for item in {repr(item): item for item in now}.values()]
+    record.buildings = [_building(item, reader.problems) for item in {repr(item): item for item in now}.values()]
     record.building_count = len({json_text(item.get("BuildingNo")) for item in now}) or None
 
 
-def _building(item: Mapping[str, Json]) -> Building:
+def _zone(reader: PageReader, given: Json) -> str | None:
+    """The county's zones are numbers."""
+    zone = json_text(given)
+    if zone is not None and not zone.isdigit():
+        reader.problems.note("zoning", "it is not a number")
+        return None
+    return zone
+
+
+def _building(item: Mapping[str, Json], problems: Problems) -> Building:
+    kind = json_text(item.get("improvementModelDesc")) or "building"
+    if not any(map(str.isalpha, kind)):
+        problems.note("buildings.desc", "it has no words")
     return Building(
-        desc=f"{json_text(item.get('improvementModelDesc')) or 'building'} ({json_text(item.get('BuildingNo')) or ''})",
+        desc=f"{kind} ({json_text(item.get('BuildingNo')) or ''})" if any(map(str.isalpha, kind)) else None,
         year_built=json_year(item.get("Actual")),
         base_sqft=json_nonzero(item.get("HeatedArea")),
         actual_sqft=json_nonzero(item.get("ActualArea")),

@@ -81,7 +81,7 @@ class FieldMap(Struct, frozen=True, kw_only=True):
 
     def values_of(self, row: Row) -> dict[str, Any]:
         found = {name: source.value(row) for name, source in self.fields.items()}
-        if (situs := self.fields.get("situs_address")) is not None and _ends_in_number(situs, row):
+        if (situs := self.fields.get("situs_address")) is not None and _is_shuffled(situs, row):
             found["situs_address"] = None
         return found
 
@@ -123,11 +123,16 @@ class FieldMap(Struct, frozen=True, kw_only=True):
         return known > (0 if self.kind == LIEN else 1)
 
 
-def _ends_in_number(situs: FieldSource, row: Row) -> bool:
-    """Whether the number of the house is behind the street: the columns hold each other's values."""
+def _is_shuffled(situs: FieldSource, row: Row) -> bool:
+    """Whether the number of the house is behind the street, or a number is in the place of a kind of street or a
+    direction: the columns hold each other's values.
+    """
+    if situs.conversion != "joined":
+        return False
     texts = _texts([row.get(column) for column in situs.columns])
     is_turned = len(texts) > 1 and texts[-1].isdigit() and not any(sign.isdigit() for sign in texts[0])
-    return is_turned and situs.conversion == "joined"
+    of_words = [row.get(column) for column in situs.columns if "TYP" in column or "DIR" in column]
+    return is_turned or any(text.isdigit() for text in _texts(of_words))
 
 
 def _is_nothing(value: Json) -> bool:

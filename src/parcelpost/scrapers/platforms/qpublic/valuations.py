@@ -15,6 +15,7 @@ from parcelpost.scrapers.html.tables import Columns
 from parcelpost.scrapers.platforms.qpublic.buildings import says_none
 from parcelpost.scrapers.records.problems import VALUES
 from parcelpost.scrapers.records.record import Valuation
+from parcelpost.scrapers.records.validation import is_broken
 
 _HEADING = re.compile(
     r"(?:(?:assessment|tax|payable|assessed|valuation)\s+)?(?:year\s+)?(\d{4})\b(?:\s*(?:pay(?:able)?|/|p)\s*\d{4})?"
@@ -145,7 +146,7 @@ def valuations(extractor: Extractor) -> list[Valuation]:
     wholes = dict.fromkeys(module for title, module in (*exact, *others) if not _PART.search(title))
     listed = _with_assessed(_first(wholes), _first(parts))
     extractor.selector_results.note("valuations", MODULES, bool(listed))
-    if any(_is_placeholder(text_of(pair)) for module in (*wholes, *parts) for pair in module.iter("th", "td")):
+    if any(_is_placeholder(cell) for module in (*wholes, *parts) for cell in module.iter("th", "td")):
         extractor.problems.note(VALUES, "some of the values were not loaded")
     if not listed and not says_none(extractor.document, ("valu", "assessment")):
         extractor.problems.note(VALUES, "the page has no readable values")
@@ -154,7 +155,11 @@ def valuations(extractor: Extractor) -> list[Valuation]:
     return listed
 
 
-def _is_placeholder(text: str) -> bool:
+def _is_placeholder(cell: Element) -> bool:
+    """Whether it says that it is loading, or is a heading that the site did not fill in."""
+    text = text_of(cell)
+    if cell.tag == "th" and (is_broken(text) or values.is_placeholder(text)):
+        return True
     return text[:1].isalpha() and values.text_or_none(text) is None and text.lower().startswith(("loading", "please"))
 
 
