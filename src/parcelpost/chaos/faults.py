@@ -596,16 +596,16 @@ async def disk_fails(target: Target, step: Step) -> None:
     """The device takes no new blocks: writes that the file system had taken, and their fsync, fail. Then it does."""
     store, disk = _on_disk(target, step)
     target.trouble(store.name, hurt_by="failing fsync")
-    filler = await asyncio.to_thread(disk.exhaust)
     try:
+        await asyncio.to_thread(disk.exhaust)
         await target.clock.sleep(step.seconds)
     finally:
-        filler.unlink()
+        disk.replenish()
         target.trouble(store.name, hurt_by="failing fsync")
-    try:
-        (disk.path / "probe").write_bytes(b"")
-    except OSError:  # the file system has given itself up meanwhile
-        await _remount(target, store, disk, "failing fsync")
+        try:
+            (disk.path / "probe").write_bytes(b"")
+        except OSError:  # the file system has given itself up meanwhile
+            await _remount(target, store, disk, "failing fsync")
 
 
 async def _remount(target: Target, store: Store, disk: LoopDisk, why: str) -> None:
