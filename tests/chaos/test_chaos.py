@@ -165,6 +165,21 @@ def test_an_fsync_fails_on_an_exhausted_device(tmp_path: Path) -> None:
         disk.remove()
 
 
+def test_a_disk_is_not_full_again_after_a_power_cut(tmp_path: Path) -> None:
+    skip_without("disk")
+    disk = LoopDisk(tmp_path, megabytes=32, thin=True)
+    try:
+        filler = disk.fill()
+        durable_files.sync_path(filler)
+        disk.make_room()
+        disk.cut_power()
+        disk.unmount()
+        disk.mount()
+        assert not filler.exists()
+    finally:
+        disk.remove()
+
+
 def test_a_device_is_exhausted_while_others_write_to_it(tmp_path: Path) -> None:
     """And never stays so."""
     skip_without("disk")

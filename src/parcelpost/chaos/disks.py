@@ -140,6 +140,15 @@ class LoopDisk:
         _take_room(filler, leave_bytes)
         return filler
 
+    def make_room(self) -> None:
+        """Removes what `fill` made, durably: it would be back after a power cut."""
+        (self.path / "filler").unlink(missing_ok=True)
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
     def take_all_inodes(self) -> list[Path]:
         """Empty files, until no more can be made; remove some to be able again."""
         made: list[Path] = []
