@@ -102,6 +102,8 @@ def lost_after_a_failed_fsync(disk: LoopDisk) -> list[str]:
         durable_files.sync_path(disk.path / "used")
         (disk.path / "used").unlink()
     journal = RawJournal(live, "owner", root)
+    early = JournalRecord("early.html.gz", b"page")
+    journal.append([early])
     disk.exhaust()
     for number in range(5):
         with contextlib.suppress(OSError):  # the first ones may fit into blocks that the device has already
@@ -110,7 +112,7 @@ def lost_after_a_failed_fsync(disk: LoopDisk) -> list[str]:
         time.sleep(0.05)  # for the thread that settles
     disk.replenish()
     (disk.path / "probe").touch()
-    confirmed: list[JournalRecord] = []
+    confirmed = [early]
     while len(confirmed) < 20:
         record = JournalRecord(f"q/{len(confirmed)}.html.gz", os.urandom(1_000))
         try:
