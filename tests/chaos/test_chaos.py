@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +28,7 @@ from parcelpost.chaos.runner import Done, Outcome
 from parcelpost.chaos.schedule import PHASES, PROFILES, make_schedule
 from parcelpost.chaos.topology import faked_clock, faketime_library
 from parcelpost.clock import SystemClock
+from parcelpost.storage import durable_files
 
 pytestmark = pytest.mark.xdist_group("chaos")
 
@@ -151,8 +154,8 @@ def test_an_fsync_fails_on_an_exhausted_device(tmp_path: Path) -> None:
     skip_without("disk")
     disk = LoopDisk(tmp_path, megabytes=32, thin=True)
     try:
-        filler = disk.exhaust()  # fails if an fsync works
-        filler.unlink()
+        disk.exhaust()  # fails if an fsync works
+        disk.replenish()
         disk.unmount()
         disk.mount()
         with (disk.path / "file").open("wb") as file:
@@ -160,6 +163,49 @@ def test_an_fsync_fails_on_an_exhausted_device(tmp_path: Path) -> None:
             os.fsync(file.fileno())
     finally:
         disk.remove()
+
+
+def test_a_disk_is_not_full_again_after_a_power_cut(tmp_path: Path) -> None:
+    skip_without("disk")
+    disk = LoopDisk(tmp_path, megabytes=32, thin=True)
+    try:
+        filler = disk.fill()
+        durable_files.sync_path(filler)
+        disk.make_room()
+        disk.cut_power()
+        disk.unmount()
+        disk.mount()
+        assert not filler.exists()
+    finally:
+        disk.remove()
+
+
+def test_a_device_is_exhausted_while_others_write_to_it(tmp_path: Path) -> None:
+    """And never stays so."""
+    skip_without("disk")
+    is_over = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not is_over.is_set():
+            number += 1
+            with contextlib.suppress(OSError):
+                (disk.path / f"{number}").write_bytes(os.urandom(100_000))
+                durable_files.sync_path(disk.path / f"{number}")
+
+    disk = LoopDisk(tmp_path, megabytes=64, thin=True)
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        time.sleep(0.1)
+        disk.exhaust()
+        disk.replenish()
+    finally:
+        is_over.set()
+        writer.join()
+        is_left = (tmp_path / "platter" / "filler").exists()
+        disk.remove()
+    assert not is_left
 
 
 def test_the_harness_reads_no_store_on_a_full_disk(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.chaos.judge import BrokenInvariant, Journal, Judge, Violation
+from parcelpost.chaos.judge import BrokenInvariant, Journal, Judge, Violation, _Claim
 from parcelpost.chaos.schedule import PROFILES
 from parcelpost.chaos.topology import Store, Topology
 from parcelpost.clock import SystemClock
@@ -63,3 +63,16 @@ def test_a_scrape_by_a_clock_that_is_ahead_may_be_dropped(
     judge.topology = topology
     judge.scraped_at = {"first": (100.0, 0.0), "second": (103.0, ahead)}
     assert judge._is_superseded("w2-7", "second", judge._newest_scrapes([("w1-7", "first")])) is is_superseded
+
+
+def test_a_claim_that_is_told_after_a_pause_may_be_older_than_that_of_a_peer(judge: Judge) -> None:
+    """But then it may not end the task."""
+    judge.paused = {1: [(10.0, 22.0)]}
+    judge._last_told = {2: 20.0}
+    judge._claimed("b", "w1-7", _Claim(20.0, "new", "b1", 2))
+    judge._claimed("b", "w1-7", _Claim(20.1, "old", "b2", 1))
+    judge._check_claim("b", "w1-7", "new", 21.0)
+    with pytest.raises(BrokenInvariant, match="I4 doubled"):
+        judge._check_claim("b", "w1-7", "old", 21.0)
+    with pytest.raises(BrokenInvariant, match="I9 doubled"):
+        judge._claimed("b", "w1-7", _Claim(20.2, "other", "b3", 3))

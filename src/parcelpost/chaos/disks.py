@@ -98,7 +98,7 @@ class LoopDisk:
         would take again, without power as it is.
         """
         device = _run("losetup", "--find", "--show", self._image).strip()
-        _run("mount", *(("-o", "discard") if self._platter else ()), device, self.path)
+        _run("mount", device, self.path)
         _run("losetup", "--detach", device)  # when nobody has it mounted any more
 
     def unmount(self) -> None:
@@ -115,38 +115,41 @@ class LoopDisk:
         finally:
             os.close(handle)
 
-    def exhaust(self) -> Path:
-        """Takes the rest of a thin disk's device. Returns the file to remove. Raises DiskError if fsync works."""
+    def exhaust(self) -> None:
+        """Takes the rest of a thin disk's device, until `replenish`. Raises DiskError if fsync works."""
         if self._platter is None:
             raise DiskError("not a thin disk")
-        filler = self._platter / "filler"
-        with filler.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(self._platter).free)
+        # Not mounted with `discard`: after `cut_power`, ext4 would discard blocks that it never came to free.
+        _run("fstrim", self.path)
+        _take_room(self._platter / "filler", 0)
         probe = self.path / "probe"
         try:
             with probe.open("wb") as file:
                 file.write(os.urandom(4 * 1024 * 1024))
                 os.fsync(file.fileno())
         except OSError:
-            return filler
-        filler.unlink()
+            return
+        self.replenish()
         raise DiskError("an fsync succeeded on an exhausted device")
+
+    def replenish(self) -> None:
+        if self._platter is not None:
+            (self._platter / "filler").unlink(missing_ok=True)
 
     def fill(self, leave_bytes: int = 0) -> Path:
         """A file that takes all the room but so much; remove it to make room again."""
         filler = self.path / "filler"
-        with filler.open("ab", buffering=0) as file:
-            free = shutil.disk_usage(self.path).free - leave_bytes
-            step = 1024 * 1024
-            while step >= 1024:
-                try:
-                    os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), min(step, max(free, 1024)))
-                except OSError:
-                    step //= 2
-                free = shutil.disk_usage(self.path).free - leave_bytes
-                if free < 1024:
-                    break
+        _take_room(filler, leave_bytes)
         return filler
+
+    def make_room(self) -> None:
+        """Removes what `fill` made, durably: it would be back after a power cut."""
+        (self.path / "filler").unlink(missing_ok=True)
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
     def take_all_inodes(self) -> list[Path]:
         """Empty files, until no more can be made; remove some to be able again."""
@@ -170,6 +173,21 @@ class LoopDisk:
         if self._platter is not None and self._platter.is_mount():
             subprocess.run(["cp", "--sparse=always", self._image, self._kept], capture_output=True, check=False)
             _unmount(self._platter)
+
+
+def _take_room(filler: Path, leave_bytes: int) -> None:
+    """In ever smaller steps: others take some, too."""
+    with filler.open("ab", buffering=0) as file:
+        free = shutil.disk_usage(filler.parent).free - leave_bytes
+        step = 1024 * 1024
+        while step >= 1024:
+            try:
+                os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), min(step, max(free, 1024)))
+            except OSError:
+                step //= 2
+            free = shutil.disk_usage(filler.parent).free - leave_bytes
+            if free < 1024:
+                break
 
 
 def _unmount(path: Path) -> None:

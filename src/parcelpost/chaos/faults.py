@@ -25,6 +25,7 @@ from parcelpost.chaos.proxy import Trouble
 from parcelpost.chaos.schedule import PHASES_AT_A_START, PHASES_IN_A_COMMAND, Step
 from parcelpost.chaos.topology import Store, Topology, read_only
 from parcelpost.clock import Clock
+from parcelpost.storage import durable_files
 
 _SITE_RATES = {"challenge": 0.05, "429": 0.2, "redesign": 1.0, "charset": 1.0}
 _PHASE_SECONDS = 10.0
@@ -461,6 +462,8 @@ async def raw_folder_deleted(target: Target, step: Step) -> None:
     finally:
         store.raw_folder.mkdir(exist_ok=True)
         (store.raw_folder / ".store").write_bytes(label)
+        for path in (store.raw_folder / ".store", store.raw_folder, store.raw_folder.parent):
+            await asyncio.to_thread(durable_files.sync_path, path)
         target.trouble(store.name, hurt_by="raw folder")
 
 
@@ -596,16 +599,16 @@ async def disk_fails(target: Target, step: Step) -> None:
     """The device takes no new blocks: writes that the file system had taken, and their fsync, fail. Then it does."""
     store, disk = _on_disk(target, step)
     target.trouble(store.name, hurt_by="failing fsync")
-    filler = await asyncio.to_thread(disk.exhaust)
     try:
+        await asyncio.to_thread(disk.exhaust)
         await target.clock.sleep(step.seconds)
     finally:
-        filler.unlink()
+        disk.replenish()
         target.trouble(store.name, hurt_by="failing fsync")
-    try:
-        (disk.path / "probe").write_bytes(b"")
-    except OSError:  # the file system has given itself up meanwhile
-        await _remount(target, store, disk, "failing fsync")
+        try:
+            (disk.path / "probe").write_bytes(b"")
+        except OSError:  # the file system has given itself up meanwhile
+            await _remount(target, store, disk, "failing fsync")
 
 
 async def _remount(target: Target, store: Store, disk: LoopDisk, why: str) -> None:
@@ -622,6 +625,7 @@ async def _remount(target: Target, store: Store, disk: LoopDisk, why: str) -> No
                 raise
             await target.clock.sleep(0.1)  # a command or the judge has a file open
     await asyncio.to_thread(disk.mount)
+    await asyncio.to_thread(disk.make_room)
     for worker in store.workers:
         worker.holds_until = 0.0
     target.trouble(store.name, hurt_by=why)
@@ -637,7 +641,7 @@ async def disk_full(target: Target, step: Step) -> None:
         await target.clock.sleep(step.seconds)
     finally:
         with contextlib.suppress(OSError):
-            (disk.path / "filler").unlink(missing_ok=True)
+            await asyncio.to_thread(disk.make_room)
         disk.readers.let_in()
         target.trouble(store.name, hurt_by="full disk")
 

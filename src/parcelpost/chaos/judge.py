@@ -58,7 +58,7 @@ _STORE_FIXED_BYTES = 1024**2
 _WORKS_BELOW = 0.8
 """The share of its cap from which a store may make its workers wait."""
 _UNHELD_SECONDS = 25.0
-_RECOVERED_SECONDS = 8.0
+RECOVERED_SECONDS = 8.0
 """A process that has opened the store has recovered by then what others had left."""
 _AT_WORK_SECONDS = 20.0
 _UNTOLD_SECONDS = 5.0
@@ -340,9 +340,16 @@ class Judge:
         if earlier:
             last = earlier[-1]
             if f"{task} {last.token}" not in self._ending and self._was_responsive(last.pid, claim.at):
+                if self._was_paused(claim.pid, claim.at):  # perhaps after its claim, and before it told of it
+                    earlier.insert(len(earlier) - 1, claim._replace(at=last.at - 0.001))
+                    return
                 text = f"{claim.worker} was given the task while {last.worker} held it, alive and well"
                 raise BrokenInvariant(Violation(invariant="I9", kind="doubled", text=text, task=task, store=store))
         earlier.append(claim)
+
+    def _was_paused(self, pid: int, at: float) -> bool:
+        """Until now, or shortly before."""
+        return any(begin < at < end for begin, end in self.paused.get(pid, ()))
 
     def held_by(self, pid: int) -> set[tuple[str, str]]:
         """Store and task of the claims of this process that are the last ones of their tasks and have not ended."""
@@ -482,7 +489,7 @@ class Judge:
         self.compared("I9", "held by nobody", len(held))
         for task, owner in unheld:
             since = self._unheld.setdefault((store.name, task, owner), now)
-            at_start = any(at > since and now - at > _RECOVERED_SECONDS for at in has_opened)
+            at_start = any(at > since and now - at > RECOVERED_SECONDS for at in has_opened)
             if at_start or (now - since > _UNHELD_SECONDS and any(now - at > _UNHELD_SECONDS for at in has_opened)):
                 self._fail("I9", "held by nobody", f"the task is held by {owner}, which has ended", task, store)
 

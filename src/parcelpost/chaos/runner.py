@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from parcelpost.chaos.disks import DiskError
 from parcelpost.chaos.faults import FAULTS, READY_TASKS, Missed, Target, attackers, ready_tasks, why_not
-from parcelpost.chaos.judge import BrokenInvariant, Journal, Judge, Violation, may_grow
+from parcelpost.chaos.judge import RECOVERED_SECONDS, BrokenInvariant, Journal, Judge, Violation, may_grow
 from parcelpost.chaos.processes import Member, wait_until
 from parcelpost.chaos.schedule import PROFILES, Step, make_schedule
 from parcelpost.chaos.topology import Store, Topology, read_only
@@ -327,8 +327,10 @@ class Runner:
 
     async def _compare_pages(self, store: Store) -> None:
         """After a power cut the next start restores pages: until all have started they may be missing."""
-        is_quiet = self._clock.monotonic() - self._target.troubled.get(store.name, -1e9) > 10.0
-        if is_quiet and all(one.runs and one.pid in self._judge.opened for one in store.workers):
+        now = self._clock.monotonic()
+        opened = [self._judge.opened.get(one.pid, ("", now))[1] for one in store.workers if one.runs]
+        is_quiet = now - self._target.troubled.get(store.name, -1e9) > 10.0
+        if is_quiet and len(opened) == len(store.workers) and now - max(opened) > RECOVERED_SECONDS:
             with contextlib.suppress(sqlite3.Error, OSError):
                 await self._judge.check_pages(store)
 

@@ -360,10 +360,10 @@ def _may_exist(folder: Path, holder: _Holder) -> bool:
 
 
 def _holder(folder: Path) -> _Holder | None:
-    """Returns None if the folder belongs to no store."""
+    """Returns None if the folder belongs to no store, or nobody can tell: its label may be empty after a power cut."""
     try:
         return msgspec.json.decode((folder / HOLDER_FILE).read_bytes(), type=_Holder)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
         return None
 
 
@@ -414,6 +414,8 @@ def is_empty_folder(folder: Path) -> bool:
 def _write_holder(folder: Path, holder: _Holder) -> None:
     """If two stores compete, the first one wins. After a power cut the file is complete or missing."""
     partial = folder / f"{HOLDER_FILE}-{secrets.token_hex(4)}"
+    if _holder(folder) is None:
+        (folder / HOLDER_FILE).unlink(missing_ok=True)
     try:
         durable_files.replace(partial, msgspec.json.encode(holder))
         with contextlib.suppress(FileExistsError):

@@ -24,7 +24,7 @@ from parcelpost.storage import durable_files
 SEGMENT_BYTES = 16 * 1024 * 1024
 
 FAILED = "failed-"
-"""Marks a segment whose files could not be synced."""
+"""Marks a segment that could not be synced, or whose files could not."""
 
 _MAX_SETTLING = 2
 
@@ -55,7 +55,7 @@ class RawJournal:
         self._path: Path | None = None
         self._handle = -1
         self._offset = 0
-        self._is_reusable = True
+        self._has_failed = False
         self._generation = 0
         self._names: list[str] = []
 
@@ -66,13 +66,20 @@ class RawJournal:
         data = b"".join(_encode(record, self._generation) for record in records)
         try:
             _write_all(self._handle, data, self._offset)
-            durable_files.sync_handle(self._handle)
+            self._sync()
         except OSError:
             self._offset = self._segment_bytes
-            self._is_reusable = False  # after a failed fsync, ext4 may keep new data in memory only
             raise
         self._offset += len(data)
         self._names += [record.name for record in records]
+
+    def _sync(self) -> None:
+        """After a failed fsync, ext4 may keep new data of the file in memory only: it is never used again."""
+        try:
+            durable_files.sync_handle(self._handle)
+        except OSError:
+            self._has_failed = True
+            raise
 
     def close(self) -> None:
         """Like `give_back`; also stops the thread."""
@@ -99,33 +106,38 @@ class RawJournal:
         if not is_new and path.stat().st_size > self._segment_bytes:
             os.truncate(path, self._segment_bytes)
         self._handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
-        self._path, self._offset, self._is_reusable = path, self._segment_bytes, False
+        self._path, self._offset, self._has_failed = path, self._segment_bytes, True
         if is_new:
             durable_files.sync_path(path.parent)
-        self._offset, self._is_reusable = 0, True
+        self._offset, self._has_failed = 0, False
         self._generation = secrets.randbits(64)
 
     def _end_segment(self) -> None:
         if self._path is None:
             return
-        self._settling.append(self._pool.submit(self._settle, self._path, self._names, self._is_reusable))
+        self._settling.append(self._pool.submit(self._settle, self._path, self._names, self._has_failed))
         os.close(self._handle)
         self._path = None
         self._names = []
 
-    def _settle(self, path: Path, names: list[str], is_reusable: bool) -> None:
+    def _settle(self, path: Path, names: list[str], has_failed: bool) -> None:
         try:
             if names:
                 records = [name.removesuffix(".html.gz") + ".json" for name in names]
                 durable_files.sync_many(self._root, [*names, *records])
         except OSError:
             # The kernel may consider the data clean although it is not on disk: the files must be written again.
-            path.rename(path.with_name(f"{self._owner_id}.{FAILED}{path.name.split('.')[-2]}.raw"))
+            self._keep_for_next_start(path)
             raise
-        if is_reusable:
+        if not has_failed:
             self._free.append(path)
+        elif names:  # a peer process may have been told of the errors of our files
+            self._keep_for_next_start(path)
         else:
             path.unlink(missing_ok=True)
+
+    def _keep_for_next_start(self, path: Path) -> None:
+        path.rename(path.with_name(f"{self._owner_id}.{FAILED}{path.name.split('.')[-2]}.raw"))
 
     def _wait_for_settling(self, limit: int) -> None:
         """Raises the OSError of a segment whose files could not be synced, once."""

@@ -102,15 +102,17 @@ def lost_after_a_failed_fsync(disk: LoopDisk) -> list[str]:
         durable_files.sync_path(disk.path / "used")
         (disk.path / "used").unlink()
     journal = RawJournal(live, "owner", root)
-    filler = disk.exhaust()
+    early = JournalRecord("early.html.gz", b"page")
+    journal.append([early])
+    disk.exhaust()
     for number in range(5):
         with contextlib.suppress(OSError):  # the first ones may fit into blocks that the device has already
             while True:
                 journal.append([JournalRecord(f"p/{number}.html.gz", os.urandom(1_000))])
         time.sleep(0.05)  # for the thread that settles
-    filler.unlink()
+    disk.replenish()
     (disk.path / "probe").touch()
-    confirmed: list[JournalRecord] = []
+    confirmed = [early]
     while len(confirmed) < 20:
         record = JournalRecord(f"q/{len(confirmed)}.html.gz", os.urandom(1_000))
         try:

@@ -147,3 +147,17 @@ async def test_a_delivered_result_is_replaced_by_the_next_of_its_task_and_its_fi
     second = await the_result(lpm, "t1")
     assert lpm.raw_path(str(second.html_path)).exists()
     assert lpm.raw_path(str(second.json_path)).exists()
+
+
+@pytest.mark.parametrize("label", [b"", b'{"name": "parcel'])
+async def test_a_raw_folder_with_a_damaged_label_is_used_and_gets_a_new_one(store: Path, label: bytes) -> None:
+    """As after a power cut, shortly after somebody had copied the folder."""
+    async with LocalPersistenceManager.open(store) as lpm:
+        await save_one(lpm, "t1", a_result(body=b"<p>page</p>"))
+    file = store.parent / "data" / HOLDER_FILE
+    whole = file.read_bytes()
+    file.write_bytes(label)
+    async with LocalPersistenceManager.open(store) as lpm:
+        entry = await the_result(lpm, "t1")
+        assert lpm.raw_path(str(entry.html_path)).exists()
+    assert file.read_bytes() == whole
