@@ -126,7 +126,7 @@ async def test_it_goes_after_its_time_and_is_no_longer_named(
 
 
 async def test_its_time_can_be_set(store: Path, clock: ManualClock) -> None:
-    options = StoreOptions(keep_artifacts=timedelta(days=1))
+    options = StoreOptions(keep_artifacts_days=1)
     async with LocalPersistenceManager.open(store, options=options, clock=clock) as lpm:
         await claim_one(lpm)
         await lpm.artifacts.put("t1", PNG, "")

@@ -26,6 +26,8 @@ from tests.storage.factories import (
     a_task,
     claim_one,
     deliver,
+    list_results,
+    list_tasks,
     look,
     requeue,
     save_one,
@@ -69,7 +71,7 @@ async def test_what_is_not_delivered_stays_however_old(lpm: LocalPersistenceMana
     clock.advance(400 * DAY)
     assert await lpm.maintenance.clean() == NOTHING
     assert await lpm.maintenance.relieve() == NOTHING
-    assert len(await lpm.list_results()) == 4
+    assert len(await list_results(lpm)) == 4
     assert lpm.raw_path(str(page.html_path)).exists()
     assert lpm.raw_path(str(raw_only.html_path)).exists()
 
@@ -200,7 +202,7 @@ async def test_relief_takes_what_is_delivered_and_the_cache_and_leaves_the_rest(
     assert await the_result(lpm, "waiting") == waiting
     assert lpm.raw_path(str(waiting.html_path)).exists()
     assert not lpm.raw_path(str(delivered.html_path)).exists()
-    assert [info.task.task_id for info in await lpm.list_tasks()] == ["waiting", "pending"]
+    assert [info.task.task_id for info in await list_tasks(lpm)] == ["waiting", "pending"]
     clock.advance(1)
     assert await lpm.maintenance.relieve() == NOTHING
 

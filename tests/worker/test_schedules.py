@@ -21,6 +21,7 @@ from parcelpost.storage import LocalPersistenceManager, StoreOptions, refresh
 from parcelpost.storage.operator_actions import Flags, PlannedAction, Selection
 from parcelpost.upstream.null import NullUpstream
 from parcelpost.worker.schedules import StandaloneSchedules, run_prefix
+from tests.storage.factories import list_results
 from tests.worker.rig import a_context
 
 START = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -194,7 +195,7 @@ async def test_what_is_delivered_and_deleted_stays_known_to_schedules(tmp_path: 
         schedules = StandaloneSchedules(a_context(lpm, NullUpstream(), clock, lambda _: None, given))
 
         async def deliver() -> None:
-            await lpm.mark_synced([entry.result_id for entry in await lpm.list_results() if not entry.synced_at])
+            await lpm.mark_synced([entry.result_id for entry in await list_results(lpm) if not entry.synced_at])
 
         assert len(await scrape(lpm, clock)) == 4
         await deliver()
@@ -232,7 +233,7 @@ async def test_two_schedules_with_files_that_share_a_parcel_each_keep_what_they_
             (claim,) = await lpm.claim(1)
             await lpm.save_result(claim, Result(data={}, scraped_at=clock.now()))
             clock.advance(HOUR)
-        await lpm.mark_synced([entry.result_id for entry in await lpm.list_results()])
+        await lpm.mark_synced([entry.result_id for entry in await list_results(lpm)])
         clock.advance(20 * 24 * HOUR)
         assert (await lpm.maintenance.clean()).results == 2
         for name in ("daily", "nightly"):
@@ -248,10 +249,10 @@ async def test_a_task_kept_for_a_schedule_is_retried_itself_and_may_no_longer_be
         for task_id, kind in (("plain", "scrape"), ("refresh-late:1", "refresh")):
             await lpm.add_task(Task(task_id=task_id, platform="echo", target=target, source=Source.CLI, type=kind))
             await scrape(lpm, clock)
-            await lpm.mark_synced([entry.result_id for entry in await lpm.list_results() if not entry.synced_at])
+            await lpm.mark_synced([entry.result_id for entry in await list_results(lpm) if not entry.synced_at])
             clock.advance(400 * 24 * HOUR)
             await lpm.maintenance.clean()
-            assert await lpm.list_results() == []
+            assert await list_results(lpm) == []
             assert await lpm.known_parcels(site, delinquent_only=True) != []
             done = await lpm.operator.retry_tasks(Selection(), Flags(include_completed=True))
             assert done == {PlannedAction.APPLY: 1}
@@ -259,7 +260,7 @@ async def test_a_task_kept_for_a_schedule_is_retried_itself_and_may_no_longer_be
             assert claim.task.task_id == task_id
             await lpm.save_result(claim, Result(data={}, scraped_at=clock.now()))
             assert await lpm.known_parcels(site, delinquent_only=True) == []
-            await lpm.mark_synced([entry.result_id for entry in await lpm.list_results()])
+            await lpm.mark_synced([entry.result_id for entry in await list_results(lpm)])
             clock.advance(HOUR)
 
 

@@ -88,7 +88,7 @@ class Cache:
         if len(compressed) > self._options.cache_max_bytes:
             return False
         now = self._clock.now()
-        expires_at = iso(now + (self._options.cache_ttl if ttl is None else ttl))
+        expires_at = iso(now + (timedelta(hours=self._options.cache_ttl_hours) if ttl is None else ttl))
         row = (
             key,
             data_type,

@@ -32,7 +32,6 @@ from parcelpost.model import (
 from parcelpost.storage import (
     claims,
     locks,
-    operator_actions,
     outbox,
     queries,
     raw_files,
@@ -51,7 +50,7 @@ from parcelpost.storage.history import Metrics, SyncLog
 from parcelpost.storage.learning_signals import Signals
 from parcelpost.storage.leases import Leases
 from parcelpost.storage.locks import LeaderLocks
-from parcelpost.storage.operator_actions import OperatorActions, Selection
+from parcelpost.storage.operator_actions import OperatorActions
 from parcelpost.storage.options import LONGEST_DELAY, StoreOptions
 from parcelpost.storage.raw_files import GONE_HINT
 from parcelpost.storage.refresh import StoreFreshness
@@ -308,13 +307,9 @@ class LocalPersistenceManager:
     async def resume_platform(self, platform: str) -> bool:
         return await self._db.write(claims.resume, platform)
 
-    async def paused_platforms(self) -> dict[str, tuple[str | None, str]]:
-        """Returns for each paused platform until when (None: until it is resumed) and why."""
-        return await self._db.read(claims.paused, self._now())
-
-    async def paused_sites(self) -> dict[Site, tuple[str | None, str]]:
-        """Returns the same for each paused site of platforms that are not paused as a whole."""
-        return await self._db.read(claims.paused_sites, self._now())
+    async def pauses(self) -> dict[Site, claims.Pause]:
+        """Returns the pauses by site. Whole platforms come first, as sites without state and county."""
+        return await self._db.read(claims.pauses, self._now())
 
     async def supply(self, limit: int) -> dict[str, queries.Supply]:
         """Counts the open tasks of each platform, ready ones up to `limit`. Fast even with a million tasks."""
@@ -346,12 +341,6 @@ class LocalPersistenceManager:
 
     async def get_task(self, task_id: str) -> TaskInfo | None:
         return await self._db.read(tasks.get, task_id)
-
-    async def list_tasks(
-        self, selection: Selection = Selection(), *, limit: int = 100, after: int = 0
-    ) -> list[TaskInfo]:
-        """Returns a page in the order stored. For the next page, pass the last `seq` as `after`."""
-        return await self._db.read(operator_actions.tasks_page, selection, validation.whole("limit", limit), after)
 
     # Results
 
@@ -427,12 +416,6 @@ class LocalPersistenceManager:
 
     async def get_result(self, task_id: str) -> OutboxEntry | None:
         return await self._db.read(outbox.get, task_id)
-
-    async def list_results(
-        self, selection: Selection = Selection(), *, limit: int = 100, after: int = 0
-    ) -> list[OutboxEntry]:
-        """Returns a page in the order stored. For the next page, pass the last `seq` as `after`."""
-        return await self._db.read(operator_actions.results_page, selection, validation.whole("limit", limit), after)
 
     def check_raw_folder(self) -> None:
         """Raises StoreGone if the raw folder is missing, so that no result is blamed for it."""

@@ -219,8 +219,8 @@ def retry(db: sqlite3.Connection, seq: int, token: str, now: str, available_at: 
 
 def retry_delay(retries: int, options: StoreOptions) -> timedelta:
     """Returns the delay before the next retry: doubling, with jitter."""
-    longest: timedelta = min(options.retry_max, LONGEST_DELAY, options.retry_min * 2 ** min(retries, 20))
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+    longest = min(options.retry_max_seconds, options.retry_min_seconds * 2 ** min(retries, 20))
+    return min(timedelta(seconds=longest), LONGEST_DELAY) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
 
 
 def release(

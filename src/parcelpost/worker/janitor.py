@@ -242,8 +242,7 @@ class Janitor:
                 disk_free_bytes=health.usage.disk_free,
                 disk_free_inodes=health.usage.free_inodes,
                 without_backup_seconds=health.age_seconds if newest is None else newest,
-                paused=list(await self._lpm.paused_platforms())
-                + [site.platform for site in await self._lpm.paused_sites()],
+                paused=[site.platform for site in await self._lpm.pauses()],
             )
         )
         self.failures = await self._lpm.failures_since(self._clock.now() - _DAY)
