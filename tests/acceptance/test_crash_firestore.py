@@ -110,7 +110,7 @@ async def _check(folder: Path, server: FirestoreServer, count: int) -> None:
                 page = gzip.decompress((folder / "upstream" / result["page"]["key"]).read_bytes())
                 assert hashlib.sha256(page).hexdigest() == result["page"]["sha256"] == entry.raw_sha256
         rounds = await lpm.sync_log.recent(1000)
-        assert {(one.round.direction, one.round.record_type) for one in rounds} >= {
+        assert {(one.direction, one.record_type) for one in rounds} >= {
             ("download", "tasks"),
             ("upload", "results"),
         }

@@ -52,7 +52,7 @@ class Cache:
         if (unwritten := self._unwritten.get(key)) and data_type in (None, unwritten[1]):
             row = (unwritten[8], unwritten[1], *unwritten[3:7])
         else:
-            row = self._db.read_at_once(_find, key, data_type)
+            row = await self._db.read(_find, key, data_type)
         if row is None or (row[5] <= now and not stale):
             self._misses += 1
             return None

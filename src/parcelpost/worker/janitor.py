@@ -298,7 +298,7 @@ class Janitor:
                 ram_percent=load.memory.percent,
                 cpu_percent=load.cpu_percent,
                 cache_hit_rate=self._lpm.cache.hit_rate,
-                sync_latency_ms=uploads[0].round.duration_ms if uploads else None,
+                sync_latency_ms=uploads[0].duration_ms if uploads else None,
             )
         )
 

@@ -352,8 +352,8 @@ async def _last_success(log: SyncLog, direction: str, kind: str) -> SyncedRound 
     for limit in _ROUNDS_SEARCHED:
         rounds = await log.recent(limit, direction=direction)
         for logged in rounds:
-            if logged.round.success and logged.round.record_type == kind:
-                return SyncedRound(logged.created_at, logged.round.record_type, logged.round.record_count)
+            if logged.success and logged.record_type == kind:
+                return SyncedRound(logged.created_at, logged.record_type, logged.record_count)
         if len(rounds) < limit:
             break
     return None
