@@ -12,7 +12,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidInput, StoreError
 from parcelpost.model import TaskStatus
-from parcelpost.storage import LocalPersistenceManager, StoreOptions
+from parcelpost.storage import LocalPersistenceManager, StoreOptions, artifacts
 from parcelpost.storage.artifacts import MAX_LOG_BYTES, MAX_SCREENSHOT_BYTES
 from tests.storage.factories import a_result, a_task, claim_one, deliver, look, requeue, the_result
 
@@ -69,17 +69,17 @@ async def test_a_task_without_evidence_names_none(lpm: LocalPersistenceManager) 
     await lpm.give_up(await claim_one(lpm), "no")
     entry = await the_result(lpm)
     assert (entry.screenshot_path, entry.log_path) == (None, None)
-    assert await lpm.artifacts.get("t1") is None
+    assert await lpm._db.read(artifacts.get, "t1") is None
 
 
 async def test_a_record_makes_an_end_of_it(lpm: LocalPersistenceManager, store: Path) -> None:
     claim = await claim_one(lpm)
     await lpm.artifacts.put("t1", PNG, "first")
     await lpm.retry_later(claim, "slow", timedelta(0))
-    assert await lpm.artifacts.get("t1") is not None
+    assert await lpm._db.read(artifacts.get, "t1") is not None
     (claim,) = await lpm.claim()
     await lpm.save_result(claim, a_result())
-    assert await lpm.artifacts.get("t1") is None
+    assert await lpm._db.read(artifacts.get, "t1") is None
     assert (files(store), raw_bytes(store)) == ([], 0)
     entry = await the_result(lpm)
     assert (entry.screenshot_path, entry.log_path) == (None, None)

@@ -10,7 +10,7 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.model import DeliveryState, PageRecord, Result, Source, TaskStatus
-from parcelpost.storage import LocalPersistenceManager, operator_actions
+from parcelpost.storage import LocalPersistenceManager, artifacts, operator_actions
 from parcelpost.storage.operator_actions import Flags, PlannedAction, Selection
 from tests.storage.factories import (
     NOW,
@@ -71,7 +71,7 @@ async def test_a_failed_task_goes_with_its_evidence_once_it_was_reported(lpm: Lo
     await deliver(lpm, (await the_result(lpm)).result_id)
     assert await lpm.operator.delete_tasks(ALL) == {PlannedAction.APPLY: 1}
     assert files(lpm) == set()
-    assert await lpm.artifacts.get("t1") is None
+    assert await lpm._db.read(artifacts.get, "t1") is None
 
 
 @pytest.mark.parametrize("operation", ["tasks", "results"])

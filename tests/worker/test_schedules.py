@@ -96,8 +96,18 @@ async def test_known_parcels_are_scraped_again_when_it_is_due(tmp_path: Path) ->
         assert [event.schedule for event in events if isinstance(event, RunStarted)] == ["union", "auctions", "late"]
 
         since = START + timedelta(hours=1)
-        assert await lpm.freshness(UNION, since, delinquent_only=False) == (4, 4, START + timedelta(hours=1), 0)
-        assert await lpm.freshness(UNION, since + timedelta(hours=2), delinquent_only=False) == (4, 2, since, 0)
+        assert await lpm._db.read(refresh.freshness, UNION, since, delinquent_only=False) == (
+            4,
+            4,
+            START + timedelta(hours=1),
+            0,
+        )
+        assert await lpm._db.read(refresh.freshness, UNION, since + timedelta(hours=2), delinquent_only=False) == (
+            4,
+            2,
+            since,
+            0,
+        )
 
         clock.advance(5 * 24 * HOUR)  # nobody was running
         for _ in range(3):
@@ -204,7 +214,7 @@ async def test_what_is_delivered_and_deleted_stays_known_to_schedules(tmp_path: 
             cleaned = await (lpm.maintenance.relieve() if day == 3 else lpm.maintenance.clean())
             assert (cleaned.results, cleaned.tasks) == ((4, 1) if day == 3 else (0, 0))
         assert await lpm.known_parcels(site, delinquent_only=True) == [2]  # its record is deleted
-        assert (await lpm.freshness(site, START, delinquent_only=False))[:2] == (3, 3)
+        assert (await lpm._db.read(refresh.freshness, site, START, delinquent_only=False))[:2] == (3, 3)
         await schedules.step()
         clock.advance(24 * HOUR)
         assert sorted(await scrape(lpm, clock)) == ["P1", "P2", "P2", "P3"]  # of both schedules
@@ -215,7 +225,7 @@ async def test_what_is_delivered_and_deleted_stays_known_to_schedules(tmp_path: 
         await schedules.step()
         for claim in await lpm.claim(1):
             await lpm.finish(claim, "no such parcel")
-        assert (await lpm.freshness(site, START, delinquent_only=False))[::3] == (2, 1)
+        assert (await lpm._db.read(refresh.freshness, site, START, delinquent_only=False))[::3] == (2, 1)
 
 
 async def test_two_schedules_with_files_that_share_a_parcel_each_keep_what_they_know_of_it(tmp_path: Path) -> None:

@@ -127,9 +127,6 @@ class Artifacts:
         (await self._load()).add(task_id)
         return True
 
-    async def get(self, task_id: str) -> StoredArtifacts | None:
-        return await self._db.read(get, task_id)
-
     async def discard_superseded(self, claim: Claim) -> None:
         """Deletes the artifacts of failed attempts. Call it when the task has its record."""
         task_id = claim.task.task_id

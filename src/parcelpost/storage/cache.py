@@ -105,10 +105,8 @@ class Cache:
         writing.add_done_callback(lambda _: self._unwritten.pop(key) if self._unwritten.get(key) is row else None)
         return True
 
-    async def delete(self, key: str | None = None) -> int:
-        """Deletes one page, or all of them."""
-        for known in list(self._unwritten) if key is None else [key]:
-            self._unwritten.pop(known, None)
+    async def delete(self, key: str) -> int:
+        self._unwritten.pop(key, None)
         return await self._db.write_lossy(_delete, key)
 
     @property
@@ -170,7 +168,5 @@ def _put(db: sqlite3.Connection, row: tuple[object, ...], max_bytes: int) -> Non
     shrink(db, max_bytes, keep=str(row[0]))
 
 
-def _delete(db: sqlite3.Connection, key: str | None) -> int:
-    if key is None:
-        return db.execute("DELETE FROM cache").rowcount
+def _delete(db: sqlite3.Connection, key: str) -> int:
     return db.execute("DELETE FROM cache WHERE cache_key = ?", (key,)).rowcount

@@ -8,7 +8,6 @@ import itertools
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -53,7 +52,6 @@ from parcelpost.storage.locks import LeaderLocks
 from parcelpost.storage.operator_actions import OperatorActions
 from parcelpost.storage.options import LONGEST_DELAY, StoreOptions
 from parcelpost.storage.raw_files import GONE_HINT
-from parcelpost.storage.refresh import StoreFreshness
 from parcelpost.storage.reparse import StoredPages
 from parcelpost.storage.results import Saving
 from parcelpost.storage.retention import Maintenance
@@ -207,7 +205,7 @@ class LocalPersistenceManager:
 
     async def known_parcels(self, site: Site, *, delinquent_only: bool) -> list[int]:
         """Returns a completed task for each parcel of the site, by `seq`: what `add_refreshes` takes."""
-        return await self._db.read(partial(refresh.known_parcels, delinquent_only=delinquent_only), site)
+        return await self._db.read(refresh.known_parcels, site, delinquent_only=delinquent_only)
 
     async def add_refreshes(self, run: RefreshRun, seqs: Sequence[int], first: int) -> int:
         """Adds tasks that scrape these parcels again (`tasks.add_refreshes`)."""
@@ -216,10 +214,6 @@ class LocalPersistenceManager:
     async def add_refresh_targets(self, run: RefreshRun, site: Site, targets: Sequence[Target], first: int) -> int:
         """Like `add_refreshes`, for parcels that the store need not know."""
         return await self._write(tasks.add_refresh_targets, run, site, targets, first)
-
-    async def freshness(self, site: Site, since: datetime, *, delinquent_only: bool) -> StoreFreshness:
-        """Returns how many of the site's known parcels were scraped since then."""
-        return await self._db.read(partial(refresh.freshness, delinquent_only=delinquent_only), site, since)
 
     async def open_refreshes(self, prefix: str, run: str) -> int:
         """Returns how many tasks of other runs of a schedule have not ended."""
