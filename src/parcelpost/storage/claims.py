@@ -52,19 +52,6 @@ UPDATE tasks SET available_at = NULL WHERE seq IN (
     SELECT seq FROM tasks WHERE status = 'pending' AND available_at <= ? ORDER BY available_at LIMIT ?)
 """
 
-# The first tasks of each platform, from its part of the index; then the first of those.
-_HEADS = """
-SELECT json_group_array(seq) FROM (
-    SELECT head.seq
-    FROM json_each(:platforms) AS open
-    JOIN tasks AS head ON head.seq IN (
-        SELECT seq FROM tasks
-        WHERE status = 'pending' AND available_at IS NULL AND platform = open.value
-            AND (lease_expires_at IS NULL OR lease_expires_at > :now)
-        ORDER BY priority, seq LIMIT :limit)
-    ORDER BY head.priority, head.seq LIMIT :limit)
-"""
-
 # Platforms with excluded sites are read site by site.
 _SITES = """
 WITH RECURSIVE site (platform, state, county) AS (
@@ -81,7 +68,8 @@ WITH RECURSIVE site (platform, state, county) AS (
         ORDER BY state, county LIMIT 1))
 SELECT state, county FROM site
 """
-_HEADS_BY_SITE = """
+# The first tasks of each platform and site, from its part of an index; then the first of those.
+_HEADS = """
 SELECT json_group_array(seq) FROM (
     SELECT priority, seq FROM (
         SELECT head.priority, head.seq
@@ -129,9 +117,6 @@ def next_tasks(db: sqlite3.Connection, platforms: list[str], task_filter: TaskFi
     """Returns the next tasks of these platforms that match the filter, as a JSON array of `seq`."""
     allowed = [name for name in platforms if task_filter.platforms is None or name in task_filter.platforms]
     excluded = task_filter.exclude_sites | {site for site in pauses(db, now) if site.state or site.county}
-    if not excluded:
-        values = {"now": now, "limit": limit, "platforms": encode(allowed).decode()}
-        return str(db.execute(_HEADS, values).fetchone()[0])
     by_site = {site.platform for site in excluded}
     sites = [
         site
@@ -146,7 +131,7 @@ def next_tasks(db: sqlite3.Connection, platforms: list[str], task_filter: TaskFi
         "now": now,
         "limit": limit,
     }
-    return str(db.execute(_HEADS_BY_SITE, values).fetchone()[0])
+    return str(db.execute(_HEADS, values).fetchone()[0])
 
 
 def pause(
