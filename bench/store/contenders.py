@@ -21,8 +21,9 @@ import msgspec
 from bench.measure import Run, run_coroutines, run_threads
 from parcelpost.clock import iso
 from parcelpost.model import Claim, Result, Target, Task
+from parcelpost.settings.schema import GIB
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.storage.options import GIB, StoreOptions
+from parcelpost.storage.options import StoreOptions
 
 TARGET_BYTES = 300
 RESULT_BYTES = 2048

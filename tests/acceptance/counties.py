@@ -19,6 +19,7 @@ from parcelpost.model import OutboxEntry, Target, Task
 from parcelpost.storage.lpm import LocalPersistenceManager
 from tests.acceptance.forked import Forked, run_forked
 from tests.acceptance.processes import FAST, PATIENCE_SECONDS, given
+from tests.storage.factories import list_results
 
 STANDALONE = ("--mode", "standalone", "--store", "store.db")
 _OWN = ("platform", "parcel_id", "state", "county", "url")
@@ -148,7 +149,7 @@ async def results(folder: Path) -> list[OutboxEntry]:
     """All that the folder's store has."""
     found: list[OutboxEntry] = []
     async with LocalPersistenceManager.open(folder / "store.db", create=False) as lpm:
-        while entries := await lpm.list_results(limit=1_000, after=found[-1].seq if found else 0):
+        while entries := await list_results(lpm, limit=1_000, after=found[-1].seq if found else 0):
             found += entries
     return found
 

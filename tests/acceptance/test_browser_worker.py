@@ -26,6 +26,7 @@ from tests.acceptance.counties import (
     written,
 )
 from tests.acceptance.processes import PATIENCE_SECONDS
+from tests.storage.factories import list_tasks
 
 pytestmark = pytest.mark.skipif(isinstance(chromium.find(), ChromiumMissing), reason="Chromium is not installed")
 
@@ -77,7 +78,7 @@ async def without_browser(folder: Path, county: Simulated) -> tuple[str, str]:
         assert await lpm.browsers.all() == []
         with starting("run", *STANDALONE, *given, folder=folder) as (process, _):
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while not (error := (await lpm.list_tasks())[-1].error):
+                while not (error := (await list_tasks(lpm))[-1].error):
                     await asyncio.sleep(0.05)
                 said = ""
                 while "are waiting for a browser" not in said:

@@ -17,6 +17,7 @@ from parcelpost.storage.lpm import LocalPersistenceManager
 from tests.acceptance.processes import FAST, eventually, worker
 from tests.firestore.server import FirestoreServer
 from tests.lengths import short_and_long
+from tests.storage.factories import list_results
 
 LEASE_SECONDS = 4
 COMMAND = ("--upstream", "firestore", "--store", "store.db")
@@ -100,7 +101,7 @@ async def _check(folder: Path, server: FirestoreServer, count: int) -> None:
         assert (depth.pending, depth.processing, depth.completed) == (0, 0, count)
         assert (depth.unsynced, depth.rejected) == (0, 0)
         after = 0
-        while entries := await lpm.list_results(limit=500, after=after):
+        while entries := await list_results(lpm, limit=500, after=after):
             after = entries[-1].seq
             for entry in entries:
                 result = results[entry.task_id]
@@ -109,7 +110,7 @@ async def _check(folder: Path, server: FirestoreServer, count: int) -> None:
                 page = gzip.decompress((folder / "upstream" / result["page"]["key"]).read_bytes())
                 assert hashlib.sha256(page).hexdigest() == result["page"]["sha256"] == entry.raw_sha256
         rounds = await lpm.sync_log.recent(1000)
-        assert {(one.round.direction, one.round.record_type) for one in rounds} >= {
+        assert {(one.direction, one.record_type) for one in rounds} >= {
             ("download", "tasks"),
             ("upload", "results"),
         }

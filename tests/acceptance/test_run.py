@@ -23,6 +23,7 @@ from tests.acceptance.forked import run_forked
 from tests.acceptance.processes import FAST, PATIENCE_SECONDS, command, eventually, given, worker
 from tests.hostile import HostileGateway, a_task
 from tests.lengths import short_and_long
+from tests.storage.factories import list_results
 
 
 def log(folder: Path) -> list[dict[str, Any]]:
@@ -140,7 +141,7 @@ def _read_until(terminal: int, text: bytes) -> None:
 
 
 async def _has_results(lpm: LocalPersistenceManager, count: int) -> bool:
-    return len(await lpm.list_results(limit=count)) == count
+    return len(await list_results(lpm, limit=count)) == count
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

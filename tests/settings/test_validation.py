@@ -106,6 +106,14 @@ def test_a_bad_address_is_refused_and_never_repeated(subtests: pytest.Subtests, 
         "https://example.org?token=s3cret",
         "https://example.org/#s3cret",
         "//example.org",
+        "gateway:8080",
+        "file:///etc/passwd",
+        "http://a..b/",
+        f"http://{'a' * 64}.com/",
+        "http://a%20b/",
+        "http://example.org:0",
+        "https://example.org/?",
+        "https://example.org/\ns3cret",
     ]:
         with subtests.test(url=url):
             message = refused(flags={"gateway.url": url})
@@ -114,7 +122,7 @@ def test_a_bad_address_is_refused_and_never_repeated(subtests: pytest.Subtests, 
             assert "s3cret" not in message
 
 
-@pytest.mark.parametrize("path", ["internal", "/a?b", "/a b", "https://x/internal"])
+@pytest.mark.parametrize("path", ["internal", "/a?b", "/a#b", "/a b", "/../x", "/a//b", "/ü", "https://x/internal"])
 def test_a_base_path_is_a_path(refused: Refused, path: str) -> None:
     assert refused(flags={"gateway.base_path": path}) == "flag --set: gateway.base_path must be a path"
 

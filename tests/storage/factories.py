@@ -23,7 +23,7 @@ from parcelpost.model import (
     TaskInfo,
     TaskStatus,
 )
-from parcelpost.storage import LocalPersistenceManager, queries
+from parcelpost.storage import LocalPersistenceManager, operator_actions, queries
 from parcelpost.storage.operator_actions import Flags, Selection
 
 NOW = ManualClock().now()
@@ -132,6 +132,18 @@ async def requeue(
     ids, statuses = None if task_ids is None else tuple(task_ids), () if status is None else (status,)
     which = Selection(task_ids=ids, statuses=statuses, platform=platform)
     return (await lpm.operator.retry_tasks(which, Flags(include_completed=completed))).total()
+
+
+async def list_tasks(
+    lpm: LocalPersistenceManager, selection: Selection = Selection(), *, limit: int = 100, after: int = 0
+) -> list[TaskInfo]:
+    return await lpm._db.read(operator_actions.tasks_page, selection, limit, after)
+
+
+async def list_results(
+    lpm: LocalPersistenceManager, selection: Selection = Selection(), *, limit: int = 100, after: int = 0
+) -> list[OutboxEntry]:
+    return await lpm._db.read(operator_actions.results_page, selection, limit, after)
 
 
 async def task_counts(lpm: LocalPersistenceManager) -> dict[str, dict[str, int]]:

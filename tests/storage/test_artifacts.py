@@ -13,7 +13,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidInput, StoreError
 from parcelpost.model import TaskStatus
-from parcelpost.storage import LocalPersistenceManager, StoreOptions
+from parcelpost.storage import LocalPersistenceManager, StoreOptions, artifacts
 from parcelpost.storage.artifacts import MAX_LOG_BYTES, MAX_PAGE_BYTES, MAX_SCREENSHOT_BYTES
 from tests.storage.factories import a_result, a_task, claim_one, deliver, look, requeue, the_result
 
@@ -70,17 +70,17 @@ async def test_a_task_without_evidence_names_none(lpm: LocalPersistenceManager) 
     await lpm.give_up(await claim_one(lpm), "no")
     entry = await the_result(lpm)
     assert (entry.screenshot_path, entry.log_path) == (None, None)
-    assert await lpm.artifacts.get("t1") is None
+    assert await lpm._db.read(artifacts.get, "t1") is None
 
 
 async def test_a_record_makes_an_end_of_it(lpm: LocalPersistenceManager, store: Path) -> None:
     claim = await claim_one(lpm)
     await lpm.artifacts.put("t1", PNG, "first")
     await lpm.retry_later(claim, "slow", timedelta(0))
-    assert await lpm.artifacts.get("t1") is not None
+    assert await lpm._db.read(artifacts.get, "t1") is not None
     (claim,) = await lpm.claim()
     await lpm.save_result(claim, a_result())
-    assert await lpm.artifacts.get("t1") is None
+    assert await lpm._db.read(artifacts.get, "t1") is None
     assert (files(store), raw_bytes(store)) == ([], 0)
     entry = await the_result(lpm)
     assert (entry.screenshot_path, entry.log_path) == (None, None)
@@ -127,7 +127,7 @@ async def test_it_goes_after_its_time_and_is_no_longer_named(
 
 
 async def test_its_time_can_be_set(store: Path, clock: ManualClock) -> None:
-    options = StoreOptions(keep_artifacts=timedelta(days=1))
+    options = StoreOptions(keep_artifacts_days=1)
     async with LocalPersistenceManager.open(store, options=options, clock=clock) as lpm:
         await claim_one(lpm)
         await lpm.artifacts.put("t1", PNG, "")

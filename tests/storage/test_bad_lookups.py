@@ -10,15 +10,15 @@ import pytest
 from parcelpost.errors import InvalidInput
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.operator_actions import Selection
-from tests.storage.factories import everything, requeue, save_one
+from tests.storage.factories import everything, list_results, list_tasks, requeue, save_one
 
 NOT_TEXT = b"parcel \xff".decode(errors="surrogateescape")
 
 ASK: dict[str, Callable[[LocalPersistenceManager], Awaitable[object]]] = {
     "get_task": lambda lpm: lpm.get_task(NOT_TEXT),
-    "list_tasks": lambda lpm: lpm.list_tasks(Selection(parcel_id=NOT_TEXT)),
+    "list_tasks": lambda lpm: list_tasks(lpm, Selection(parcel_id=NOT_TEXT)),
     "get_result": lambda lpm: lpm.get_result(NOT_TEXT),
-    "list_results": lambda lpm: lpm.list_results(Selection(platform=NOT_TEXT)),
+    "list_results": lambda lpm: list_results(lpm, Selection(platform=NOT_TEXT)),
     "claim": lambda lpm: lpm.claim(platforms=[NOT_TEXT]),
     "requeue": lambda lpm: requeue(lpm, [NOT_TEXT]),
     "mark_synced": lambda lpm: lpm.mark_synced([NOT_TEXT]),

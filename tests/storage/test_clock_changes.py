@@ -12,7 +12,7 @@ from parcelpost.events import ClockSetBack, Event
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.history import Sample, SyncRound
 from parcelpost.storage.options import LONGEST_DELAY
-from tests.storage.factories import NOW, a_result, a_task, claim_one, look, save_one
+from tests.storage.factories import NOW, a_result, a_task, claim_one, list_tasks, look, save_one
 
 TEN_YEARS = 3_650 * 86_400.0
 HOUR = timedelta(hours=1)
@@ -52,10 +52,10 @@ async def test_no_delay_that_a_wrong_clock_wrote_is_longer_than_it_was_meant(
     assert [event for event in events if isinstance(event, ClockSetBack)] == [
         ClockSetBack(seconds=TEN_YEARS, tasks=2, platforms=1)
     ]
-    infos = {info.task.task_id: info for info in await lpm.list_tasks()}
+    infos = {info.task.task_id: info for info in await list_tasks(lpm)}
     assert infos["retried"].available_at == NOW + HOUR
     assert infos["released"].available_at == NOW + 2 * HOUR
-    assert {name: until for name, (until, _) in (await lpm.paused_platforms()).items()} == {
+    assert {site.platform: pause.until for site, pause in (await lpm.pauses()).items()} == {
         "beacon": "2026-01-01T01:00:00.000Z",
         "vgsi": None,
     }
@@ -86,7 +86,7 @@ async def test_a_new_lease_for_a_task_that_waits_for_the_far_future_does_not_kee
     again = [a_task(name, lease_id="new", lease_expires_at=NOW + 24 * HOUR) for name in ("retried", "released")]
     await lpm.add_tasks(again, leased=True)
     await lpm.maintenance.correct_times()
-    infos = {info.task.task_id: info for info in await lpm.list_tasks()}
+    infos = {info.task.task_id: info for info in await list_tasks(lpm)}
     assert infos["retried"].task.lease_expires_at == NOW + 24 * HOUR
     assert [infos[name].available_at for name in ("retried", "released")] == [NOW + HOUR, NOW + 2 * HOUR]
 
@@ -102,7 +102,7 @@ async def test_a_delay_that_is_longer_than_any_can_be_is_over(
     clock.advance(-30)
     await lpm.maintenance.correct_times()
     assert [event.tasks for event in events if isinstance(event, ClockSetBack)] == [1]
-    infos = {info.task.task_id: info for info in await lpm.list_tasks()}
+    infos = {info.task.task_id: info for info in await list_tasks(lpm)}
     assert infos["longest"].available_at == NOW + LONGEST_DELAY
     assert [claim.task.task_id for claim in await lpm.claim(9)] == ["stranded"]
     await lpm.maintenance.correct_times()
@@ -117,5 +117,5 @@ async def test_delays_that_a_right_clock_wrote_stay_as_they_are(
     clock.advance(-30)  # as clocks are corrected every day
     await lpm.maintenance.correct_times()
     assert not any(isinstance(event, ClockSetBack) for event in events)
-    infos = {info.task.task_id: info for info in await lpm.list_tasks()}
+    infos = {info.task.task_id: info for info in await list_tasks(lpm)}
     assert infos["t1"].available_at == NOW + 24 * HOUR

@@ -20,6 +20,8 @@ from tests.storage.factories import (
     claim_one,
     deliver,
     everything,
+    list_results,
+    list_tasks,
     look,
     requeue,
     task_counts,
@@ -54,7 +56,7 @@ async def save_list(
 ) -> list[OutboxEntry]:
     claim = await claim_one(lpm, a_task(task_id, parcel_id=""))
     assert await lpm.save_result(claim, several(records, body)) is not None
-    return await lpm.list_results(limit=100_000)
+    return await list_results(lpm, limit=100_000)
 
 
 async def claim_again(lpm: LocalPersistenceManager, task_id: str = "list") -> Claim:
@@ -138,11 +140,11 @@ async def test_the_same_page_again_gives_the_same_results_under_the_same_keys(lp
     await deliver(lpm, *(entry.result_id for entry in first))
     claim = await claim_again(lpm)
     assert await lpm.save_result(claim, several(parcels(3))) is not None
-    again = await lpm.list_results()
+    again = await list_results(lpm)
     assert [(one.task_id, one.idempotency_key) for one in again] == [
         (one.task_id, one.idempotency_key) for one in first
     ]
-    assert len(await lpm.list_tasks()) == 3
+    assert len(await list_tasks(lpm)) == 3
 
 
 async def test_a_task_starts_anew_only_when_all_its_records_are_delivered(lpm: LocalPersistenceManager) -> None:
@@ -160,7 +162,7 @@ async def test_a_second_scrape_that_finds_one_record_leaves_nothing_of_the_first
     await deliver(lpm, *(entry.result_id for entry in await save_list(lpm, parcels(3))))
     claim = await claim_again(lpm)
     assert await lpm.save_result(claim, Result(data={"a": 1}, page=Page(body=b"new"), scraped_at=NOW)) is not None
-    (only,) = await lpm.list_results()
+    (only,) = await list_results(lpm)
     assert only.task_id == "list"
     assert only.html_path is not None
     assert gzip.decompress(lpm.raw_path(only.html_path).read_bytes()) == b"new"
@@ -174,13 +176,13 @@ async def test_the_page_goes_with_the_last_result_that_names_it(
     await deliver(lpm, first.result_id, *(entry.result_id for entry in others[:-1]))
     clock.advance(8 * 86_400)
     await lpm.maintenance.clean()
-    assert {entry.task_id for entry in await lpm.list_results(limit=2_000)} == {"list", others[-1].task_id}
+    assert {entry.task_id for entry in await list_results(lpm, limit=2_000)} == {"list", others[-1].task_id}
     assert first.html_path is not None
     assert lpm.raw_path(first.html_path).is_file()
     await deliver(lpm, others[-1].result_id)
     await lpm.maintenance.relieve()
-    assert await lpm.list_results() == []
-    assert await lpm.list_tasks() == []
+    assert await list_results(lpm) == []
+    assert await list_tasks(lpm) == []
     assert list((store.parent / "data").rglob("*.html.gz")) == []
     assert look(store, "SELECT bytes FROM storage_usage WHERE kind = 'raw'") == [(0,)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.model import DeliveryState, PageRecord, Result, Source, TaskStatus
-from parcelpost.storage import LocalPersistenceManager, operator_actions
+from parcelpost.storage import LocalPersistenceManager, artifacts, operator_actions
 from parcelpost.storage.operator_actions import Flags, PlannedAction, Selection
 from tests.storage.factories import (
     NOW,
@@ -19,6 +19,8 @@ from tests.storage.factories import (
     claim_one,
     deliver,
     everything,
+    list_results,
+    list_tasks,
     look,
     requeue,
     save_one,
@@ -48,7 +50,7 @@ async def _list_of_three(lpm: LocalPersistenceManager, source: Source = Source.G
     assert await lpm.save_result(
         claim, Result(data={"n": 0}, page=result.page, scraped_at=NOW, execution_time_ms=1, additional_records=more)
     )
-    return [entry.task_id for entry in await lpm.list_results()]
+    return [entry.task_id for entry in await list_results(lpm)]
 
 
 async def test_a_delivered_task_goes_with_its_result_page_and_usage(lpm: LocalPersistenceManager, store: Path) -> None:
@@ -69,7 +71,7 @@ async def test_a_failed_task_goes_with_its_evidence_once_it_was_reported(lpm: Lo
     await deliver(lpm, (await the_result(lpm)).result_id)
     assert await lpm.operator.delete_tasks(ALL) == {PlannedAction.APPLY: 1}
     assert files(lpm) == set()
-    assert await lpm.artifacts.get("t1") is None
+    assert await lpm._db.read(artifacts.get, "t1") is None
 
 
 @pytest.mark.parametrize("operation", ["tasks", "results"])
@@ -97,7 +99,7 @@ async def test_i1_in_place_of_a_deleted_record_its_upstream_hears_of_a_failure(
     assert "deleted" in (report.error or "")
     await deliver(lpm, report.result_id)
     assert await lpm.operator.delete_tasks(ALL) == {PlannedAction.APPLY: 1}
-    assert await lpm.list_tasks() == []
+    assert await list_tasks(lpm) == []
 
 
 @pytest.mark.parametrize("operation", ["tasks", "results"])
@@ -156,19 +158,19 @@ async def test_a_task_goes_with_all_that_its_page_brought(lpm: LocalPersistenceM
 
 async def test_i6_a_page_stays_as_long_as_a_result_names_it(lpm: LocalPersistenceManager) -> None:
     parent, first, second = await _list_of_three(lpm)
-    await deliver(lpm, *(entry.result_id for entry in await lpm.list_results()))
+    await deliver(lpm, *(entry.result_id for entry in await list_results(lpm)))
     assert await lpm.operator.delete_results(one(parent)) == {}
     assert await lpm.operator.delete_results(one(first)) == {PlannedAction.APPLY: 1}
     assert len(files(lpm)) == 2
     assert await lpm.operator.delete_results(Selection(task_ids=(parent, second))) == {PlannedAction.APPLY: 2}
     assert files(lpm) == set()
-    assert len(await lpm.list_tasks()) == 3, "tasks stay"
+    assert len(await list_tasks(lpm)) == 3, "tasks stay"
 
 
 async def test_of_a_list_only_the_order_itself_is_reported(lpm: LocalPersistenceManager) -> None:
     parent, *_ = await _list_of_three(lpm)
     assert await lpm.operator.delete_results(ALL, LOSE) == {PlannedAction.APPLY: 2, PlannedAction.FAIL_AND_REPORT: 1}
-    (report,) = await lpm.list_results()
+    (report,) = await list_results(lpm)
     assert (report.task_id, report.data) == (parent, None)
 
 
@@ -205,7 +207,7 @@ async def test_many_are_done_some_at_a_time_and_told(lpm: LocalPersistenceManage
     told: list[int] = []
     assert await lpm.operator.delete_tasks(ALL, progress=told.append) == {PlannedAction.APPLY: number}
     assert told == [operator_actions._BATCH, 2 * operator_actions._BATCH, number]
-    assert await lpm.list_tasks() == []
+    assert await list_tasks(lpm) == []
 
 
 async def test_signals_of_a_deleted_task_stay_as_they_tell_of_selectors(lpm: LocalPersistenceManager) -> None:

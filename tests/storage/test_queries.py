@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.model import Priority, QueueDepth, Source, TaskStatus
+from parcelpost.model import Priority, QueueDepth, Site, Source, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage.claims import Pause
 from parcelpost.storage.operator_actions import Selection
-from tests.storage.factories import NOW, a_result, a_task, claim_one, save_one, task_counts, the_result
+from tests.storage.factories import NOW, a_result, a_task, claim_one, list_tasks, save_one, task_counts, the_result
 
 HOUR = timedelta(hours=1)
 
@@ -81,7 +82,7 @@ async def test_whether_any_task_is_open_is_known_per_platform(lpm: LocalPersiste
     assert not await lpm.is_any_open(["b"])
     await lpm.retry_later(claim, "later", timedelta(hours=1))
     assert await lpm.is_any_open(["a", "b"])
-    (info,) = await lpm.list_tasks()
+    (info,) = await list_tasks(lpm)
     assert info.retries == 1
     await lpm.expire_tasks(timedelta(seconds=-1))
     assert not await lpm.is_any_open()
@@ -132,7 +133,7 @@ async def test_tasks_are_listed_in_pages(lpm: LocalPersistenceManager) -> None:
     await lpm.add_tasks(a_task(f"t{n}") for n in range(25))
     seen: list[str] = []
     after = 0
-    while page := await lpm.list_tasks(limit=10, after=after):
+    while page := await list_tasks(lpm, limit=10, after=after):
         assert len(page) <= 10
         seen += [info.task.task_id for info in page]
         after = page[-1].seq
@@ -161,14 +162,14 @@ async def test_tasks_are_listed_by_each_filter(
     await _one_of_each(lpm, clock)
     odd = a_task("odd", platform="c", state="FL", county="lee", source=Source.LOCAL_FILE, parcel_id="99")
     await lpm.add_task(odd)
-    assert {info.task.task_id for info in await lpm.list_tasks(Selection(**filters))} == expected
+    assert {info.task.task_id for info in await list_tasks(lpm, Selection(**filters))} == expected
 
 
 async def test_a_pause_is_replaced_by_the_next(lpm: LocalPersistenceManager) -> None:
     await lpm.pause_platform("vgsi", NOW + HOUR, "slow")
-    assert await lpm.paused_platforms() == {"vgsi": ("2026-01-01T01:00:00.000Z", "slow")}
+    assert await lpm.pauses() == {Site("vgsi", "", ""): Pause("2026-01-01T01:00:00.000Z", "slow")}
     await lpm.pause_platform("vgsi", None, "captcha")
-    assert await lpm.paused_platforms() == {"vgsi": (None, "captcha")}
+    assert await lpm.pauses() == {Site("vgsi", "", ""): Pause(None, "captcha")}
 
 
 async def test_a_pause_holds_for_tasks_that_come_later_and_not_for_claims_under_way(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from parcelpost.clock import ManualClock
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.factories import a_result, a_task, claim_one, deliver, look, save_one
+from tests.storage.factories import a_result, a_task, claim_one, deliver, list_results, look, save_one
 from tests.storage.test_raw_file_names import HOSTILE
 
 
@@ -94,7 +94,7 @@ async def test_pages_of_one_parcel_at_once_get_files_of_their_own(lpm: LocalPers
     await lpm.add_tasks(a_task(f"t{n}") for n in range(64))
     claims = await lpm.claim(64)
     await asyncio.gather(*(lpm.save_result(claim, a_result(body=b"%d" % (claim.seq % 7))) for claim in claims))
-    entries = await lpm.list_results()
+    entries = await list_results(lpm)
     assert len({entry.html_path for entry in entries}) == 64
     assert len(files_in(store)) == 128
 

@@ -15,7 +15,18 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import DeliveryState, OutboxEntry, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.operator_actions import Selection
-from tests.storage.factories import NOW, a_result, a_task, claim_one, deliver, everything, look, save_one, the_result
+from tests.storage.factories import (
+    NOW,
+    a_result,
+    a_task,
+    claim_one,
+    deliver,
+    everything,
+    list_results,
+    look,
+    save_one,
+    the_result,
+)
 
 
 async def _three(lpm: LocalPersistenceManager) -> list[OutboxEntry]:
@@ -182,7 +193,7 @@ async def test_results_are_listed_by_each_filter(lpm: LocalPersistenceManager) -
     for given, expected in FILTERS:
         page = {name: given[name] for name in ("limit", "after") if name in given}
         filters = {name: value for name, value in given.items() if name not in page}
-        assert ids(await lpm.list_results(Selection(**filters), **page)) == expected, given
+        assert ids(await list_results(lpm, Selection(**filters), **page)) == expected, given
 
 
 async def test_a_result_nobody_stored_is_not_there(lpm: LocalPersistenceManager) -> None:

@@ -19,6 +19,7 @@ from tests.storage.factories import (
     claim_one,
     deliver,
     everything,
+    list_results,
     look,
     requeue,
     save_one,
@@ -46,7 +47,7 @@ async def test_a_failed_task_starts_anew(lpm: LocalPersistenceManager, clock: Ma
     assert await lpm.get_unsynced_results() == []
     (claim,) = await lpm.claim()
     saved = await lpm.save_result(claim, a_result({"owner": "found"}))
-    (entry,) = await lpm.list_results()
+    (entry,) = await list_results(lpm)
     assert (entry.result_id, entry.success, entry.data) == (saved, True, b'{"owner":"found"}')
     assert entry.synced_at is None
 
@@ -106,7 +107,7 @@ async def test_a_local_task_whose_record_was_not_delivered_is_scraped_again_by_a
         assert await requeue(lpm, completed=True) == 0, "it is pending"
     (claim,) = await lpm.claim()
     assert (claim.task.type, claim.task.target) == (REFRESH, a_task().target)
-    assert sorted(entry.data for entry in await lpm.list_results() if entry.data) == [
+    assert sorted(entry.data for entry in await list_results(lpm) if entry.data) == [
         b'{"n":0}',
         b'{"n":1}',
         b'{"n":2}',
@@ -156,7 +157,7 @@ async def test_the_new_result_takes_the_place_of_the_delivered_one_with_its_file
     assert (await the_result(lpm)).result_id == old.result_id
     (claim,) = await lpm.claim()
     assert await lpm.save_result(claim, a_result({"n": 2}, body=b"<p>2</p>"))
-    (new,) = await lpm.list_results()
+    (new,) = await list_results(lpm)
     assert (new.data, new.sync_attempts, new.raw_synced_at, new.synced_at) == (b'{"n":2}', 0, None, None)
     assert old.html_path and old.json_path and new.html_path
     assert not lpm.raw_path(old.html_path).exists()

@@ -15,7 +15,7 @@ import pytest
 from parcelpost.clock import iso
 from parcelpost.errors import StoreCorrupt
 from parcelpost.events import Event, StoreDamaged
-from parcelpost.model import Claim, Result, TaskStatus
+from parcelpost.model import Claim, Result, Site, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, backup, salvage
 from parcelpost.storage.raw_files import raw_folder
 from tests.storage.crash.agreement import assert_intact
@@ -102,7 +102,7 @@ async def test_a_damaged_page_in_the_middle_of_the_results_costs_only_its_own_ro
             info = await lpm.get_task(task_id)
             assert info is not None
             assert info.status is TaskStatus.PENDING
-        assert "beacon" in await lpm.paused_platforms()
+        assert Site("beacon", "", "") in await lpm.pauses()
 
 
 async def test_what_a_search_by_number_misses_is_found_by_a_scan(made: Path, store: Path) -> None:

@@ -16,7 +16,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import DeliveryState, OutboxEntry, Priority, Source, TaskInfo, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.operator_actions import Selection
-from tests.storage.factories import NOW, a_result, a_task
+from tests.storage.factories import NOW, a_result, a_task, list_results, list_tasks
 
 PLATFORMS = ("vgsi", "qpublic")
 STATES = ("CT", "ct", "FL")
@@ -55,7 +55,7 @@ async def _fill(store: Path) -> tuple[list[TaskInfo], list[OutboxEntry]]:
                     await lpm.mark_rejected([result_id], error)
                 case _ if result_id and n % 3 == 1:
                     await lpm.mark_synced([result_id])
-        return await lpm.list_tasks(limit=1_000), await lpm.list_results(limit=1_000)
+        return await list_tasks(lpm, limit=1_000), await list_results(lpm, limit=1_000)
 
 
 def _or_none(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -121,14 +121,14 @@ def test_a_filter_finds_what_a_plain_filter_finds(filled: tuple[Path, list[TaskI
         @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
         @given(SELECTIONS)
         def check(which: Selection) -> None:
-            found = runner.run(lpm.list_tasks(which, limit=1_000))
+            found = runner.run(list_tasks(lpm, which, limit=1_000))
             expected = [
                 one
                 for one in tasks
                 if _fits(which, one, by_task.get(one.task.task_id), one.task.target, one.updated_at)
             ]
             assert [one.seq for one in found] == [one.seq for one in expected]
-            entries = runner.run(lpm.list_results(which, limit=1_000))
+            entries = runner.run(list_results(lpm, which, limit=1_000))
             assert [entry.seq for entry in entries] == [
                 entry.seq for entry in results if _fits(which, info[entry.task_id], entry, entry, entry.created_at)
             ]

@@ -14,7 +14,7 @@ from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.locks import live_folder
 from parcelpost.storage.options import StoreOptions
 from tests.storage.crash.agreement import assert_whole
-from tests.storage.factories import a_result, a_task, save_one, the_result
+from tests.storage.factories import a_result, a_task, list_results, save_one, the_result
 
 
 async def test_the_journal_and_the_wal_go_and_the_pages_stay(lpm: LocalPersistenceManager, store: Path) -> None:
@@ -44,7 +44,7 @@ async def test_pages_that_are_kept_meanwhile_are_kept(lpm: LocalPersistenceManag
     saves = [lpm.save_result(claim, a_result(body=bodies[claim.task.task_id])) for claim in claims]
     others = [lpm.maintenance.give_back() for _ in range(10)]
     await asyncio.gather(*(one for pair in zip(saves[:10], others, strict=True) for one in pair), *saves[10:])
-    entries = await lpm.list_results(limit=100)
+    entries = await list_results(lpm, limit=100)
     assert len(entries) == 60
     for entry in entries:
         kept = lpm.raw_path(str(entry.html_path)).read_bytes()
@@ -75,6 +75,6 @@ async def test_a_store_that_gave_back_its_journal_opens_again_with_nothing_to_me
         await lpm.maintenance.give_back()
         await save_one(lpm, "t2", a_result(body=b"<p>2"))
     async with LocalPersistenceManager.open(store, emit=events.append) as lpm:
-        assert len(await lpm.list_results()) == 2
+        assert len(await list_results(lpm)) == 2
     assert not [event for event in events if isinstance(event, OwnerCrashed)]
     assert_whole(store)

@@ -19,7 +19,10 @@ async def test_rounds_come_back_the_newest_first(lpm: LocalPersistenceManager, c
     second = await lpm.sync_log.record(DOWNLOAD)
     recent = await lpm.sync_log.recent()
     assert [entry.sync_id for entry in recent] == [second, first]
-    assert [entry.round for entry in recent] == [DOWNLOAD, UPLOAD]
+    assert [(entry.direction, entry.record_count, entry.error, entry.duration_ms) for entry in recent] == [
+        ("download", 0, "503", None),
+        ("upload", 50, None, 240),
+    ]
     assert [entry.created_at for entry in recent] == [NOW + timedelta(seconds=60), NOW]
 
 
@@ -37,8 +40,8 @@ async def test_rounds_are_listed_by_direction_and_by_failure(lpm: LocalPersisten
     for entry in (UPLOAD, DOWNLOAD, UPLOAD, DOWNLOAD):
         await lpm.sync_log.record(entry)
     assert len(await lpm.sync_log.recent(3)) == 3
-    assert {entry.round.direction for entry in await lpm.sync_log.recent(direction="upload")} == {"upload"}
-    assert {entry.round.error for entry in await lpm.sync_log.recent(failed=True)} == {"503"}
+    assert {entry.direction for entry in await lpm.sync_log.recent(direction="upload")} == {"upload"}
+    assert {entry.error for entry in await lpm.sync_log.recent(failed=True)} == {"503"}
     assert await lpm.sync_log.recent(direction="upload", failed=True) == []
 
 
@@ -48,4 +51,4 @@ async def test_an_error_is_kept_whatever_it_says(lpm: LocalPersistenceManager) -
     )
     await lpm.sync_log.record(entry)
     (found,) = await lpm.sync_log.recent()
-    assert len(found.round.error or "") == 4_000
+    assert len(found.error or "") == 4_000

@@ -14,7 +14,7 @@ from parcelpost.errors import InvalidInput
 from parcelpost.model import Priority, Source, Task, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.tasks import Added
-from tests.storage.factories import NOW, a_result, a_task, claim_one, everything, look, the_task
+from tests.storage.factories import NOW, a_result, a_task, claim_one, everything, list_tasks, look, the_task
 
 
 async def test_a_new_task_is_stored_whole(lpm: LocalPersistenceManager) -> None:
@@ -83,7 +83,7 @@ async def test_the_same_task_again_changes_nothing_in_any_status(
 async def test_many_tasks_are_stored_in_the_order_given(lpm: LocalPersistenceManager) -> None:
     added = await lpm.add_tasks(a_task(f"t{n}") for n in range(2_500))
     assert added == Added(new=2_500)
-    stored = await lpm.list_tasks(limit=3_000)
+    stored = await list_tasks(lpm, limit=3_000)
     assert [info.task.task_id for info in stored] == [f"t{n}" for n in range(2_500)]
     assert [info.seq for info in stored] == sorted(info.seq for info in stored)
 

@@ -15,8 +15,9 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidInput, StoreBusy
-from parcelpost.model import Claim, Priority, TaskStatus
+from parcelpost.model import Claim, Priority, Site, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
+from parcelpost.storage.claims import Pause
 from tests.storage.factories import NOW, a_result, a_task, claim_one, everything, look, the_result, the_task
 
 HOUR = timedelta(hours=1)
@@ -114,7 +115,7 @@ async def test_what_is_not_due_yet_is_passed_over_until_it_is(lpm: LocalPersiste
 async def test_a_paused_platform_is_passed_over_until_it_is_resumed(lpm: LocalPersistenceManager) -> None:
     await lpm.add_tasks([a_task("a", platform="a", priority=Priority.URGENT), a_task("b", platform="b")])
     await lpm.pause_platform("a", reason="captcha")
-    assert await lpm.paused_platforms() == {"a": (None, "captcha")}
+    assert await lpm.pauses() == {Site("a", "", ""): Pause(None, "captcha")}
     assert ids(await lpm.claim(5)) == ["b"]
     assert await lpm.claim(5, platforms=["a"]) == []
     assert await lpm.resume_platform("a") is True
@@ -127,7 +128,7 @@ async def test_a_pause_ends_at_its_time(lpm: LocalPersistenceManager, clock: Man
     await lpm.pause_platform("vgsi", NOW + HOUR)
     assert await lpm.claim() == []
     clock.advance(3600)
-    assert await lpm.paused_platforms() == {}
+    assert await lpm.pauses() == {}
     assert ids(await lpm.claim()) == ["t1"]
 
 
@@ -135,7 +136,7 @@ async def test_a_pause_until_a_moment_in_the_past_is_none(lpm: LocalPersistenceM
     await lpm.add_task(a_task())
     await lpm.pause_platform("vgsi")
     await lpm.pause_platform("vgsi", NOW - HOUR)
-    assert await lpm.paused_platforms() == {}
+    assert await lpm.pauses() == {}
     assert ids(await lpm.claim()) == ["t1"]
 
 

@@ -11,16 +11,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import Claim, Priority, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from tests.storage.factories import (
-    NOW,
-    a_result,
-    a_task,
-    claim_one,
-    everything,
-    look,
-    the_result,
-    the_task,
-)
+from tests.storage.factories import NOW, a_result, a_task, claim_one, everything, list_tasks, look, the_result, the_task
 
 MINUTE = timedelta(minutes=1)
 
@@ -66,7 +57,7 @@ async def test_a_retry_comes_back_after_its_delay_with_one_more_retry(
 
 
 async def test_the_delay_doubles_within_its_bounds(store: Path, clock: ManualClock) -> None:
-    options = StoreOptions(retry_min=timedelta(seconds=10), retry_max=timedelta(seconds=100))
+    options = StoreOptions(retry_min_seconds=10, retry_max_seconds=100)
     async with LocalPersistenceManager.open(store, clock=clock, options=options) as lpm:
         await lpm.add_task(a_task(max_retries=8))
         for longest in (10, 20, 40, 80, 100, 100, 100, 100):
@@ -85,7 +76,7 @@ async def test_many_tasks_that_fail_at_once_do_not_come_back_at_once(lpm: LocalP
     await lpm.add_tasks(a_task(f"t{n}") for n in range(50))
     for claim in await lpm.claim(50):
         await lpm.retry_later(claim, "gateway timeout")
-    assert len({info.available_at for info in await lpm.list_tasks()}) > 25
+    assert len({info.available_at for info in await list_tasks(lpm)}) > 25
 
 
 async def test_a_task_whose_retries_are_used_up_is_failed_and_reported(

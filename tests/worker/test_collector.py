@@ -23,6 +23,7 @@ from parcelpost.upstream.base import MAX_TASKS
 from parcelpost.worker.collector import Collector
 from tests import traps
 from tests.hostile import HostileGateway, Request, Trap, a_task
+from tests.storage.factories import list_tasks
 from tests.worker.rig import SOON_BUSY, Rig, nobody_writes, rigged
 
 
@@ -119,7 +120,7 @@ async def test_bad_tasks_are_reported_and_the_good_ones_beside_them_are_kept(sce
     absurd = traps.ABSURD_TASKS[:-1]
     rig.gateway.play("work", traps.answer({"tasks": [*absurd[:8], a_task("good-1"), *absurd[8:], a_task("good-2")]}))
     assert await scene.collector.step() == 0
-    stored = {info.task.task_id for info in await rig.lpm.list_tasks()}
+    stored = {info.task.task_id for info in await list_tasks(rig.lpm)}
     assert stored == {"good-1", "good-2"}
     assert len(rig.seen(TaskSkipped)) == len(absurd)
     failed = {task_id: body["error"] for task_id, body in rig.gateway.failed}
@@ -152,7 +153,7 @@ async def test_an_upstream_s_own_spelling_of_a_place_is_kept(scene: Scene, rig: 
     """It keeps its parcels by that, so a result under another spelling would be another parcel there."""
     rig.gateway.offer(a_task("t1", target={"state": "Connecticut", "county": "Hartford County"}))
     assert await scene.collector.step() == 0
-    (info,) = await rig.lpm.list_tasks()
+    (info,) = await list_tasks(rig.lpm)
     assert (info.task.target.state, info.task.target.county) == ("Connecticut", "Hartford County")
 
 

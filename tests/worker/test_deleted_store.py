@@ -10,6 +10,7 @@ from parcelpost.events import EntryRefused
 from parcelpost.model import OutboxEntry, Target, Task
 from parcelpost.storage.operator_actions import Flags, PlannedAction, Selection
 from tests import traps
+from tests.storage.factories import list_results
 from tests.worker.rig import Rig
 
 
@@ -33,7 +34,7 @@ async def test_a_record_that_is_deleted_while_it_is_sent_harms_nothing(rig: Rig)
     await rig.lpm.operator.delete_results(Selection(task_ids=("t1",)), Flags(force=True))
     await rig.settle()
     assert [task_id for task_id, _ in rig.gateway.failed] == ["t1"]
-    assert [entry.synced_at is not None for entry in await rig.lpm.list_results()] == [True, True]
+    assert [entry.synced_at is not None for entry in await list_results(rig.lpm)] == [True, True]
 
 
 async def test_what_is_deleted_after_it_was_read_is_no_refusal_and_holds_nothing_up(rig: Rig) -> None:

@@ -28,6 +28,7 @@ from parcelpost.model import (
     Task,
     TaskStatus,
 )
+from parcelpost.storage.claims import Pause
 from parcelpost.storage.health import Level
 from parcelpost.storage.options import StoreOptions
 from tests.storage.factories import NOW, a_task, look, the_result, the_task
@@ -44,7 +45,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def works(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Works]:
-    options = StoreOptions(max_page_bytes=1_000, retry_min=timedelta(seconds=10), retry_max=timedelta(seconds=60))
+    options = StoreOptions(max_page_bytes=1_000, retry_min_seconds=10, retry_max_seconds=60)
     async with at_work(tmp_path, clock, options=options, retry_min_seconds=10.0, retry_max_seconds=60.0) as works:
         yield works
 
@@ -207,7 +208,7 @@ async def test_a_blocked_platform_is_paused_at_no_cost_to_its_task_while_others_
     assert (await the_task(works.lpm)).retries == 0
     assert ended(works) == ("t1", "vgsi", "blocked", "captcha")
     assert works.seen(PlatformPaused) == [PlatformPaused(platform="vgsi", sites=0, seconds=300.0, reason="captcha")]
-    assert await works.lpm.paused_platforms() == {"vgsi": ("2026-01-01T00:05:00.000Z", "captcha")}
+    assert await works.lpm.pauses() == {Site("vgsi", "", ""): Pause("2026-01-01T00:05:00.000Z", "captcha")}
     assert await works.step() == 0
     assert await works.status("t3") is TaskStatus.COMPLETED
     assert await works.step() == 1.0
@@ -230,8 +231,7 @@ async def test_a_county_that_blocks_us_pauses_those_on_its_host_and_no_others(wo
         TaskStatus.COMPLETED,
     ]
     assert works.seen(PlatformPaused) == [PlatformPaused(platform="vgsi", sites=2, seconds=300.0, reason="captcha")]
-    assert set(await works.lpm.paused_sites()) == {adams, baker}
-    assert await works.lpm.paused_platforms() == {}
+    assert set(await works.lpm.pauses()) == {adams, baker}
     assert await works.lpm.resume_platform("vgsi")
     assert await works.step() == 0
 

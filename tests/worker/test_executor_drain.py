@@ -18,7 +18,7 @@ from parcelpost.model import Busy, Done, TaskStatus
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.operator_actions import Selection
 from parcelpost.storage.options import StoreOptions
-from tests.storage.factories import a_task, look, the_result
+from tests.storage.factories import a_task, list_tasks, look, the_result
 from tests.worker.executing import Works, at_work
 from tests.worker.sandboxes import DONE, answering, blocks_its_loop, hang
 
@@ -121,7 +121,7 @@ async def test_what_still_runs_when_the_time_is_over_goes_back_at_no_cost(tmp_pa
         async with works.looping():
             await begun(works, 4)
             assert await works.executor.drain(0.01) == 4
-        tasks = await works.lpm.list_tasks(Selection(statuses=(TaskStatus.PENDING,)))
+        tasks = await list_tasks(works.lpm, Selection(statuses=(TaskStatus.PENDING,)))
         assert [(task.retries, task.recoveries) for task in tasks] == [(0, 0)] * 4
         assert [event.task_id for event in works.seen(AttemptEnded)] == ["quick"]
         assert await works.step() == 1.0

@@ -21,14 +21,24 @@ from parcelpost.events import BackupMade, Event, LoopFailed, StorageLevelChanged
 from parcelpost.model import BrowserState, TaskStatus
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import ExecutorSettings, JanitorSettings
-from parcelpost.storage import LocalPersistenceManager, StoreOptions, backup
+from parcelpost.storage import LocalPersistenceManager, StoreOptions, backup, cache
 from parcelpost.storage.health import Level
 from parcelpost.storage.history import SyncRound
 from parcelpost.storage.locks import live_folder
 from parcelpost.worker.janitor import STATE, Janitor, LastRuns
 from parcelpost.worker.status import read_statuses
 from tests.storage.crash.peer import Peer
-from tests.storage.factories import a_result, a_task, claim_one, deliver, look, save_one, the_result, the_task
+from tests.storage.factories import (
+    a_result,
+    a_task,
+    claim_one,
+    deliver,
+    list_results,
+    look,
+    save_one,
+    the_result,
+    the_task,
+)
 from tests.worker.rig import a_janitor
 
 HOUR = 3_600
@@ -245,7 +255,7 @@ async def test_a_full_vacuum_is_made_once_a_week_if_it_pays(house: House, store:
     for _ in range(15):
         before = look(store, "PRAGMA schema_version")
         await house.lpm.cache.put("k", os.urandom(1_000_000))
-        await house.lpm.cache.delete()
+        await house.lpm._db.write(cache.shrink, 0)
         house.clock.advance(DAY - 1_800)
         await house.janitor.do_chores()
         house.clock.advance(1_800)
@@ -312,12 +322,12 @@ async def test_at_the_cap_what_is_delivered_goes_at_most_once_a_minute(house: Ho
     await deliver(house.lpm, (await save_one(house.lpm, "t1")).result_id)
     await house.pass_time(59, every=15)
     assert len(house.times(StoreCleaned)) == 1
-    assert [entry.task_id for entry in await house.lpm.list_results()] == ["waiting"]
+    assert [entry.task_id for entry in await list_results(house.lpm)] == ["waiting"]
     await deliver(house.lpm, (await save_one(house.lpm, "t2")).result_id)
     await house.janitor.do_chores()
     assert len(house.times(StoreCleaned)) == 2
     assert await the_result(house.lpm, "waiting") == waiting
-    assert len(await house.lpm.list_results()) == 1
+    assert len(await list_results(house.lpm)) == 1
     await house.set_level(Level.FINE)
     await house.pass_time(600, every=15)
     assert len(house.times(StoreCleaned)) == 2
@@ -337,9 +347,9 @@ async def test_the_worker_goes_on_after_the_cap_without_a_restart(store: Path, c
             clock.advance(60)
             await house.janitor.do_chores()
             await house.janitor.watch_storage()
-            assert await house.lpm.list_results() == []
+            assert await list_results(house.lpm) == []
         assert [event.level for _, event in house.log if isinstance(event, StorageLevelChanged)][-1] == "fine"
-        assert len(await house.lpm.list_results()) == 0
+        assert len(await list_results(house.lpm)) == 0
 
 
 async def test_relief_at_the_cap_waits_for_nothing_that_may_fail(house: House, store: Path) -> None:

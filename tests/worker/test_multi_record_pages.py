@@ -10,7 +10,7 @@ from parcelpost.model import DeliveryState, Done, Outcome, Page, Result, Task, T
 from parcelpost.storage.operator_actions import Selection
 from parcelpost.storage.results import page_records
 from tests import traps
-from tests.storage.factories import a_task
+from tests.storage.factories import a_task, list_results
 from tests.worker.executing import at_work
 from tests.worker.rig import Rig
 
@@ -55,7 +55,7 @@ async def test_while_the_page_is_not_taken_none_of_them_is_sent(rig: Rig) -> Non
     assert rig.gateway.submissions == {}
     await rig.settle()
     assert len(rig.gateway.submissions) == len(RECORDS)
-    assert await rig.lpm.list_results(Selection(delivery=DeliveryState.REJECTED)) == []
+    assert await list_results(rig.lpm, Selection(delivery=DeliveryState.REJECTED)) == []
 
 
 async def test_a_page_that_is_refused_sets_them_all_aside_and_holds_up_nobody(rig: Rig) -> None:
@@ -74,7 +74,7 @@ async def test_what_a_platform_lists_is_stored_with_the_end_of_its_task(tmp_path
         await works.add(a_task("list", parcel_id="all of them"), scrape)
         await works.step()
         assert await works.status("list") is TaskStatus.COMPLETED
-        found = await works.lpm.list_results(limit=1_000)
+        found = await list_results(works.lpm, limit=1_000)
         assert [entry.parcel_id for entry in found] == [record["parcel_id"] for record in RECORDS]
 
 
@@ -84,7 +84,7 @@ async def test_a_list_of_one_line_is_stored_under_its_own_number(tmp_path: Path,
     async with at_work(tmp_path) as works:
         await works.add(a_task("list", parcel_id=parcel_id), lambda _: found)
         await works.step()
-        (only,) = await works.lpm.list_results()
+        (only,) = await list_results(works.lpm)
         assert only.parcel_id == "7"
 
 
@@ -92,7 +92,7 @@ async def test_a_record_of_the_parcel_asked_for_keeps_that_parcels_number(tmp_pa
     async with at_work(tmp_path) as works:
         await works.add(a_task("t1", parcel_id="1-2"), lambda _: Done(data={"parcel_id": "0001-0002"}))
         await works.step()
-        (only,) = await works.lpm.list_results()
+        (only,) = await list_results(works.lpm)
         assert only.parcel_id == "1-2"
 
 

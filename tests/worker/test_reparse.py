@@ -23,7 +23,7 @@ from parcelpost.worker.reparse import Counts, Reparse
 from tests.lengths import short_and_long
 from tests.storage.crash.acknowledged import rows_without_file
 from tests.storage.crash.agreement import assert_whole
-from tests.storage.factories import a_task, deliver, everything, look, requeue, the_result
+from tests.storage.factories import a_task, deliver, everything, list_tasks, look, requeue, the_result
 from tests.worker.reparsing import reading
 from tests.worker.rig import Rig
 
@@ -291,7 +291,7 @@ async def test_a_task_that_is_to_be_scraped_again_is_left_alone(rig: Rig) -> Non
     await deliver_all(rig.lpm)
     assert await requeue(rig.lpm, ["t1"], completed=True) == 1
     assert (await again(rig)).pages == 0
-    assert (await rig.lpm.list_tasks())[0].status is TaskStatus.PENDING
+    assert (await list_tasks(rig.lpm))[0].status is TaskStatus.PENDING
 
 
 async def test_a_platform_that_cannot_read_pages_is_passed_over(rig: Rig) -> None:

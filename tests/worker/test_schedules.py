@@ -21,6 +21,7 @@ from parcelpost.storage import LocalPersistenceManager, StoreOptions, refresh
 from parcelpost.storage.operator_actions import Flags, PlannedAction, Selection
 from parcelpost.upstream.null import NullUpstream
 from parcelpost.worker.schedules import StandaloneSchedules, run_prefix
+from tests.storage.factories import list_results
 from tests.worker.rig import a_context
 
 START = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -95,8 +96,18 @@ async def test_known_parcels_are_scraped_again_when_it_is_due(tmp_path: Path) ->
         assert [event.schedule for event in events if isinstance(event, RunStarted)] == ["union", "auctions", "late"]
 
         since = START + timedelta(hours=1)
-        assert await lpm.freshness(UNION, since, delinquent_only=False) == (4, 4, START + timedelta(hours=1), 0)
-        assert await lpm.freshness(UNION, since + timedelta(hours=2), delinquent_only=False) == (4, 2, since, 0)
+        assert await lpm._db.read(refresh.freshness, UNION, since, delinquent_only=False) == (
+            4,
+            4,
+            START + timedelta(hours=1),
+            0,
+        )
+        assert await lpm._db.read(refresh.freshness, UNION, since + timedelta(hours=2), delinquent_only=False) == (
+            4,
+            2,
+            since,
+            0,
+        )
 
         clock.advance(5 * 24 * HOUR)  # nobody was running
         for _ in range(3):
@@ -194,7 +205,7 @@ async def test_what_is_delivered_and_deleted_stays_known_to_schedules(tmp_path: 
         schedules = StandaloneSchedules(a_context(lpm, NullUpstream(), clock, lambda _: None, given))
 
         async def deliver() -> None:
-            await lpm.mark_synced([entry.result_id for entry in await lpm.list_results() if not entry.synced_at])
+            await lpm.mark_synced([entry.result_id for entry in await list_results(lpm) if not entry.synced_at])
 
         assert len(await scrape(lpm, clock)) == 4
         await deliver()
@@ -203,7 +214,7 @@ async def test_what_is_delivered_and_deleted_stays_known_to_schedules(tmp_path: 
             cleaned = await (lpm.maintenance.relieve() if day == 3 else lpm.maintenance.clean())
             assert (cleaned.results, cleaned.tasks) == ((4, 1) if day == 3 else (0, 0))
         assert await lpm.known_parcels(site, delinquent_only=True) == [2]  # its record is deleted
-        assert (await lpm.freshness(site, START, delinquent_only=False))[:2] == (3, 3)
+        assert (await lpm._db.read(refresh.freshness, site, START, delinquent_only=False))[:2] == (3, 3)
         await schedules.step()
         clock.advance(24 * HOUR)
         assert sorted(await scrape(lpm, clock)) == ["P1", "P2", "P2", "P3"]  # of both schedules
@@ -214,7 +225,7 @@ async def test_what_is_delivered_and_deleted_stays_known_to_schedules(tmp_path: 
         await schedules.step()
         for claim in await lpm.claim(1):
             await lpm.finish(claim, "no such parcel")
-        assert (await lpm.freshness(site, START, delinquent_only=False))[::3] == (2, 1)
+        assert (await lpm._db.read(refresh.freshness, site, START, delinquent_only=False))[::3] == (2, 1)
 
 
 async def test_two_schedules_with_files_that_share_a_parcel_each_keep_what_they_know_of_it(tmp_path: Path) -> None:
@@ -232,7 +243,7 @@ async def test_two_schedules_with_files_that_share_a_parcel_each_keep_what_they_
             (claim,) = await lpm.claim(1)
             await lpm.save_result(claim, Result(data={}, scraped_at=clock.now()))
             clock.advance(HOUR)
-        await lpm.mark_synced([entry.result_id for entry in await lpm.list_results()])
+        await lpm.mark_synced([entry.result_id for entry in await list_results(lpm)])
         clock.advance(20 * 24 * HOUR)
         assert (await lpm.maintenance.clean()).results == 2
         for name in ("daily", "nightly"):
@@ -248,10 +259,10 @@ async def test_a_task_kept_for_a_schedule_is_retried_itself_and_may_no_longer_be
         for task_id, kind in (("plain", "scrape"), ("refresh-late:1", "refresh")):
             await lpm.add_task(Task(task_id=task_id, platform="echo", target=target, source=Source.CLI, type=kind))
             await scrape(lpm, clock)
-            await lpm.mark_synced([entry.result_id for entry in await lpm.list_results() if not entry.synced_at])
+            await lpm.mark_synced([entry.result_id for entry in await list_results(lpm) if not entry.synced_at])
             clock.advance(400 * 24 * HOUR)
             await lpm.maintenance.clean()
-            assert await lpm.list_results() == []
+            assert await list_results(lpm) == []
             assert await lpm.known_parcels(site, delinquent_only=True) != []
             done = await lpm.operator.retry_tasks(Selection(), Flags(include_completed=True))
             assert done == {PlannedAction.APPLY: 1}
@@ -259,7 +270,7 @@ async def test_a_task_kept_for_a_schedule_is_retried_itself_and_may_no_longer_be
             assert claim.task.task_id == task_id
             await lpm.save_result(claim, Result(data={}, scraped_at=clock.now()))
             assert await lpm.known_parcels(site, delinquent_only=True) == []
-            await lpm.mark_synced([entry.result_id for entry in await lpm.list_results()])
+            await lpm.mark_synced([entry.result_id for entry in await list_results(lpm)])
             clock.advance(HOUR)
 
 

@@ -33,7 +33,7 @@ async def test_every_round_is_in_the_sync_log(rig: Rig) -> None:
     await step(rig)
     rig.clock.advance(300)
     await step(rig)
-    rounds = [one.round for one in await rig.lpm.sync_log.recent()]
+    rounds = await rig.lpm.sync_log.recent()
     told = {(one.record_type, one.record_count, one.success) for one in rounds}
     assert told == {("learning_signals", 0, False), ("learning_signals", 3, True), ("agent_metrics", 1, True)}
     assert {one.direction for one in rounds} == {"upload"}

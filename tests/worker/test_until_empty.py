@@ -22,8 +22,8 @@ from parcelpost.worker.collector import Collector
 from parcelpost.worker.control import Control
 from parcelpost.worker.executor import Executor
 from parcelpost.worker.learning import Learning
+from parcelpost.worker.runner import UntilEmpty
 from parcelpost.worker.status import WorkerStatus, publish
-from parcelpost.worker.until_empty import UntilEmpty
 from tests.storage.factories import a_result, a_task, claim_one, deliver, save_one, the_result
 from tests.worker.rig import a_context
 

@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,7 +28,7 @@ from parcelpost.errors import (
 )
 from parcelpost.events import Event, OwnerCrashed
 from parcelpost.settings import Settings
-from parcelpost.settings.schema import POSTGRES, ServerSettings
+from parcelpost.settings.schema import POSTGRES, ServerSettings, StoreLimits
 from parcelpost.storage import backup, db, locks, recovery
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import os_error
@@ -42,28 +41,11 @@ if TYPE_CHECKING:
 
 
 def store_options(settings: Settings) -> StoreOptions:
-    storage, executor, schedules = settings.storage, settings.executor, settings.schedules
+    executor, schedules = settings.executor, settings.schedules
     return StoreOptions(
-        synchronous=storage.synchronous,
-        busy_timeout_seconds=storage.busy_timeout_seconds,
-        hung_after_seconds=storage.hung_after_seconds,
-        max_bytes=storage.max_bytes,
-        min_free_bytes=storage.min_free_bytes,
-        min_free_inodes=storage.min_free_inodes,
-        max_target_bytes=storage.max_target_bytes,
-        max_result_bytes=storage.max_result_bytes,
-        max_page_bytes=storage.max_page_bytes,
-        cache_max_bytes=storage.cache_max_bytes,
-        cache_ttl=timedelta(hours=storage.cache_ttl_hours),
-        keep_tasks=timedelta(days=storage.keep_tasks_days),
-        keep_results=timedelta(days=storage.keep_results_days),
-        keep_metrics=timedelta(days=storage.keep_metrics_days),
-        keep_sync_log=timedelta(days=storage.keep_sync_log_days),
-        keep_signals=timedelta(days=storage.keep_signals_days),
-        keep_artifacts=timedelta(days=storage.keep_artifacts_days),
-        keep_backups=storage.keep_backups,
-        retry_min=timedelta(seconds=executor.retry_min_seconds),
-        retry_max=timedelta(seconds=executor.retry_max_seconds),
+        **{name: getattr(settings.storage, name) for name in StoreLimits.__struct_fields__},
+        retry_min_seconds=executor.retry_min_seconds,
+        retry_max_seconds=executor.retry_max_seconds,
         scheduled=frozenset(schedule_site(each) for each in schedules.values() if not (each.file or each.list)),
         scheduled_runs=frozenset(run_prefix(name) for name, each in schedules.items() if each.file or each.list),
     )

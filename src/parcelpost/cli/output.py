@@ -19,7 +19,7 @@ from parcelpost.units import size as size  # noqa: PLC0414
 
 if TYPE_CHECKING:
     from parcelpost.cli.context import Opener
-    from parcelpost.cli.health.overview import Pause
+    from parcelpost.storage.claims import Pause
     from parcelpost.storage.health import Usage
 
 

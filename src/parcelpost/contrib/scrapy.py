@@ -31,6 +31,7 @@ from parcelpost.errors import InvalidInput, InvalidSettings, ParcelpostError, St
 from parcelpost.model import Json, Page, Result, Source, Target, Task
 from parcelpost.places import normalized
 from parcelpost.scrapers.plugin_adapter import to_json
+from parcelpost.settings.schema import StoreLimits
 from parcelpost.settings.sources import load
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from parcelpost.storage.health import Level
@@ -187,9 +188,9 @@ class ParcelpostPipeline:
         """Raises InvalidSettings."""
         settings = crawler.settings
         storage = load(config=None, environment=os.environ, flags={}).settings.storage
-        named = {name: getattr(storage, name) for name in StoreOptions.__struct_fields__ if hasattr(storage, name)}
+        limits = {name: getattr(storage, name) for name in StoreLimits.__struct_fields__}
         self._path = Path(settings.get("PARCELPOST_STORE") or storage.path)
-        self._store = StoreThread(self._path, StoreOptions(**named), "scrapy")
+        self._store = StoreThread(self._path, StoreOptions(**limits), "scrapy")
         self._patience = settings.getfloat("PARCELPOST_PATIENCE_SECONDS", 60.0)
         self._crawler = crawler
         self._items = _item_reader(settings, getattr(crawler.spider, "name", ""))

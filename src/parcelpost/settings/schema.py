@@ -66,8 +66,9 @@ class FirestoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     timeout_seconds: Seconds = 30.0
 
 
-class StorageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    path: str = "local_data/parcelpost.db"
+class StoreLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the settings and the options of a store have in common."""
+
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     busy_timeout_seconds: Seconds = 10.0
     hung_after_seconds: Seconds = 60.0
@@ -86,6 +87,10 @@ class StorageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     keep_signals_days: Days = 30.0
     keep_artifacts_days: Days = 7.0
     keep_backups: Count = 7
+
+
+class StorageSettings(StoreLimits, frozen=True, forbid_unknown_fields=True):
+    path: str = "local_data/parcelpost.db"
 
 
 class CollectorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

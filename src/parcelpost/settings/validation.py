@@ -107,7 +107,9 @@ def url_problem(url: str) -> str:
         return ""
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        host = parts.hostname or ""
+        host.encode("idna")  # as the resolver will
+        usable = parts.scheme in ("http", "https") and host and "%" not in host and parts.port != 0
     except ValueError:
         return "is not a valid URL"
     if not usable or not url.isprintable() or " " in url:

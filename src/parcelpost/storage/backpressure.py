@@ -16,10 +16,6 @@ T = TypeVar("T")
 _RETRY_SECONDS = 3.0
 
 
-def _retry_helps(error: StoreError) -> bool:
-    return error.retry_helps
-
-
 class Backpressure:
     """The only place that waits for a full disk or another program's lock.
 
@@ -33,7 +29,6 @@ class Backpressure:
         self._waits = waits
         self._claims_stopped = asyncio.Event()
         self._stopped = asyncio.Event()
-        self._never = asyncio.Event()
         if not waits:
             self.stop_waiting()
         self._since = 0.0
@@ -70,13 +65,13 @@ class Backpressure:
 
     async def write_while_open(self, write: Callable[[], Awaitable[T]]) -> T:
         """A write in the background, retried until the store is closed, whatever the error."""
-        return await self._retry(write, self._never, self._is_open)
+        return await self._retry(write, asyncio.Event(), lambda _: not self._store.database.is_closed)
 
     async def _retry(
         self,
         write: Callable[[], Awaitable[T]],
         end: asyncio.Event,
-        may_wait: Callable[[StoreError], bool] = _retry_helps,
+        may_wait: Callable[[StoreError], bool] = lambda error: error.retry_helps,
         *,
         takes_space: bool = False,
     ) -> T:
@@ -106,9 +101,6 @@ class Backpressure:
         finally:
             self.waiting -= 1
             self.problem = self.problem if self.waiting else ""
-
-    def _is_open(self, _: StoreError) -> bool:
-        return not self._store.database.is_closed
 
     def _begin(self, error: StoreError) -> None:
         self.waiting += 1

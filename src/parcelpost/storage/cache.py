@@ -52,7 +52,7 @@ class Cache:
         if (unwritten := self._unwritten.get(key)) and data_type in (None, unwritten[1]):
             row = (unwritten[8], unwritten[1], *unwritten[3:7])
         else:
-            row = self._db.read_at_once(_find, key, data_type)
+            row = await self._db.read(_find, key, data_type)
         if row is None or (row[5] <= now and not stale):
             self._misses += 1
             return None
@@ -88,7 +88,7 @@ class Cache:
         if len(compressed) > self._options.cache_max_bytes:
             return False
         now = self._clock.now()
-        expires_at = iso(now + (self._options.cache_ttl if ttl is None else ttl))
+        expires_at = iso(now + (timedelta(hours=self._options.cache_ttl_hours) if ttl is None else ttl))
         row = (
             key,
             data_type,
@@ -105,10 +105,8 @@ class Cache:
         writing.add_done_callback(lambda _: self._unwritten.pop(key) if self._unwritten.get(key) is row else None)
         return True
 
-    async def delete(self, key: str | None = None) -> int:
-        """Deletes one page, or all of them."""
-        for known in list(self._unwritten) if key is None else [key]:
-            self._unwritten.pop(known, None)
+    async def delete(self, key: str) -> int:
+        self._unwritten.pop(key, None)
         return await self._db.write_lossy(_delete, key)
 
     @property
@@ -170,7 +168,5 @@ def _put(db: sqlite3.Connection, row: tuple[object, ...], max_bytes: int) -> Non
     shrink(db, max_bytes, keep=str(row[0]))
 
 
-def _delete(db: sqlite3.Connection, key: str | None) -> int:
-    if key is None:
-        return db.execute("DELETE FROM cache").rowcount
+def _delete(db: sqlite3.Connection, key: str) -> int:
     return db.execute("DELETE FROM cache WHERE cache_key = ?", (key,)).rowcount

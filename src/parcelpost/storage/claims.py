@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.json import encode
 
 from parcelpost.model import Site
 
 Sites = Collection[Site]
-K = TypeVar("K", str, Site)
 
 _MAX_PROMOTED = 2_000
 
@@ -37,7 +37,8 @@ WHERE platform IS NOT NULL
                          WHERE state = '' AND county = '' AND (paused_until IS NULL OR paused_until > ?))
 """
 _PAUSED = """
-SELECT platform, state, county, paused_until, reason FROM platform_pauses WHERE paused_until IS NULL OR paused_until > ?
+SELECT platform, state, county, paused_until, reason FROM platform_pauses
+WHERE paused_until IS NULL OR paused_until > ? ORDER BY county, state, platform
 """
 _NEXT_MOMENTS = """
 SELECT
@@ -49,19 +50,6 @@ SELECT
 _PROMOTE = """
 UPDATE tasks SET available_at = NULL WHERE seq IN (
     SELECT seq FROM tasks WHERE status = 'pending' AND available_at <= ? ORDER BY available_at LIMIT ?)
-"""
-
-# The first tasks of each platform, from its part of the index; then the first of those.
-_HEADS = """
-SELECT json_group_array(seq) FROM (
-    SELECT head.seq
-    FROM json_each(:platforms) AS open
-    JOIN tasks AS head ON head.seq IN (
-        SELECT seq FROM tasks
-        WHERE status = 'pending' AND available_at IS NULL AND platform = open.value
-            AND (lease_expires_at IS NULL OR lease_expires_at > :now)
-        ORDER BY priority, seq LIMIT :limit)
-    ORDER BY head.priority, head.seq LIMIT :limit)
 """
 
 # Platforms with excluded sites are read site by site.
@@ -80,7 +68,8 @@ WITH RECURSIVE site (platform, state, county) AS (
         ORDER BY state, county LIMIT 1))
 SELECT state, county FROM site
 """
-_HEADS_BY_SITE = """
+# The first tasks of each platform and site, from its part of an index; then the first of those.
+_HEADS = """
 SELECT json_group_array(seq) FROM (
     SELECT priority, seq FROM (
         SELECT head.priority, head.seq
@@ -127,10 +116,7 @@ def unpaused_platforms(db: sqlite3.Connection, now: str) -> list[str]:
 def next_tasks(db: sqlite3.Connection, platforms: list[str], task_filter: TaskFilter, now: str, limit: int) -> str:
     """Returns the next tasks of these platforms that match the filter, as a JSON array of `seq`."""
     allowed = [name for name in platforms if task_filter.platforms is None or name in task_filter.platforms]
-    excluded = task_filter.exclude_sites | paused_sites(db, now).keys()
-    if not excluded:
-        values = {"now": now, "limit": limit, "platforms": encode(allowed).decode()}
-        return str(db.execute(_HEADS, values).fetchone()[0])
+    excluded = task_filter.exclude_sites | {site for site in pauses(db, now) if site.state or site.county}
     by_site = {site.platform for site in excluded}
     sites = [
         site
@@ -145,7 +131,7 @@ def next_tasks(db: sqlite3.Connection, platforms: list[str], task_filter: TaskFi
         "now": now,
         "limit": limit,
     }
-    return str(db.execute(_HEADS_BY_SITE, values).fetchone()[0])
+    return str(db.execute(_HEADS, values).fetchone()[0])
 
 
 def pause(
@@ -165,19 +151,12 @@ def resume(db: sqlite3.Connection, platform: str) -> bool:
     return db.execute("DELETE FROM platform_pauses WHERE platform = ?", (platform,)).rowcount > 0
 
 
-Pauses = dict[K, tuple[str | None, str]]
-"""Until when (None: until it is resumed) and why."""
+class Pause(Struct, frozen=True):
+    until: str | None
+    """None: until an operator resumes it."""
+    reason: str
 
 
-def paused(db: sqlite3.Connection, now: str) -> Pauses[str]:
-    """Returns the pauses of whole platforms."""
-    return {site.platform: pause for site, pause in _paused(db, now).items() if not (site.state or site.county)}
-
-
-def paused_sites(db: sqlite3.Connection, now: str) -> Pauses[Site]:
-    """Returns the pauses of single sites."""
-    return {site: pause for site, pause in _paused(db, now).items() if site.state or site.county}
-
-
-def _paused(db: sqlite3.Connection, now: str) -> Pauses[Site]:
-    return {Site(*site): (until, reason) for *site, until, reason in db.execute(_PAUSED, (now,))}
+def pauses(db: sqlite3.Connection, now: str) -> dict[Site, Pause]:
+    """Returns the pauses by site. Whole platforms come first, as sites without state and county."""
+    return {Site(*site): Pause(until, reason) for *site, until, reason in db.execute(_PAUSED, (now,))}

@@ -102,13 +102,8 @@ class ConnectionThread:
         return answer[0]
 
     async def close(self) -> None:
-        if self._is_stopped:
-            return
-        try:
+        if not self._is_stopped:
             await self._connection.close()
-        except asyncio.CancelledError:
-            self.stop()
-            raise
 
     def stop(self) -> None:
         """Makes the thread close the connection and end, without waiting for it."""
@@ -199,7 +194,6 @@ class LocalDatabase:
             abandoned=self._stop_threads,
         )
         self._readers: list[ConnectionThread] = []
-        self._own_reader: sqlite3.Connection | None = None
         self._reading = asyncio.Semaphore(_READERS)
         self._checkpointer: ConnectionThread | None = None
         self._checkpoint: asyncio.Task[None] | None = None
@@ -329,25 +323,6 @@ class LocalDatabase:
             finally:
                 self._readers.append(thread)
 
-    def read_at_once(
-        self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Runs a single look-up by key on the calling thread: it takes less time than passing it to another.
-
-        Does not wait for locks. Call it only on the thread that opened the database.
-        """
-        if self.is_closed:
-            raise StoreClosed
-        with translated(self.path):
-            if self._own_reader is None:
-                if problem := self.missing():
-                    raise StoreGone(problem)
-                uri = f"{self.path.absolute().as_uri()}?mode=rw"
-                self._own_reader = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)
-                for pragma in (*PRAGMAS, *_READER_PRAGMAS):
-                    self._own_reader.execute(pragma)
-            return query(self._own_reader, *args, **kwargs)
-
     def write_soon(
         self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
@@ -430,8 +405,6 @@ class LocalDatabase:
             self._reading = asyncio.Semaphore(_READERS)  # waiting readers find the store closed
             if self._checkpoint is not None:
                 await asyncio.wait([self._checkpoint])
-            if self._own_reader is not None:
-                self._own_reader.close()
             for thread in self._threads():
                 await thread.close()
         except asyncio.CancelledError:

@@ -25,9 +25,8 @@ class SyncRound(Struct, frozen=True, kw_only=True):
     duration_ms: int | None = None
 
 
-class LoggedRound(Struct, frozen=True, kw_only=True):
+class LoggedRound(SyncRound, frozen=True, kw_only=True):
     sync_id: str
-    round: SyncRound
     created_at: datetime
 
 
@@ -41,7 +40,7 @@ class SyncLog:
         now = self._clock.now()
         sync_id = new_id(now)
         error = None if entry.error is None else validation.message(entry.error)
-        row = (sync_id, *astuple(replace(entry, error=error)), iso(now))
+        row = (*astuple(replace(entry, error=error)), sync_id, iso(now))
         await self._db.write_lossy(_record_round, row)
         return sync_id
 
@@ -50,28 +49,19 @@ class SyncLog:
         return await self._db.read(_recent_rounds, limit, direction, failed)
 
 
-_ROUND_FIELDS = SyncRound.__struct_fields__
-_ROUND_COLUMNS = f"sync_id, {', '.join(_ROUND_FIELDS)}, created_at"
+_LOGGED_FIELDS = LoggedRound.__struct_fields__
 
 
 def _record_round(db: sqlite3.Connection, row: tuple[Any, ...]) -> None:
-    db.execute(f"INSERT INTO sync_log ({_ROUND_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    db.execute(f"INSERT INTO sync_log ({', '.join(_LOGGED_FIELDS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def _recent_rounds(db: sqlite3.Connection, limit: int, direction: str | None, failed: bool) -> list[LoggedRound]:
-    query = f"""SELECT {_ROUND_COLUMNS} FROM sync_log
+    query = f"""SELECT {", ".join(_LOGGED_FIELDS)} FROM sync_log
         WHERE direction = coalesce(:direction, direction) AND (NOT :failed OR NOT success)
         ORDER BY seq DESC LIMIT :limit"""
-    return [
-        LoggedRound(
-            sync_id=sync_id,
-            round=convert(dict(zip(_ROUND_FIELDS, fields, strict=True)), SyncRound, strict=False),
-            created_at=from_iso(created_at),
-        )
-        for sync_id, *fields, created_at in db.execute(
-            query, {"direction": direction, "failed": failed, "limit": limit}
-        )
-    ]
+    found = db.execute(query, {"direction": direction, "failed": failed, "limit": limit})
+    return [convert(dict(zip(_LOGGED_FIELDS, row, strict=True)), LoggedRound, strict=False) for row in found]
 
 
 class Sample(Struct, frozen=True, kw_only=True):

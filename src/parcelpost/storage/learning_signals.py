@@ -20,7 +20,7 @@ MAX_SIGNALS = 200_000
 """Beyond this number the oldest are deleted, delivered or not (I8)."""
 
 _TYPES = ("css", "xpath", "label", "jsonpath")
-_MAX_CHARS = {"selector": 4_000}
+_MAX_SELECTOR_CHARS = 4_000
 _NUMBER_DIGITS = 8
 """The last digits of a signal's id are its number in the batch."""
 _SIGNAL_FIELDS = (
@@ -59,42 +59,26 @@ class Signals:
 
 
 def _rows(signals: Iterable[Signal], now: datetime) -> list[tuple[Any, ...]]:
-    """Validates each text once, because a batch has few selectors, each many times."""
     batch_id, at = new_id(now)[:-_NUMBER_DIGITS], iso(now)
-    texts = _Texts()
-    return [
-        (
-            f"{batch_id}{number:0{_NUMBER_DIGITS}x}",
-            None if signal.task_id is None else texts["task_id", signal.task_id],
-            texts["platform", signal.platform],
-            texts["field", signal.field],
-            texts["selector", signal.selector],
-            texts["selector_type", signal.selector_type],
-            signal.success,
-            None if signal.context is None else texts["message", signal.context],
-            None if signal.error_message is None else texts["message", signal.error_message],
-            None
-            if signal.execution_time_ms is None
-            else validation.whole("execution_time_ms", signal.execution_time_ms),
-            at,
-        )
-        for number, signal in enumerate(signals)
-    ]
+    return [(f"{batch_id}{number:0{_NUMBER_DIGITS}x}", *_row(signal), at) for number, signal in enumerate(signals)]
 
 
-class _Texts(dict[tuple[str, str], str]):
-    """Validated texts by kind and value. Raises InvalidInput."""
-
-    def __missing__(self, key: tuple[str, str]) -> str:
-        kind, value = key
-        if kind == "selector_type" and value not in _TYPES:
-            raise InvalidInput(f"selector_type {value!r} is not one of {', '.join(_TYPES)}")
-        if kind == "message":
-            valid = validation.message(value)
-        else:
-            valid = validation.text(kind, value, max_chars=_MAX_CHARS.get(kind, validation.MAX_NAME_CHARS))
-        self[key] = valid
-        return valid
+def _row(signal: Signal) -> tuple[Any, ...]:
+    text, message = validation.text, validation.message
+    if signal.selector_type not in _TYPES:
+        raise InvalidInput(f"selector_type {signal.selector_type!r} is not one of {', '.join(_TYPES)}")
+    milliseconds = signal.execution_time_ms
+    return (
+        None if signal.task_id is None else text("task_id", signal.task_id),
+        text("platform", signal.platform),
+        text("field", signal.field),
+        text("selector", signal.selector, max_chars=_MAX_SELECTOR_CHARS),
+        signal.selector_type,
+        signal.success,
+        None if signal.context is None else message(signal.context),
+        None if signal.error_message is None else message(signal.error_message),
+        None if milliseconds is None else validation.whole("execution_time_ms", milliseconds),
+    )
 
 
 def _append(db: sqlite3.Connection, signal_rows: list[tuple[Any, ...]]) -> int:

@@ -8,7 +8,6 @@ import itertools
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -32,7 +31,6 @@ from parcelpost.model import (
 from parcelpost.storage import (
     claims,
     locks,
-    operator_actions,
     outbox,
     queries,
     raw_files,
@@ -51,10 +49,9 @@ from parcelpost.storage.history import Metrics, SyncLog
 from parcelpost.storage.learning_signals import Signals
 from parcelpost.storage.leases import Leases
 from parcelpost.storage.locks import LeaderLocks
-from parcelpost.storage.operator_actions import OperatorActions, Selection
+from parcelpost.storage.operator_actions import OperatorActions
 from parcelpost.storage.options import LONGEST_DELAY, StoreOptions
 from parcelpost.storage.raw_files import GONE_HINT
-from parcelpost.storage.refresh import StoreFreshness
 from parcelpost.storage.reparse import StoredPages
 from parcelpost.storage.results import Saving
 from parcelpost.storage.retention import Maintenance
@@ -208,7 +205,7 @@ class LocalPersistenceManager:
 
     async def known_parcels(self, site: Site, *, delinquent_only: bool) -> list[int]:
         """Returns a completed task for each parcel of the site, by `seq`: what `add_refreshes` takes."""
-        return await self._db.read(partial(refresh.known_parcels, delinquent_only=delinquent_only), site)
+        return await self._db.read(refresh.known_parcels, site, delinquent_only=delinquent_only)
 
     async def add_refreshes(self, run: RefreshRun, seqs: Sequence[int], first: int) -> int:
         """Adds tasks that scrape these parcels again (`tasks.add_refreshes`)."""
@@ -217,10 +214,6 @@ class LocalPersistenceManager:
     async def add_refresh_targets(self, run: RefreshRun, site: Site, targets: Sequence[Target], first: int) -> int:
         """Like `add_refreshes`, for parcels that the store need not know."""
         return await self._write(tasks.add_refresh_targets, run, site, targets, first)
-
-    async def freshness(self, site: Site, since: datetime, *, delinquent_only: bool) -> StoreFreshness:
-        """Returns how many of the site's known parcels were scraped since then."""
-        return await self._db.read(partial(refresh.freshness, delinquent_only=delinquent_only), site, since)
 
     async def open_refreshes(self, prefix: str, run: str) -> int:
         """Returns how many tasks of other runs of a schedule have not ended."""
@@ -308,13 +301,9 @@ class LocalPersistenceManager:
     async def resume_platform(self, platform: str) -> bool:
         return await self._db.write(claims.resume, platform)
 
-    async def paused_platforms(self) -> dict[str, tuple[str | None, str]]:
-        """Returns for each paused platform until when (None: until it is resumed) and why."""
-        return await self._db.read(claims.paused, self._now())
-
-    async def paused_sites(self) -> dict[Site, tuple[str | None, str]]:
-        """Returns the same for each paused site of platforms that are not paused as a whole."""
-        return await self._db.read(claims.paused_sites, self._now())
+    async def pauses(self) -> dict[Site, claims.Pause]:
+        """Returns the pauses by site. Whole platforms come first, as sites without state and county."""
+        return await self._db.read(claims.pauses, self._now())
 
     async def supply(self, limit: int) -> dict[str, queries.Supply]:
         """Counts the open tasks of each platform, ready ones up to `limit`. Fast even with a million tasks."""
@@ -346,12 +335,6 @@ class LocalPersistenceManager:
 
     async def get_task(self, task_id: str) -> TaskInfo | None:
         return await self._db.read(tasks.get, task_id)
-
-    async def list_tasks(
-        self, selection: Selection = Selection(), *, limit: int = 100, after: int = 0
-    ) -> list[TaskInfo]:
-        """Returns a page in the order stored. For the next page, pass the last `seq` as `after`."""
-        return await self._db.read(operator_actions.tasks_page, selection, validation.whole("limit", limit), after)
 
     # Results
 
@@ -427,12 +410,6 @@ class LocalPersistenceManager:
 
     async def get_result(self, task_id: str) -> OutboxEntry | None:
         return await self._db.read(outbox.get, task_id)
-
-    async def list_results(
-        self, selection: Selection = Selection(), *, limit: int = 100, after: int = 0
-    ) -> list[OutboxEntry]:
-        """Returns a page in the order stored. For the next page, pass the last `seq` as `after`."""
-        return await self._db.read(operator_actions.results_page, selection, validation.whole("limit", limit), after)
 
     def check_raw_folder(self) -> None:
         """Raises StoreGone if the raw folder is missing, so that no result is blamed for it."""

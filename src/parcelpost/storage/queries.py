@@ -14,7 +14,7 @@ from parcelpost.clock import from_iso, iso
 from parcelpost.health_checks import MANY_FAILURES
 from parcelpost.model import QueueDepth, Source
 from parcelpost.storage import migrations, outbox, rows
-from parcelpost.storage.claims import READY_PLATFORMS, paused
+from parcelpost.storage.claims import READY_PLATFORMS, pauses
 
 _COUNTS = """
 SELECT platform, 'pending', count(*) FROM tasks WHERE status = 'pending' AND available_at IS NULL GROUP BY platform
@@ -114,10 +114,10 @@ class Supply(Struct, frozen=True, kw_only=True):
 def supply(db: sqlite3.Connection, limit: int, now: str) -> dict[str, Supply]:
     ready = dict(db.execute(_READY_COUNTS, (limit,)).fetchall())
     delayed = dict(db.execute(_DELAYED_COUNTS).fetchall())
-    paused_platforms = paused(db, now)
+    paused_platforms = {site.platform for site in pauses(db, now) if not (site.state or site.county)}
     return {
         name: Supply(ready=ready.get(name, 0), delayed=delayed.get(name, 0), paused=name in paused_platforms)
-        for name in ready.keys() | delayed.keys() | paused_platforms.keys()
+        for name in ready.keys() | delayed.keys() | paused_platforms
     }
 
 

@@ -30,18 +30,26 @@ _ORPHAN_AGE = timedelta(days=1)
 async def clean(store: OpenStore, artifacts: Artifacts) -> StoreCleaned:
     """Deletes what is past its retention period, but no undelivered results (I2, I8)."""
     database, raw, options, now = store.database, store.raw, store.options, store.clock.now()
-    results, files = await _remove_results(store, iso(now - options.keep_results))
-    removed = await _remove_tasks(store, iso(now - options.keep_tasks))
+
+    def before(days: float) -> datetime:
+        return now - timedelta(days=days)
+
+    results, files = await _remove_results(store, iso(before(options.keep_results_days)))
+    removed = await _remove_tasks(store, iso(before(options.keep_tasks_days)))
     orphans = await _remove_orphans(database, raw, now) + await artifacts.remove_orphans(now - _ORPHAN_AGE)
     return StoreCleaned(
         tasks=removed,
         results=results,
         files=files + orphans,
-        artifacts=await artifacts.remove(now - options.keep_artifacts),
+        artifacts=await artifacts.remove(before(options.keep_artifacts_days)),
         cache=await _remove_older(database, "cache", "cache_key", "expires_at", now),
-        signals=await _remove_older(database, "learning_signals", "seq", "created_at", now - options.keep_signals),
-        metrics=await _remove_older(database, "agent_metrics", "metric_id", "timestamp", now - options.keep_metrics),
-        sync_log=await _remove_older(database, "sync_log", "seq", "created_at", now - options.keep_sync_log),
+        signals=await _remove_older(
+            database, "learning_signals", "seq", "created_at", before(options.keep_signals_days)
+        ),
+        metrics=await _remove_older(
+            database, "agent_metrics", "metric_id", "timestamp", before(options.keep_metrics_days)
+        ),
+        sync_log=await _remove_older(database, "sync_log", "seq", "created_at", before(options.keep_sync_log_days)),
     )
 
 

@@ -90,21 +90,14 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
         )
     if target.url:
         validation.text("target.url", target.url, max_chars=8_000)
-    if not validation.are_plain(task.task_id, task.type, task.platform, target.state, target.county, target.parcel_id):
-        validation.text("task_id", task.task_id)
-        validation.text("type", task.type)
-        validation.text("platform", task.platform)
-        validation.text("target.state", target.state, may_be_empty=True)
-        validation.text("target.county", target.county, may_be_empty=True)
-        validation.text("target.parcel_id", target.parcel_id, may_be_empty=True)
     return (
-        task.task_id,
+        validation.text("task_id", task.task_id),
         str(task.source),  # for an enum, sqlite3 would look for an adapter
-        task.type,
-        task.platform,
-        target.state,
-        target.county,
-        target.parcel_id,
+        validation.text("type", task.type),
+        validation.text("platform", task.platform),
+        validation.text("target.state", target.state, may_be_empty=True),
+        validation.text("target.county", target.county, may_be_empty=True),
+        validation.text("target.parcel_id", target.parcel_id, may_be_empty=True),
         validation.json_bytes("target", target_fields(target), max_bytes=max_target_bytes).decode(),
         int(task.priority),
         validation.whole("max_retries", task.max_retries, maximum=1_000),

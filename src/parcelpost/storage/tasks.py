@@ -28,7 +28,6 @@ Only the token of the current claim can end it: any other token changes nothing 
 
 from __future__ import annotations
 
-import asyncio
 import random
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -219,8 +218,8 @@ def retry(db: sqlite3.Connection, seq: int, token: str, now: str, available_at: 
 
 def retry_delay(retries: int, options: StoreOptions) -> timedelta:
     """Returns the delay before the next retry: doubling, with jitter."""
-    longest: timedelta = min(options.retry_max, LONGEST_DELAY, options.retry_min * 2 ** min(retries, 20))
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+    longest = min(options.retry_max_seconds, options.retry_min_seconds * 2 ** min(retries, 20))
+    return min(timedelta(seconds=longest), LONGEST_DELAY) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
 
 
 def release(
@@ -299,7 +298,6 @@ async def add_in_chunks(
     clock: Clock,
     max_target_bytes: int,
 ) -> Added:
-    """Prepares the next chunk while the writer stores the previous one."""
     refusals: list[tuple[str, str]] = []
     refused = new = total = 0
 
@@ -315,18 +313,10 @@ async def add_in_chunks(
 
     now = iso(clock.now())
     source = stored_rows()
-    storing: asyncio.Future[int] | None = None
-    try:
-        while chunk := _next_chunk(source):
-            new += await storing if storing else 0
-            storing = asyncio.ensure_future(store(chunk))
-            total += len(chunk)
-            await clock.sleep(0)  # lets the writer start
-            now = iso(clock.now())
-        new += await storing if storing else 0
-    finally:
-        if storing is not None:
-            storing.cancel()
+    while chunk := _next_chunk(source):
+        new += await store(chunk)
+        total += len(chunk)
+        now = iso(clock.now())
     return Added(new=new, known=total - new, refused=refused, refusals=tuple(refusals))
 
 

@@ -37,15 +37,6 @@ def text(field: str, value: object, *, max_chars: int = MAX_NAME_CHARS, may_be_e
     return value
 
 
-def are_plain(*values: object) -> bool:
-    """Whether `text` would accept all values as short, non-empty ASCII. One check for many values."""
-    try:
-        joined = "".join(values)  # type: ignore[arg-type] # raises TypeError if one is not text
-    except TypeError:
-        return False
-    return all(values) and len(joined) <= MAX_NAME_CHARS and joined.isascii() and "\0" not in joined
-
-
 def whole(field: str, value: object, *, maximum: int = 2**53) -> int:
     """Returns the value if it is a non-negative whole number that SQLite and JSON can hold. Raises InvalidInput."""
     if type(value) is not int or not 0 <= value <= maximum:

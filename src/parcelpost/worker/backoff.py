@@ -51,9 +51,14 @@ class Backoff:
         self._most = max(least, most)
         self._seen_at = datetime.min.replace(tzinfo=UTC)
         self.offline: Offline | None = None
+        self.brought_forward_by = ""
+        """The loop whose success brought the next try forward. Only once: if that try fails, the paths differ."""
+        self.retries_early = False
+        """Whether the next try was brought forward and has not been made yet."""
 
     def failed(self, error: Unavailable | Unauthorized, now: datetime) -> Offline:
         self._seen_at = now
+        self.retries_early = False
         failures = self.offline.failures + 1 if self.offline else 1
         requested = 0.0
         if isinstance(error, Unauthorized):
@@ -77,6 +82,7 @@ class Backoff:
     def worked(self) -> Offline | None:
         """Resets the backoff. Returns the outage that this ends, if there was one."""
         ended, self.offline = self.offline, None
+        self.brought_forward_by, self.retries_early = "", False
         return ended
 
     def retry_within(self, seconds: float, now: datetime) -> bool:
@@ -101,15 +107,6 @@ class Backoff:
 _EARLY_SECONDS = (1.0, 5.0)  # random, so that a fleet does not return to a recovered upstream all at once
 
 
-class _LoopState:
-    def __init__(self, backoff: Backoff) -> None:
-        self.backoff = backoff
-        self.brought_forward_by = ""
-        """The loop whose success brought the next try forward. Only once: if that try fails, the paths differ."""
-        self.retries_early = False
-        """Whether the next try was brought forward and has not been made yet."""
-
-
 class UpstreamState:
     """The state of the upstream, shared by all loops of a worker.
 
@@ -122,21 +119,21 @@ class UpstreamState:
         self._clock = clock
         self._emit = emit
         self._loops = {
-            loop: _LoopState(Backoff(settings.backoff_min_seconds, settings.backoff_max_seconds))
+            loop: Backoff(settings.backoff_min_seconds, settings.backoff_max_seconds)
             for loop in (SYNC, COLLECTOR, HEARTBEAT)
         }
 
     @property
     def outages(self) -> dict[str, Offline]:
         """Returns outages by loop; empty while the upstream is online."""
-        return {loop: offline for loop, state in self._loops.items() if (offline := state.backoff.offline)}
+        return {loop: backoff.offline for loop, backoff in self._loops.items() if backoff.offline}
 
     def offline(self, loop: str) -> Offline | None:
-        return self._loops[loop].backoff.offline
+        return self._loops[loop].offline
 
     def remaining(self, loop: str) -> float:
         """Returns the seconds until the loop's next try."""
-        return self._loops[loop].backoff.remaining(self._clock.now())
+        return self._loops[loop].remaining(self._clock.now())
 
     def retries_early(self, loop: str) -> bool:
         """Whether its next try was brought forward and has not been made yet."""
@@ -145,26 +142,22 @@ class UpstreamState:
     def restore(self, loop: str, outage: Offline | None) -> None:
         """Continues the backoff of another process, unless its credentials were rejected: ours may be new."""
         if outage is not None and not outage.denied:
-            self._loops[loop].backoff.offline = outage
+            self._loops[loop].offline = outage
 
-    def leave(self, loop: str) -> None:
-        """Clears the loop's state: from now on a peer process makes its calls."""
-        if self._loops[loop].backoff.offline is not None:
-            self._loops[loop].brought_forward_by = ""
-            self._loops[loop].retries_early = False
-            ended = self._loops[loop].backoff.worked()
-            seconds = (self._clock.now() - ended.since).total_seconds() if ended else 0.0
+    def clear(self, loop: str) -> None:
+        """Clears the loop's state: it has reached the upstream, or from now on a peer process makes its calls."""
+        if ended := self._loops[loop].worked():
+            seconds = (self._clock.now() - ended.since).total_seconds()
             self._emit(UpstreamOnline(loop=loop, offline_seconds=max(0.0, seconds)))
 
     def failed(self, loop: str, error: Unavailable | Unauthorized) -> float:
         """Returns the seconds until the next try."""
-        state = self._loops[loop]
-        before = state.backoff.offline
-        state.retries_early = False
+        backoff = self._loops[loop]
+        before = backoff.offline
         for other in self._loops.values():
             if other.brought_forward_by == loop:
                 other.brought_forward_by = ""  # both are offline now
-        offline = state.backoff.failed(error, self._clock.now())
+        offline = backoff.failed(error, self._clock.now())
         remaining = self.remaining(loop)
         if before is None or before.reason != offline.reason:
             self._emit(
@@ -180,17 +173,9 @@ class UpstreamState:
         return remaining
 
     def worked(self, loop: str) -> None:
-        state = self._loops[loop]
-        ended = state.backoff.worked()
-        state.brought_forward_by, state.retries_early = "", False
+        self.clear(loop)
         for name, other in self._loops.items():
-            if name != loop and other.backoff.offline is not None and not other.brought_forward_by:
-                self._retry_early(name, other, loop)
-        if ended is not None:
-            seconds = (self._clock.now() - ended.since).total_seconds()
-            self._emit(UpstreamOnline(loop=loop, offline_seconds=max(0.0, seconds)))
-
-    def _retry_early(self, name: str, state: _LoopState, because_of: str) -> None:
-        if state.backoff.retry_within(random.uniform(*_EARLY_SECONDS), self._clock.now()):  # noqa: S311 - jitter
-            state.brought_forward_by, state.retries_early = because_of, True
-            self._control.wake(name)
+            early = random.uniform(*_EARLY_SECONDS)  # noqa: S311 - jitter
+            if name != loop and not other.brought_forward_by and other.retry_within(early, self._clock.now()):
+                other.brought_forward_by, other.retries_early = loop, True
+                self._control.wake(name)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 
 from msgspec import Struct
 
-from parcelpost.errors import StoreError, Unauthorized, Unavailable, UpstreamError
+from parcelpost.errors import Unauthorized, Unavailable, UpstreamError
 from parcelpost.events import TaskSkipped, TasksReceived
 from parcelpost.model import Target, Task, TaskStatus
 from parcelpost.protocol.payloads import Work
-from parcelpost.storage.history import SyncRound
 from parcelpost.storage.tasks import Added
 from parcelpost.upstream.base import MAX_TASKS
 from parcelpost.worker.backoff import COLLECTOR
@@ -131,7 +129,7 @@ class Collector:
         if not self.offers_nothing:
             bad_count = len(work.bad) + added.refused
             self._received.add(added.new, added.known, bad_count, self._clock.monotonic())
-            await self._log(added.new, started, None)
+            await self._context.log_round("download", "tasks", added.new, started)
         if not added.new or self._received.age(self._clock.monotonic()) > _SUM_UP_SECONDS:
             self._sum_up()
         if added.new:
@@ -176,18 +174,5 @@ class Collector:
     async def _failed(self, error: Unavailable | Unauthorized) -> float:
         self.offers_nothing = False
         self._sum_up()
-        await self._log(0, self._clock.monotonic(), error)
+        await self._context.log_round("download", "tasks", 0, self._clock.monotonic(), error)
         return self._state.failed(COLLECTOR, error)
-
-    async def _log(self, count: int, started: float, error: UpstreamError | None) -> None:
-        with contextlib.suppress(StoreError):
-            await self._lpm.sync_log.record(
-                SyncRound(
-                    direction="download",
-                    record_type="tasks",
-                    record_count=count,
-                    success=error is None,
-                    error=None if error is None else str(error),
-                    duration_ms=int((self._clock.monotonic() - started) * 1000),
-                )
-            )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from typing import Literal
 
 from parcelpost.clock import Clock
+from parcelpost.errors import StoreError, UpstreamError
 from parcelpost.events import Emit
 from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.settings import Settings
+from parcelpost.storage.history import SyncRound
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.upstream.base import Upstream
 from parcelpost.worker.backoff import UpstreamState
@@ -52,3 +56,23 @@ class Context:
         known = self.factory.names()
         chosen = self.chosen_platforms
         return sorted(known if chosen is None else chosen & frozenset(known))
+
+    async def log_round(
+        self,
+        direction: Literal["download", "upload"],
+        record_type: str,
+        count: int,
+        started: float,
+        error: UpstreamError | None = None,
+    ) -> None:
+        """Adds a line to the sync log, for a call that began at this monotonic time."""
+        line = SyncRound(
+            direction=direction,
+            record_type=record_type,
+            record_count=count,
+            success=error is None,
+            error=None if error is None else str(error),
+            duration_ms=int((self.clock.monotonic() - started) * 1000),
+        )
+        with contextlib.suppress(StoreError):  # the call counts, not the log
+            await self.lpm.sync_log.record(line)

@@ -77,7 +77,7 @@ class HeartbeatLoop:
     async def step(self) -> float:
         await self.commands.follow_shared()
         if not self._lpm.leader_locks.take("heartbeat"):
-            self._state.leave(HEARTBEAT)
+            self._state.clear(HEARTBEAT)
             await self._get_selectors()
             return min(self._settings.seconds, _NOT_LEADER_SECONDS)
         if self._state.retries_early(HEARTBEAT) and (wait := self._state.remaining(HEARTBEAT)) > 0:
@@ -112,12 +112,8 @@ class HeartbeatLoop:
         try:
             self._depth = await self._lpm.queue_depth()
             self._window = await self._lpm.metrics.window(60.0)
-            paused = await self._lpm.paused_platforms()
-            sites = await self._lpm.paused_sites()
-            self._blocked = (
-                *(PausedSite(platform) for platform, (until, _) in sorted(paused.items()) if until),
-                *(PausedSite(site.platform, site.state, site.county) for site in sorted(sites, key=astuple)),
-            )
+            pauses = await self._lpm.pauses()
+            self._blocked = tuple(PausedSite(*astuple(site)) for site, pause in pauses.items() if pause.until)
             self._leases = await self._lpm.leases.list()
             self._claimed_by_peers = await self._lpm.claimed_by_peers()
         except StoreError:

@@ -242,8 +242,7 @@ class Janitor:
                 disk_free_bytes=health.usage.disk_free,
                 disk_free_inodes=health.usage.free_inodes,
                 without_backup_seconds=health.age_seconds if newest is None else newest,
-                paused=list(await self._lpm.paused_platforms())
-                + [site.platform for site in await self._lpm.paused_sites()],
+                paused=[site.platform for site in await self._lpm.pauses()],
             )
         )
         self.failures = await self._lpm.failures_since(self._clock.now() - _DAY)
@@ -299,7 +298,7 @@ class Janitor:
                 ram_percent=load.memory.percent,
                 cpu_percent=load.cpu_percent,
                 cache_hit_rate=self._lpm.cache.hit_rate,
-                sync_latency_ms=uploads[0].round.duration_ms if uploads else None,
+                sync_latency_ms=uploads[0].duration_ms if uploads else None,
             )
         )
 

@@ -88,20 +88,21 @@ class PageReader:
 
     async def unreadable(self, platform: str) -> NotReadable | None:
         """Returns why pages of that platform cannot be read, None if they can."""
-        if platform not in self._known:
-            self._known[platform] = await self._find(platform)
-        parse = self._known[platform]
+        parse = await self._parser(platform)
         return parse if isinstance(parse, NotReadable) else None
 
     async def read(self, platform: str, page: Page, target: Target) -> Outcome:
-        if (unreadable := await self.unreadable(platform)) is not None:
-            return GiveUp(unreadable.reason)
-        parse = self._known[platform]
+        parse = await self._parser(platform)
+        if isinstance(parse, NotReadable):
+            return GiveUp(parse.reason)
+        return await self._in_sandbox(
+            lambda task: parse(page, task.target), Task(task_id="", platform=platform, target=target)
+        )
 
-        def read(task: Task) -> Outcome | Awaitable[Outcome]:
-            return GiveUp(parse.reason) if isinstance(parse, NotReadable) else parse(page, task.target)
-
-        return await self._in_sandbox(read, Task(task_id="", platform=platform, target=target))
+    async def _parser(self, platform: str) -> Parse | NotReadable:
+        if platform not in self._known:
+            self._known[platform] = await self._find(platform)
+        return self._known[platform]
 
     async def _find(self, platform: str) -> Parse | NotReadable:
         parsers: list[Parse | NotReadable] = []

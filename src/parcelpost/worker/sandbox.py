@@ -27,17 +27,14 @@ T = TypeVar("T")
 
 _Job = tuple[Future[Any], Callable[[], Any]]
 
-Capture = Callable[[Callable[[], Any]], tuple[Any, BaseException | None]]
-"""Makes a call and returns its result, or what it raised."""
+_MOST_THREADS = 32
 
 
 class DaemonThreads(ThreadPoolExecutor):
     """An executor with daemon threads, which do not keep the process alive. Event loops require this base class."""
 
-    def __init__(self, capture: Capture, most: int = 32) -> None:
-        super().__init__(max_workers=most)
-        self._capture = capture
-        self._most = most
+    def __init__(self) -> None:
+        super().__init__(max_workers=_MOST_THREADS)
         self._started = 0
         self._lock = threading.Lock()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
@@ -48,7 +45,7 @@ class DaemonThreads(ThreadPoolExecutor):
         future: Future[T] = Future()
         with self._lock:
             self.unfinished += 1
-            if self._started < min(self._most, self.unfinished):
+            if self._started < min(_MOST_THREADS, self.unfinished):
                 threading.Thread(target=self._work, name="platform-call", daemon=True).start()
                 self._started += 1
         self._jobs.put((future, lambda: fn(*args, **kwargs)))
@@ -68,7 +65,7 @@ class DaemonThreads(ThreadPoolExecutor):
 
     def _perform(self, future: Future[Any], call: Callable[[], Any]) -> None:
         is_wanted = future.set_running_or_notify_cancel()
-        result, error = self._capture(call) if is_wanted else (None, None)
+        result, error = _capture(call) if is_wanted else (None, None)
         with self._lock:
             self.unfinished -= 1
         if is_wanted and error is None:
@@ -296,7 +293,7 @@ class _PlatformLoop:
         self._loop.set_exception_handler(lambda _loop, _context: None)  # errors of abandoned tasks are not reported
         self._loop.set_task_factory(self._count)
         self._started = 0
-        self.threads = DaemonThreads(_capture)
+        self.threads = DaemonThreads()
         self._loop.set_default_executor(self.threads)
         self.stop = self._loop.stop
 
@@ -361,6 +358,7 @@ async def _awaited(returned: Awaitable[object]) -> object:
 
 
 def _capture(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """Makes a call and returns its result, or what it raised."""
     try:
         return call(), None
     except BaseException as error:  # noqa: BLE001 - platform code may raise anything

@@ -303,7 +303,7 @@ class SyncManager:
     def _lose_lead(self) -> None:
         if self._is_restored:
             self._is_restored = False
-            self._state.leave(SYNC)
+            self._state.clear(SYNC)
             self.batch_size.restore(None)
             self._start_over()
 
@@ -516,6 +516,7 @@ class _Extras:
     """
 
     def __init__(self, context: Context) -> None:
+        self._context = context
         self._lpm = context.lpm
         self._upstream = context.upstream
         self._clock = context.clock
@@ -584,21 +585,9 @@ class _Extras:
         except NotOffered:
             raise
         except UpstreamError as error:
-            await self._log(record_type, 0, started, str(error))
+            await self._context.log_round("upload", record_type, 0, started, error)
             raise
-        await self._log(record_type, count, started, None)
-
-    async def _log(self, record_type: str, count: int, started: float, error: str | None) -> None:
-        line = SyncRound(
-            direction="upload",
-            record_type=record_type,
-            record_count=count,
-            success=error is None,
-            error=error,
-            duration_ms=int((self._clock.monotonic() - started) * 1000),
-        )
-        with contextlib.suppress(StoreError):
-            await self._lpm.sync_log.record(line)
+        await self._context.log_round("upload", record_type, count, started)
 
     async def _sent_until(self, now: datetime) -> datetime:
         sent = await self._lpm.state.get(_METRICS_STATE, _MetricsSent)

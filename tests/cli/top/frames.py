@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 from msgspec.structs import replace
 
 from parcelpost.cli.context import Opener
-from parcelpost.cli.health.overview import Pause, StoreOverview, SyncedRound, SyncState, WorkerBrowser
+from parcelpost.cli.health.overview import StoreOverview, SyncedRound, SyncState, WorkerBrowser
 from parcelpost.cli.top.data import Rates, StoreFailure, TopData
 from parcelpost.health_checks import Finding
 from parcelpost.model import QueueDepth
+from parcelpost.storage.claims import Pause
 from parcelpost.storage.health import Level, Usage
 from parcelpost.storage.history import Sample, TimedSample
 from parcelpost.storage.queries import Ends, Failures, RecentError, RunningTask

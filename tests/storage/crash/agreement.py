@@ -12,20 +12,20 @@ from pathlib import Path
 from parcelpost.model import OutboxEntry, TaskInfo, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from tests.storage.crash.store_model import StoredResult, StoredTask, StoreModel
-from tests.storage.factories import look, task_counts
+from tests.storage.factories import list_results, list_tasks, look, task_counts
 
 _ALL = 10_000
 
 
 async def assert_agrees(lpm: LocalPersistenceManager, model: StoreModel, now: datetime) -> None:
     """I1, I3, I4 and the outbox's order: every task in its one status, with its result or without."""
-    infos = await lpm.list_tasks(limit=_ALL)
+    infos = await list_tasks(lpm, limit=_ALL)
     ended = {info.task.task_id: info.completed_at for info in infos if info.completed_at}
     model.adopt(ended, {info.task.task_id for info in infos if info.available_at is None})
     in_order = sorted(model.tasks.values(), key=lambda stored: stored.order)
     assert [_task_facts(info) for info in infos] == [_expected_task(stored) for stored in in_order]
 
-    entries = await lpm.list_results(limit=_ALL)
+    entries = await list_results(lpm, limit=_ALL)
     results = model.results()
     assert {entry.task_id: _result_facts(entry) for entry in entries} == {
         task_id: _expected_result(result) for task_id, result in results.items()
@@ -54,13 +54,15 @@ async def _assert_counts(lpm: LocalPersistenceManager, model: StoreModel, now: d
         for status, count in counts.items():
             found[platform, TaskStatus.PENDING if status == "delayed" else TaskStatus(status)] += count
     assert +found == model.counts()
-    assert set(await lpm.paused_platforms()) == {name for name in model.paused if model.is_paused(name, now)}
+    assert {site.platform for site in await lpm.pauses()} == {
+        name for name in model.paused if model.is_paused(name, now)
+    }
 
 
 async def assert_raw_files(lpm: LocalPersistenceManager, model: StoreModel) -> None:
     """I6: the file that a result names holds the page it was saved with, and the record is beside it."""
     results = model.results()
-    for entry in await lpm.list_results(limit=_ALL):
+    for entry in await list_results(lpm, limit=_ALL):
         result = results.get(entry.task_id)
         page = result and result.page
         if page is None:

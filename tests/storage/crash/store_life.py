@@ -19,7 +19,7 @@ from parcelpost.model import Claim, Priority, Result, Task, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from tests.storage.crash.agreement import assert_agrees, assert_raw_files
 from tests.storage.crash.store_model import StoredResult, StoreModel
-from tests.storage.factories import a_result, a_task, look, requeue
+from tests.storage.factories import a_result, a_task, list_results, look, requeue
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class TaskLife(RuleBasedStateMachine):
 
     def some_results(self, pick: random.Random) -> dict[str, StoredResult]:
         stored = self.model.results()
-        known = {entry.result_id: stored[entry.task_id] for entry in self.run(self.lpm.list_results(limit=1000))}
+        known = {entry.result_id: stored[entry.task_id] for entry in self.run(list_results(self.lpm, limit=1000))}
         chosen = pick.sample(list(known), min(pick.randrange(1, 6), len(known)))
         return {result_id: known[result_id] for result_id in chosen}
 

@@ -22,7 +22,7 @@ from parcelpost.errors import (
 )
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from parcelpost.storage.snapshot import file_problems
-from tests.storage.factories import a_result, a_task, claim_one, everything, save_one
+from tests.storage.factories import a_result, a_task, claim_one, everything, list_results, list_tasks, save_one
 
 IMPATIENT = StoreOptions(busy_timeout_seconds=0.2)
 
@@ -51,8 +51,8 @@ def write(store: Path, content: bytes | bytearray) -> None:
 async def use(store: Path) -> None:
     """Everything that reads or writes much of it."""
     async with LocalPersistenceManager.open(store) as lpm:
-        await lpm.list_tasks(limit=10_000)
-        await lpm.list_results(limit=10_000)
+        await list_tasks(lpm, limit=10_000)
+        await list_results(lpm, limit=10_000)
         await lpm.queue_depth()
         if problems := file_problems(store):
             raise StoreCorrupt(problems[0])

@@ -22,7 +22,7 @@ from parcelpost.storage.operator_actions import Selection
 from tests.lengths import short_and_long
 from tests.storage.crash.acknowledged import Acknowledged, Writer, rows_without_file
 from tests.storage.crash.agreement import assert_whole
-from tests.storage.factories import a_result, a_task, claim_one, look, requeue
+from tests.storage.factories import a_result, a_task, claim_one, list_results, list_tasks, look, requeue
 
 ROOT = Path(__file__).parents[3]
 
@@ -47,17 +47,17 @@ CALLS: dict[str, Call] = {
     "requeue": lambda lpm, _claim, _new: requeue(lpm, status=TaskStatus.FAILED),
     "pause_platform": lambda lpm, _claim, _new: lpm.pause_platform("nobody's"),
     "resume_platform": lambda lpm, _claim, _new: lpm.resume_platform("nobody's"),
-    "paused_platforms": lambda lpm, _claim, _new: lpm.paused_platforms(),
+    "pauses": lambda lpm, _claim, _new: lpm.pauses(),
     "queue_depth": lambda lpm, _claim, _new: lpm.queue_depth(),
     "get_task": lambda lpm, claim, _: lpm.get_task(claim.task.task_id),
-    "list_tasks": lambda lpm, _claim, _new: lpm.list_tasks(),
+    "list_tasks": lambda lpm, _claim, _new: list_tasks(lpm),
     "get_unsynced_results": lambda lpm, _claim, _new: lpm.get_unsynced_results(),
     "mark_synced": lambda lpm, _claim, _new: lpm.mark_synced(["none"]),
     "mark_raw_synced": lambda lpm, _claim, _new: lpm.mark_raw_synced(["none"]),
     "mark_rejected": lambda lpm, _claim, _new: lpm.mark_rejected(["none"], "no"),
     "count_attempt": lambda lpm, _claim, _new: lpm.count_attempt(["none"], "no"),
     "retry_results": lambda lpm, _claim, _new: lpm.operator.retry_results(Selection()),
-    "list_results": lambda lpm, _claim, _new: lpm.list_results(),
+    "list_results": lambda lpm, _claim, _new: list_results(lpm),
     "clean": lambda lpm, _claim, _new: lpm.maintenance.clean(),
     "vacuum": lambda lpm, _claim, _new: lpm.maintenance.vacuum(full=True),
     "backup": lambda lpm, _claim, _new: lpm.maintenance.backup(),

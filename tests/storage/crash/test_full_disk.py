@@ -20,7 +20,7 @@ from parcelpost.storage.health import Level
 from parcelpost.storage.operator_actions import Selection
 from tests.storage.crash.acknowledged import rows_without_file
 from tests.storage.crash.agreement import assert_whole
-from tests.storage.factories import a_result, a_task, claim_one, deliver, look, save_one
+from tests.storage.factories import a_result, a_task, claim_one, deliver, list_results, list_tasks, look, save_one
 
 pytestmark = pytest.mark.xdist_group("disks")
 
@@ -58,7 +58,7 @@ async def test_a_full_disk_is_said_loses_nothing_and_heals_by_itself(loop_disk: 
             await lpm.add_tasks(a_task(f"{n}", extra={"pad": "x" * 5_000}) for n in range(1_000))
         assert full.value.hint
         assert full.value.retry_helps
-        kept = {entry.result_id for entry in await lpm.list_results(limit=1_000)}
+        kept = {entry.result_id for entry in await list_results(lpm, limit=1_000)}
         assert kept >= set(confirmed)
         filler.unlink()
         assert await lpm.add_task(a_task("after", platform="after"))
@@ -147,7 +147,7 @@ async def test_with_many_callers_a_full_disk_fails_those_who_do_not_fit_and_no_o
         assert confirmed
         assert failed
         assert len(confirmed) + len(failed) == 200
-        assert {entry.result_id for entry in await lpm.list_results(limit=1_000)} == set(confirmed)
+        assert {entry.result_id for entry in await list_results(lpm, limit=1_000)} == set(confirmed)
         filler.unlink()
         again = [await lpm.save_result(claim, a_result(body=PAGE[:30_000])) for claim in failed]
         assert all(again)  # the claims still held
@@ -185,7 +185,7 @@ async def test_a_store_that_is_closed_on_a_full_disk_gives_its_claims_back_at_th
             await save_until_full(lpm)
     (loop_disk.path / "filler").unlink()
     async with LocalPersistenceManager.open(store) as lpm:
-        assert [info.task.task_id for info in await lpm.list_tasks(Selection(statuses=(TaskStatus.PENDING,)))][:1] == [
+        assert [info.task.task_id for info in await list_tasks(lpm, Selection(statuses=(TaskStatus.PENDING,)))][:1] == [
             "t1"
         ]
         assert (await lpm.queue_depth()).processing == 0

@@ -19,6 +19,7 @@ from tests.storage.factories import (
     a_task,
     claim_one,
     deliver,
+    list_tasks,
     requeue,
     save_one,
     task_counts,
@@ -126,7 +127,7 @@ async def test_reads_under_way_do_not_keep_a_closed_store_open(store: Path) -> N
     before = set(threading.enumerate())
     async with LocalPersistenceManager.open(store) as lpm:
         await lpm.add_tasks(a_task(f"t{number}") for number in range(500))
-        reads = [asyncio.create_task(lpm.list_tasks(limit=500)) for _ in range(8)]
+        reads = [asyncio.create_task(list_tasks(lpm, limit=500)) for _ in range(8)]
         await asyncio.sleep(0)
     await asyncio.wait(reads)
     for thread in set(threading.enumerate()) - before:

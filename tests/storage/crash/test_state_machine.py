@@ -7,6 +7,7 @@ import copy
 import itertools
 import random
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class StoreLife(TaskLife):
     @rule()
     def clean(self) -> None:
         cleaned = self.run(self.lpm.maintenance.clean())
-        assert (cleaned.results, cleaned.tasks) == self.model.clean(self.now, OPTIONS.keep_results)
+        assert (cleaned.results, cleaned.tasks) == self.model.clean(self.now, timedelta(days=OPTIONS.keep_results_days))
         self.run(assert_raw_files(self.lpm, self.model))
 
     @rule()

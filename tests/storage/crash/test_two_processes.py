@@ -18,7 +18,7 @@ from parcelpost.storage.operator_actions import Selection
 from tests.lengths import short_and_long
 from tests.storage.crash.agreement import assert_whole
 from tests.storage.crash.peer import Peer
-from tests.storage.factories import a_task, look
+from tests.storage.factories import a_task, list_tasks, look
 
 
 async def fill(store: Path, count: int) -> None:
@@ -27,7 +27,7 @@ async def fill(store: Path, count: int) -> None:
 
 
 async def held(lpm: LocalPersistenceManager) -> list[str]:
-    found = await lpm.list_tasks(Selection(statuses=(TaskStatus.PROCESSING,)), limit=10_000)
+    found = await list_tasks(lpm, Selection(statuses=(TaskStatus.PROCESSING,)), limit=10_000)
     return sorted(info.task.task_id for info in found)
 
 
@@ -117,7 +117,7 @@ async def test_a_suspended_process_is_alive_and_what_it_holds_when_it_leaves_is_
             peer.resume()
             assert peer.leave() == 0
         assert len(await lpm.claim(3)) == 3
-        assert {info.recoveries for info in await lpm.list_tasks()} == {0}
+        assert {info.recoveries for info in await list_tasks(lpm)} == {0}
 
 
 async def test_a_store_is_busy_while_another_process_stands_in_the_gate(store: Path) -> None:

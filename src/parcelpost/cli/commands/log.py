@@ -102,19 +102,18 @@ def _show_json(rounds: Iterable[LoggedRound]) -> None:
     from msgspec import structs
 
     for entry in rounds:
-        print_json({"sync_id": entry.sync_id, "created_at": entry.created_at, **structs.asdict(entry.round)})
+        print_json({"sync_id": entry.sync_id, "created_at": entry.created_at, **structs.asdict(entry)})
     sys.stdout.flush()
 
 
 def _show_text(rounds: Iterable[LoggedRound]) -> None:
     """Column widths are fixed, so that later lines align with earlier ones."""
-    for entry in rounds:
-        sync = entry.round
+    for sync in rounds:
         took = "-" if sync.duration_ms is None else f"{sync.duration_ms:,} ms"
         outcome = "ok" if sync.success else "failed"
         records = f"{sync.record_count:>7,} {record_noun(sync.record_type, sync.record_count):<16}"
         line = (
-            f"{moment(entry.created_at)}  {sync.direction:<8}  {records}  {took:>10}  {outcome:<6}  {sync.error or ''}"
+            f"{moment(sync.created_at)}  {sync.direction:<8}  {records}  {took:>10}  {outcome:<6}  {sync.error or ''}"
         )
         print(printable(line.rstrip()))
     sys.stdout.flush()

@@ -16,8 +16,8 @@ from parcelpost.cli.task_filters import DefaultListGroup
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from parcelpost.cli.health.overview import Pause
     from parcelpost.cli.health.platforms import ListedPlatform, SiteSuccess, StorePlatforms
+    from parcelpost.storage.claims import Pause
 
 
 PAUSE_EXAMPLES = examples(
@@ -78,10 +78,11 @@ def resume(
 
 async def _pause(store: StoreContext, name: str, hours: float | None, reason: str) -> str | None:
     from parcelpost.cli.context import CLOCK, open_for_writing
+    from parcelpost.model import Site
 
     async with open_for_writing(store) as lpm:
         await lpm.pause_platform(name, CLOCK.now() + timedelta(hours=hours) if hours is not None else None, reason)
-        return (await lpm.paused_platforms())[name][0]
+        return (await lpm.pauses())[Site(name, "", "")].until
 
 
 async def _resume(store: StoreContext, name: str) -> frozenset[str]:
@@ -89,9 +90,9 @@ async def _resume(store: StoreContext, name: str) -> frozenset[str]:
     from parcelpost.cli.context import open_for_writing
 
     async with open_for_writing(store) as lpm:
-        paused = {*await lpm.paused_platforms(), *(site.platform for site in await lpm.paused_sites())}
+        paused = frozenset(site.platform for site in await lpm.pauses())
         await lpm.resume_platform(name)
-        return frozenset(paused)
+        return paused
 
 
 LIST_EXAMPLES = examples(
@@ -135,7 +136,7 @@ def list_platforms(
     platforms = [platform for platform in platforms if only in ("", platform.platform)]
     if as_json:
         print_json(platforms)
-    elif known.sites or known.paused or known.paused_sites:
+    elif known.sites or known.pauses:
         print_lines(_with_health(platforms))
     else:
         print_lines(table(("platform", "state", "county", "site"), _rows(platforms)))

@@ -46,7 +46,7 @@ from parcelpost.settings.schema import KEYS, Key, form
 from parcelpost.settings.secrets import read_token
 from parcelpost.settings.validation import url_problem
 from parcelpost.storage import backup, queries
-from parcelpost.storage.history import Metrics, SyncLog
+from parcelpost.storage.history import Metrics, SyncLog, SyncRound
 from parcelpost.storage.queries import RecentError
 
 _MOST_MEMBER_BYTES = 2 * 1024**2
@@ -349,9 +349,9 @@ async def _sync_rounds(case: CheckContext, scrub: Scrubber) -> Any:
     return [
         {
             "at": entry.created_at,
-            **asdict(entry.round),
-            "record_type": entry.round.record_type if entry.round.record_type in _KINDS else "other",
-            "error": scrub.words(entry.round.error),
+            **{name: getattr(entry, name) for name in SyncRound.__struct_fields__},
+            "record_type": entry.record_type if entry.record_type in _KINDS else "other",
+            "error": scrub.words(entry.error),
         }
         for entry in rounds
     ]

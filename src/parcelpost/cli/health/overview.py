@@ -26,11 +26,12 @@ from parcelpost.cli.settings_options import (
 )
 from parcelpost.clock import iso
 from parcelpost.health_checks import Finding, is_ok, sort_findings
-from parcelpost.model import Broken, BrowserState, QueueDepth, Site, Source
+from parcelpost.model import Broken, BrowserState, QueueDepth, Source
 from parcelpost.scrapers.fetch.errors import needs_operator
 from parcelpost.settings import Settings
 from parcelpost.storage import backup, claims, clock_changes, health, locks, outbox, queries, raw_files, refresh
 from parcelpost.storage.browsers import Browsers
+from parcelpost.storage.claims import Pause
 from parcelpost.storage.clock_changes import CLOCK_STATE, ClockSetBackNote
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.health import Usage
@@ -57,12 +58,6 @@ _FRESH_SHARE = 0.9
 _RECENT = timedelta(days=1)
 _LONG_SILENT_SECONDS = 120.0
 _ROUNDS_SEARCHED = (50, 10_000)
-
-
-class Pause(Struct, frozen=True):
-    until: str | None
-    """None: until an operator resumes it."""
-    reason: str
 
 
 class SyncedRound(Struct, frozen=True):
@@ -230,9 +225,9 @@ async def gather_store_overview(store: StoreContext) -> StoreOverview:
         queue = await database.read(queries.depth, now)
         platforms = await database.read(queries.counts, iso(now))
         waiting = await database.read(queries.sources)
-        sites = await paused_sites(database, now)
-        paused = await paused_platforms(database, now) | {
-            f"{site.platform} {site.state}/{site.county}": pause for site, pause in sites.items()
+        pauses = await database.read(claims.pauses, iso(now))
+        paused = {
+            f"{site.platform} {site.state}/{site.county}".removesuffix(" /"): pause for site, pause in pauses.items()
         }
         failures = await database.read(queries.failures_since, now - _RECENT)
         state_of_store = await health.health(
@@ -301,16 +296,6 @@ def is_worker(opener: Opener) -> bool:
     return not _CLI_WORKER.fullmatch(opener.id)
 
 
-async def paused_platforms(database: LocalDatabase, now: datetime) -> dict[str, Pause]:
-    paused = await database.read(claims.paused, iso(now))
-    return {name: Pause(until, reason) for name, (until, reason) in paused.items()}
-
-
-async def paused_sites(database: LocalDatabase, now: datetime) -> dict[Site, Pause]:
-    paused = await database.read(claims.paused_sites, iso(now))
-    return {site: Pause(until, reason) for site, (until, reason) in paused.items()}
-
-
 async def broken_fields(database: LocalDatabase, statuses: list[WorkerStatus], now: datetime) -> list[BrokenField]:
     """As published by workers in the last day, newest first."""
     fields = {
@@ -367,8 +352,8 @@ async def _last_success(log: SyncLog, direction: str, kind: str) -> SyncedRound 
     for limit in _ROUNDS_SEARCHED:
         rounds = await log.recent(limit, direction=direction)
         for logged in rounds:
-            if logged.round.success and logged.round.record_type == kind:
-                return SyncedRound(logged.created_at, logged.round.record_type, logged.round.record_count)
+            if logged.success and logged.record_type == kind:
+                return SyncedRound(logged.created_at, logged.record_type, logged.record_count)
         if len(rounds) < limit:
             break
     return None

@@ -10,15 +10,17 @@ from msgspec.structs import asdict, astuple
 
 from parcelpost.cli.components import known_sites, scraper_factory
 from parcelpost.cli.context import CLOCK, open_for_reading
-from parcelpost.cli.health.overview import Pause, broken_fields, paused_platforms, paused_sites
+from parcelpost.cli.health.overview import broken_fields
 from parcelpost.cli.settings_options import StoreContext
+from parcelpost.clock import iso
 from parcelpost.health_checks import is_failing
 from parcelpost.model import Broken
 from parcelpost.places import county_slug
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.platforms import EXPERIMENTAL
 from parcelpost.settings import Settings
-from parcelpost.storage import queries
+from parcelpost.storage import claims, queries
+from parcelpost.storage.claims import Pause
 from parcelpost.storage.queries import SiteHealth
 from parcelpost.storage.worker_state import WorkerState
 from parcelpost.worker.status import read_statuses
@@ -78,8 +80,8 @@ class StorePlatforms(Struct, frozen=True, kw_only=True):
     """What a store knows of its platforms."""
 
     sites: list[SiteHealth] = []
-    paused: Mapping[str, Pause] = {}
-    paused_sites: Mapping[_SiteKey, Pause] = {}
+    pauses: Mapping[_SiteKey, Pause] = {}
+    """A whole platform is a site without state and county."""
     broken: list[Broken] = []
 
 
@@ -88,12 +90,10 @@ async def platforms_of_store(store: StoreContext) -> StorePlatforms:
     now = CLOCK.now()
     async with open_for_reading(store) as database:
         statuses = await read_statuses(WorkerState(database, CLOCK))
+        pauses = await database.read(claims.pauses, iso(now))
         return StorePlatforms(
             sites=await database.read(queries.sites),
-            paused=await paused_platforms(database, now),
-            paused_sites={
-                _site_key(*astuple(site)): pause for site, pause in (await paused_sites(database, now)).items()
-            },
+            pauses={_site_key(*astuple(site)): pause for site, pause in pauses.items()},
             broken=[broken.field for broken in await broken_fields(database, statuses, now)],
         )
 
@@ -105,15 +105,15 @@ def listed_platforms(settings: Settings, known: StorePlatforms) -> list[ListedPl
     entries = {_site_key(county.platform, county.state, county.county): county for county in given.counties}
     seen = _by_site(known.sites)
     places = {*entries, *seen}
-    names = sorted({*origins, *known.paused, *(platform for platform, _, _ in places)})
+    names = sorted({*origins, *(platform for platform, _, _ in (*known.pauses, *places))})
     return [
         ListedPlatform(
             platform=name,
             origin=origins.get(name, ""),
             experimental=name in EXPERIMENTAL,
-            paused=known.paused.get(name),
+            paused=known.pauses.get((name, "", "")),
             counties=[
-                _listed_county(entries.get(place), seen.get(place), known.paused_sites.get(place), known.broken)
+                _listed_county(entries.get(place), seen.get(place), known.pauses.get(place), known.broken)
                 for place in sorted(places)
                 if place[0] == name
             ],
