@@ -59,23 +59,43 @@ def identity(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def sync_many(root: Path, names: Sequence[str]) -> None:
-    """Makes files below root and their folders durable. Skips deleted files.
+class WrittenFiles:
+    """Makes files below a folder durable. Open it before they are written.
 
-    Uses one `syncfs` for many files if the kernel reports its errors, else one fsync each.
+    Uses one `syncfs` for many files if the kernel reports its errors, else one fsync each. `syncfs` reports the errors
+    since its handle was opened; a handle that is opened later misses those that another process was told of.
     """
-    if len(names) > _FEW and _syncfs_is_reliable():
-        _syncfs(root)
-        return
-    folders: set[Path] = set()
-    for file in map(root.joinpath, names):
-        try:
-            sync_path(file)
-        except FileNotFoundError:
-            continue
-        folders.update(parent for parent in file.parents if parent == root or root in parent.parents)
-    for folder in folders:
-        sync_path(folder)
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._handle = -1
+        if _syncfs_is_reliable():
+            with contextlib.suppress(FileNotFoundError):
+                self._handle = os.open(root, os.O_RDONLY)
+
+    def sync(self, names: Sequence[str]) -> None:
+        """Skips deleted files."""
+        if len(names) > _FEW and self._is_on_same_disk():
+            _syncfs(self._handle, self._root)
+            return
+        folders: set[Path] = set()
+        for file in map(self._root.joinpath, names):
+            try:
+                sync_path(file)
+            except FileNotFoundError:
+                continue
+            folders.update(parent for parent in file.parents if parent == self._root or self._root in parent.parents)
+        for folder in folders:
+            sync_path(folder)
+
+    def _is_on_same_disk(self) -> bool:
+        """Whether no other disk was mounted there meanwhile."""
+        return self._handle >= 0 and os.fstat(self._handle).st_dev == self._root.stat().st_dev
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
 
 
 def make_folder(folder: Path) -> None:
@@ -94,15 +114,11 @@ def _syncfs_is_reliable() -> bool:
     return (int(major), int(minor.split("-")[0])) >= (5, 8)
 
 
-def _syncfs(folder: Path) -> None:
+def _syncfs(handle: int, folder: Path) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        if libc.syncfs(handle) != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), str(folder))
-    finally:
-        os.close(handle)
+    if libc.syncfs(handle) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), str(folder))
 
 
 def replace(path: Path, content: bytes) -> None:

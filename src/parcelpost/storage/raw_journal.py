@@ -58,6 +58,8 @@ class RawJournal:
         self._has_failed = False
         self._generation = 0
         self._names: list[str] = []
+        self._files = durable_files.WrittenFiles(root)
+        """Those of the current segment, the first of which are written before it is started."""
 
     def append(self, records: Sequence[JournalRecord]) -> None:
         """Returns when the records are durable. An error does not affect earlier records."""
@@ -87,6 +89,7 @@ class RawJournal:
             self.give_back()
         finally:
             self._pool.shutdown()
+            self._files.close()
 
     def give_back(self) -> None:
         """Makes every file durable, then deletes the journal. After an error the journal is kept for the next start."""
@@ -97,6 +100,7 @@ class RawJournal:
 
     def stop(self) -> None:
         self._pool.shutdown(wait=False)
+        self._files.close()
 
     def _start_segment(self) -> None:
         self._end_segment()
@@ -115,20 +119,23 @@ class RawJournal:
     def _end_segment(self) -> None:
         if self._path is None:
             return
-        self._settling.append(self._pool.submit(self._settle, self._path, self._names, self._has_failed))
+        files, self._files = self._files, durable_files.WrittenFiles(self._root)
+        self._settling.append(self._pool.submit(self._settle, files, self._path, self._names, self._has_failed))
         os.close(self._handle)
         self._path = None
         self._names = []
 
-    def _settle(self, path: Path, names: list[str], has_failed: bool) -> None:
+    def _settle(self, files: durable_files.WrittenFiles, path: Path, names: list[str], has_failed: bool) -> None:
         try:
             if names:
                 records = [name.removesuffix(".html.gz") + ".json" for name in names]
-                durable_files.sync_many(self._root, [*names, *records])
+                files.sync([*names, *records])
         except OSError:
             # The kernel may consider the data clean although it is not on disk: the files must be written again.
             self._keep_for_next_start(path)
             raise
+        finally:
+            files.close()
         if not has_failed:
             self._free.append(path)
         elif names:  # a peer process may have been told of the errors of our files

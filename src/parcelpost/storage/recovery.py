@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -199,17 +199,18 @@ async def restore_pages(database: LocalDatabase, live: Path, owner_id: str, root
     records = ((record, FAILED in path.name) for path in segments for record in read_segment(path))
     restored, without_result = 0, 0
     files: list[str] = []
-    while chunk := list(islice(records, _CHUNK)):
-        named = await database.read(outbox.named_by_a_result, [record.name for record, _ in chunk])
-        for record, must_write in chunk:
-            if record.name not in named:
-                without_result += 1
-                continue
-            sha256, data = named[record.name]
-            restored += _restore_file(root, record, sha256, data, must_write=must_write)
-            files += [record.name, record.name.removesuffix(".html.gz") + ".json"]
-    if files:
-        durable_files.sync_many(root, files)
+    with closing(durable_files.WrittenFiles(root)) as written:
+        while chunk := list(islice(records, _CHUNK)):
+            named = await database.read(outbox.named_by_a_result, [record.name for record, _ in chunk])
+            for record, must_write in chunk:
+                if record.name not in named:
+                    without_result += 1
+                    continue
+                sha256, data = named[record.name]
+                restored += _restore_file(root, record, sha256, data, must_write=must_write)
+                files += [record.name, record.name.removesuffix(".html.gz") + ".json"]
+        if files:
+            written.sync(files)
     for path in segments:
         path.unlink()
     return restored, without_result

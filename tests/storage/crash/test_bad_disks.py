@@ -130,6 +130,27 @@ def lost_after_a_failed_fsync(disk: LoopDisk) -> list[str]:
     return [record.name for record in confirmed if record not in found]
 
 
+def test_files_are_not_durable_if_another_process_was_told_that_they_are_not(tmp_path: Path) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    disk = LoopDisk(tmp_path, megabytes=32, thin=True)
+    try:
+        root = disk.path / "data"
+        root.mkdir()
+        names = [str(number) for number in range(200)]
+        with contextlib.closing(durable_files.WrittenFiles(root)) as written:
+            written.sync(names)
+            disk.exhaust()
+            for name in names:
+                (root / name).write_bytes(os.urandom(4_000))
+            told = subprocess.run(["sync", "--file-system", root], check=False, stderr=subprocess.DEVNULL)
+            assert told.returncode
+            with pytest.raises(OSError, match=r"Input/output error|No space left"):
+                written.sync(names)
+    finally:
+        disk.remove()
+
+
 async def test_a_store_on_a_disk_that_is_mounted_read_only_is_refused_until_it_is_writable(loop_disk: LoopDisk) -> None:
     store = loop_disk.path / "local_data" / "parcelpost.db"
     async with LocalPersistenceManager.open(store) as lpm:
