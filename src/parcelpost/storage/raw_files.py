@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import gzip
 import hashlib
 import os
@@ -413,14 +414,10 @@ def is_empty_folder(folder: Path) -> bool:
 
 def _write_holder(folder: Path, holder: _Holder) -> None:
     """If two stores compete, the first one wins. After a power cut the file is complete or missing."""
-    partial = folder / f"{HOLDER_FILE}-{secrets.token_hex(4)}"
-    if _holder(folder) is None:
-        (folder / HOLDER_FILE).unlink(missing_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        durable_files.replace(partial, msgspec.json.encode(holder))
-        with contextlib.suppress(FileExistsError):
-            (folder / HOLDER_FILE).hardlink_to(partial)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if _holder(folder) is None:
+            durable_files.replace(folder / HOLDER_FILE, msgspec.json.encode(holder))
     finally:
-        partial.unlink(missing_ok=True)
-    durable_files.sync_path(folder)
-    durable_files.sync_path(folder.parent)
+        os.close(handle)

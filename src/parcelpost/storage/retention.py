@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from parcelpost.clock import iso
-from parcelpost.errors import BackupFailed
+from parcelpost.errors import BackupFailed, StoreError
 from parcelpost.events import BackupMade, ClockSetBack, StoreCleaned
 from parcelpost.storage import backup, cache, clock_changes, health, outbox, refresh
 from parcelpost.storage.artifacts import Artifacts
@@ -240,12 +240,16 @@ class Maintenance:
 
     async def relieve(self, *, full: bool = False) -> StoreCleaned:
         """Frees space: deletes artifacts, delivered rows and the cache, of any age. Keeps unsynced results (I8)."""
-        await self.give_back()  # first: what is deleted is written to the WAL, too
-        cleaned = await self._store.even_if_full(partial(relieve, self._store, self._artifacts))
+        cleaned = await self._store.even_if_full(self._relieve)
         await self.vacuum(full=full)
         await self.give_back()
         self._emit(cleaned)
         return cleaned
+
+    async def _relieve(self) -> StoreCleaned:
+        with contextlib.suppress(StoreError):  # a full disk has no room for a checkpoint
+            await self.give_back()  # first: what is deleted is written to the WAL, too
+        return await relieve(self._store, self._artifacts)
 
     async def give_back(self) -> None:
         """Frees space that this process uses for speed: its journal and, if there are no readers, the WAL."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,6 +116,22 @@ async def test_results_can_be_cleaned_away_on_a_full_disk_until_there_is_room(lo
         await save_one(lpm, a_task("next", platform="next"), a_result(body=PAGE))
     assert_whole(store)
     assert rows_without_file(store) == []
+
+
+async def test_a_full_disk_is_relieved_although_it_has_no_room_for_a_checkpoint(
+    loop_disk: LoopDisk, store: Path
+) -> None:
+    async with LocalPersistenceManager.open(store) as lpm:
+        with contextlib.closing(sqlite3.connect(store)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM cache").fetchone()  # keeps what is written next in the WAL
+            for number in range(14):
+                await lpm.cache.put(f"page {number}", os.urandom(300_000))
+            await lpm.add_task(a_task())  # comes after them
+        loop_disk.fill(leave_bytes=500_000)
+        assert (await lpm.maintenance.relieve()).cache == 14
+        (loop_disk.path / "filler").unlink()
+    assert_whole(store)
 
 
 async def test_saves_that_fail_for_want_of_room_leave_no_files_that_take_what_is_left(
