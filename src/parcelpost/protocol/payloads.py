@@ -209,7 +209,8 @@ class ArtifactMetadata(Struct, frozen=True, kw_only=True):
 
 
 class ArtifactReply(Struct, frozen=True):
-    status: Literal["ok"] = "ok"
+    status: Literal["ok"]
+    sha256: str
 
 
 # POST /heartbeat
