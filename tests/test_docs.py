@@ -17,10 +17,12 @@ from docs.reference.commands import commands
 from parcelpost import errors, events
 from parcelpost.chaos.breaks import BREAKS
 from parcelpost.chaos.schedule import PROFILES
+from parcelpost.gateway.ledger.artifacts import _MOST
+from parcelpost.protocol.payloads import MAX_ARTIFACT_BYTES
 from parcelpost.scrapers.counties import load_counties
 from parcelpost.scrapers.county_scraper import CountySites
 from parcelpost.scrapers.factory import ScraperFactory
-from parcelpost.settings.schema import KEYS, from_text
+from parcelpost.settings.schema import KEYS, MIB, from_text
 from parcelpost.settings.sources import load
 from parcelpost.settings.toml import meanings
 from parcelpost.settings.validation import check_runnable
@@ -130,6 +132,15 @@ def test_every_event_and_each_of_its_fields_is_documented(subtests: pytest.Subte
             row = re.search(rf"^\| `{name}` \|.*\|$", text, flags=re.MULTILINE)
             assert row, f"docs/events.md has no row for {name}"
             assert [field for field in EVENTS[name].__struct_fields__ if field not in row[0]] == []
+
+
+def test_the_limits_of_the_gateway_are_documented() -> None:
+    limits = sections("gateway.md")["Limits"]
+    assert f"| {MAX_ARTIFACT_BYTES // MIB} MiB, then 413; the newest {_MOST:,} are kept |" in limits
+    proxies = sections("gateway.md")["TLS and reverse proxies"]
+    for setting in ("server.max_body_bytes", "server.max_raw_bytes"):
+        assert f"`{setting}`" in limits
+        assert f"`{setting}`" in proxies
 
 
 def test_every_store_error_is_documented() -> None:

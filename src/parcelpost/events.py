@@ -306,6 +306,14 @@ class EntryRefused(Event, frozen=True):
     """Whether it is kept until an operator sends it again."""
 
 
+class ArtifactNotUploaded(Event, frozen=True):
+    """A screenshot or page that the upstream asked for was not uploaded. It stays with the worker."""
+
+    task_id: str
+    kind: str
+    reason: str
+
+
 class UpstreamOffline(Event, frozen=True):
     """A call to the upstream failed and will be retried; scraping continues."""
 

@@ -293,6 +293,10 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     ),
     events.ResultsSynced: ("info", _delivered),
     events.EntryRefused: (lambda e: "error" if e.rejected else "warning", _refused),
+    events.ArtifactNotUploaded: (
+        "warning",
+        lambda e: f"the {e.kind} of failed task {e.task_id} was not uploaded: {e.reason}",
+    ),
     events.UpstreamOffline: (
         lambda e: "error" if e.denied else "warning",
         lambda e: (

@@ -136,6 +136,8 @@ class Claim(Struct, frozen=True, kw_only=True, gc=False):
     retries: int
     created_at: datetime
     """When the task was stored here."""
+    has_artifacts: bool = False
+    """Whether an earlier attempt stored any."""
 
 
 class Page(Struct, frozen=True, kw_only=True, gc=False):

@@ -495,6 +495,11 @@ async def test_a_failed_task_shows_what_its_attempt_saw_and_its_page_does_nothin
             for task, kinds in (("seen%201", ["screenshot", "page"]), ("unseen", [])):
                 body = {"error": "the page has no owner", "artifacts": kinds}
                 assert (await worker.post(f"/internal/tasks/{task}/fail", json=body)).json()["success"]
+            await expect(page.get_by_text("What the attempt saw in its browser")).to_contain_text("is not uploaded yet")
+            await expect(page.get_by_text("The last page that the attempt saw")).to_contain_text("is not uploaded yet")
+            await expect(page.get_by_role("link", name="The last page")).to_have_count(0)
+            await expect(page.get_by_text("There is no screenshot")).to_have_count(0)
+            await expect(page.get_by_text("parcelpost tasks show 'seen 1'")).to_be_visible()
             for kind, content in (("screenshot", picture), ("page", html)):
                 upload = an_upload(kind, content, task_id="seen 1")
                 assert (await worker.post("/internal/artifacts", **upload)).status_code == 200

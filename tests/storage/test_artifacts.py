@@ -86,6 +86,24 @@ async def test_a_record_makes_an_end_of_it(lpm: LocalPersistenceManager, store: 
     assert (entry.screenshot_path, entry.log_path) == (None, None)
 
 
+async def test_a_claim_says_whether_an_earlier_attempt_in_any_process_left_some(
+    lpm: LocalPersistenceManager, store: Path, clock: ManualClock
+) -> None:
+    claim = await claim_one(lpm)
+    assert not claim.has_artifacts
+    async with LocalPersistenceManager.open(store, clock=clock) as peer:
+        await peer.artifacts.put("t1", PNG, "log")
+    await lpm.give_up(claim, "no")
+    await requeue(lpm)
+    (claim,) = await lpm.claim()
+    assert claim.has_artifacts
+    await lpm.artifacts.discard_superseded(claim)
+    await lpm.give_up(claim, "and nothing to show")
+    assert await lpm.artifacts.get("t1") is None
+    entry = await the_result(lpm)
+    assert (files(store), entry.screenshot_path, entry.log_path) == ([], None, None)
+
+
 async def test_also_of_a_requeued_task_whose_evidence_is_an_earlier_process_s(store: Path, clock: ManualClock) -> None:
     async with LocalPersistenceManager.open(store, clock=clock) as lpm:
         claim = await claim_one(lpm)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from parcelpost.errors import NotOffered, Refused
+from parcelpost.errors import NotOffered, Refused, Unavailable
 from parcelpost.model import Signal, TaskStatus
 from parcelpost.protocol import payloads
 from parcelpost.protocol.payloads import MetricsSample, RankedSelector, Receipt
@@ -83,6 +85,20 @@ async def test_a_raw_file_goes_as_it_is_on_disk(gateway: HostileGateway, client:
 async def test_a_raw_file_that_is_gone_is_refused(client: GatewayClient, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="No such file"):
         await client.upload_raw_file(an_entry(page=True), tmp_path / "gone.html.gz")
+
+
+async def test_an_artifact_is_uploaded_once_the_answer_is_about_it(
+    gateway: HostileGateway, client: GatewayClient, tmp_path: Path
+) -> None:
+    path = tmp_path / "t1.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n")
+    told: dict[str, Any] = {"status": "ok", "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    for answer in (told, {"status": "ok"}):
+        gateway.play("artifacts", traps.answer(answer))
+        await client.upload_artifact("t1", "screenshot", path)
+    gateway.play("artifacts", traps.answer({**told, "sha256": "0" * 64}))
+    with pytest.raises(Unavailable, match="another request"):
+        await client.upload_artifact("t1", "screenshot", path)
 
 
 async def test_a_failed_task_is_reported_with_its_reason(gateway: HostileGateway, client: GatewayClient) -> None:

@@ -99,6 +99,19 @@ async def test_a_task_that_will_never_work_is_given_up(works: Works) -> None:
     assert works.saved == 1
 
 
+async def test_a_failure_that_stores_no_artifacts_has_none_of_the_attempt_before_it(
+    works: Works, clock: ManualClock
+) -> None:
+    await works.add(a_task(max_retries=1), lambda _: Retry("slow"))
+    await works.step()
+    await works.lpm.artifacts.put("t1", None, "what the first attempt logged")
+    clock.advance(100)
+    await works.step()
+    result = await the_result(works.lpm)
+    assert (result.status, result.log_path) == (TaskStatus.FAILED, None)
+    assert await works.lpm.artifacts.get("t1") is None
+
+
 async def test_after_the_last_retry_what_could_be_read_is_delivered(works: Works, clock: ManualClock) -> None:
     partial = Done(data={"parcel_id": "1", "completeness": "missing: sales"})
     await works.add(a_task(max_retries=1), lambda _: Retry("incomplete", partial=partial))

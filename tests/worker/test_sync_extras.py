@@ -74,11 +74,11 @@ async def test_one_that_is_away_is_left_alone_for_a_while(rig: Rig) -> None:
 async def test_what_is_left_at_the_end_is_sent_at_once_unless_the_gateway_is_away(rig: Rig) -> None:
     await rig.sync.step()
     await rig.lpm.signals.append([SIGNAL])
-    await rig.sync.last_step()
+    await rig.sync.goodbye()
     assert len(rig.gateway.signals) == 1
     await rig.save("t1")
     rig.gateway.play("results", traps.slow_down(seconds=200))
     await rig.sync.step()
     await rig.lpm.signals.append([SIGNAL])
-    await rig.sync.last_step()
+    await rig.sync.goodbye()
     assert rig.gateway.count("signals") == 1

@@ -7,10 +7,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from datetime import timedelta
 
-from parcelpost.errors import LedgerError, RawStoreUnavailable
+from parcelpost.errors import LedgerError
 from parcelpost.events import LeasesEnded, LedgerFound, LedgerLost, LedgerPruned, LoopFailed, ResultNotCompared
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.schedules import ScheduleRunner
@@ -182,19 +181,20 @@ class Maintenance:
         now, settings = self._context.clock.now(), self._context.settings
         ended_before = now - timedelta(days=settings.keep_days)
         silent_before = now - timedelta(days=settings.keep_workers_days)
-        await self._remove_artifacts()
+        self._prune_at = self._context.clock.monotonic() + _PRUNE_SECONDS
         removed = await self._context.ledger.prune(ended_before, silent_before, _BATCH)
         if removed:
             self._context.emit(LedgerPruned(removed=removed))
-        else:
-            self._prune_at = self._context.clock.monotonic() + _PRUNE_SECONDS
+        if await self._remove_artifacts() or removed:
+            self._prune_at = 0.0
 
-    async def _remove_artifacts(self) -> None:
-        """Files first: no file is left without its row."""
-        with suppress(RawStoreUnavailable):
-            for task_id, kind in await self._context.ledger.unused_artifacts(_ARTIFACTS_AT_ONCE):
-                await self._context.raw_store.delete_artifact(task_id, kind)
-                await self._context.ledger.delete_artifact(task_id, kind)
+    async def _remove_artifacts(self) -> int:
+        """Deletes files first: no file is left without its row. Returns how many artifacts were deleted."""
+        unused = await self._context.ledger.unused_artifacts(_ARTIFACTS_AT_ONCE)
+        for task_id, kind in unused:
+            await self._context.raw_store.delete_artifact(task_id, kind)
+            await self._context.ledger.delete_artifact(task_id, kind)
+        return len(unused)
 
     def _failed(self, error: Exception) -> float:
         self._failures += 1

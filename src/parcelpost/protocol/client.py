@@ -254,7 +254,7 @@ def _message(value: Json, hide: Callable[[str], str]) -> str:
     return hide(one_line(text))[:_MAX_ENTRY_ERROR_CHARS]
 
 
-# POST /raw-files
+# POST /raw-files and /artifacts
 
 
 def read_raw_file(body: bytes, sha256: str | None) -> None:

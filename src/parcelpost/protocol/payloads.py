@@ -209,7 +209,9 @@ class ArtifactMetadata(Struct, frozen=True, kw_only=True):
 
 
 class ArtifactReply(Struct, frozen=True):
-    status: Literal["ok"] = "ok"
+    status: Literal["ok"]
+    sha256: str
+    """Of the file as sent."""
 
 
 # POST /heartbeat

@@ -74,10 +74,6 @@ def all_paths(db: sqlite3.Connection) -> set[str]:
     return {path for row in stored for path in row if path}
 
 
-def task_ids(db: sqlite3.Connection) -> set[str]:
-    return {task_id for (task_id,) in db.execute("SELECT task_id FROM artifacts")}
-
-
 def size(db: sqlite3.Connection) -> int:
     """Returns the bytes on disk of all artifacts."""
     total: int = db.execute("SELECT coalesce(sum(bytes), 0) FROM artifacts").fetchone()[0]
@@ -112,7 +108,8 @@ class Artifacts:
         self._db = database
         self._root = root
         self._clock = clock
-        self._known: set[str] | None = None
+        self._added: set[str] = set()
+        """Tasks whose artifacts this process has stored: their claims may be older."""
 
     async def put(self, task_id: str, screenshot: bytes | None, log: str, page: bytes = b"") -> bool:
         """Replaces the task's earlier artifacts. Returns False if there is nothing to store, or no such task.
@@ -135,19 +132,18 @@ class Artifacts:
             await self.discard(paths.values())
             return False
         await self.discard(set(replaced) - set(paths.values()))
-        (await self._load()).add(task_id)
+        self._added.add(task_id)
         return True
 
     async def get(self, task_id: str) -> StoredArtifacts | None:
         return await self._db.read(get, task_id)
 
     async def discard_superseded(self, claim: Claim) -> None:
-        """Deletes the artifacts of failed attempts. Call it when the task has its record."""
+        """Deletes the artifacts of failed attempts. Call it when the next one begins, and when there is a record."""
         task_id = claim.task.task_id
-        with contextlib.suppress(StoreError):  # the next clean-up deletes them
-            known = await self._load() if self._known is None else self._known
-            if claim.retries or task_id in known:  # after a retry, a peer process may have stored some
-                known.discard(task_id)
+        with contextlib.suppress(StoreError):  # the next clean-up deletes those of a task with a record
+            if claim.has_artifacts or task_id in self._added:
+                self._added.discard(task_id)
                 await self.discard(await self._db.write_lossy(delete, task_id))
 
     async def remove(self, before: datetime | None) -> int:
@@ -157,7 +153,7 @@ class Artifacts:
         while deleted := await self._db.write(delete_batch, moment):
             await self.discard(path for paths in deleted for path in paths)
             total += len(deleted)
-        self._known = None
+        self._added.clear()
         return total
 
     async def remove_orphans(self, before: datetime) -> int:
@@ -172,11 +168,6 @@ class Artifacts:
     async def discard(self, paths: Iterable[str]) -> None:
         if unused := list(paths):
             await asyncio.to_thread(self._unlink, unused)
-
-    async def _load(self) -> set[str]:
-        if self._known is None:
-            self._known = await self._db.read(task_ids)
-        return self._known
 
     def _write(self, contents: dict[str, bytes]) -> None:
         try:

@@ -109,7 +109,14 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
 
 
 def claim(row: Sequence[Any], token: str) -> Claim:
-    return Claim(task=_task(row), token=token, seq=row[8], retries=row[9], created_at=from_iso(row[10]))
+    return Claim(
+        task=_task(row),
+        token=token,
+        seq=row[8],
+        retries=row[9],
+        created_at=from_iso(row[10]),
+        has_artifacts=bool(row[13]),
+    )
 
 
 def info(row: Sequence[Any]) -> TaskInfo:

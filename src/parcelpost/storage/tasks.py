@@ -62,7 +62,7 @@ WHERE seq IN (SELECT value FROM json_each(:seqs))
 
 # One row for all claims, because sqlite3 releases and takes the GIL for every row.
 _CLAIMED = f"""
-SELECT json_group_array(json_array({rows.CLAIM_COLUMNS})) FROM tasks
+SELECT json_group_array(json_array({rows.CLAIM_COLUMNS}, task_id IN (SELECT task_id FROM artifacts))) FROM tasks
 WHERE seq IN (SELECT value FROM json_each(:seqs))
 """
 

@@ -8,15 +8,16 @@ from collections import deque
 from typing import NamedTuple
 
 from parcelpost.errors import StoreError, Unauthorized, Unavailable, UpstreamError
+from parcelpost.events import ArtifactNotUploaded
 from parcelpost.model import OutboxEntry, TaskStatus
 from parcelpost.protocol.payloads import ARTIFACT_KINDS, ArtifactKind
 from parcelpost.storage.artifacts import StoredArtifacts
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.upstream.base import Receiver
+from parcelpost.worker.context import Context
 
 _MOST_WAITING = 1_000
 _MOST_TRIES = 3
-_LAST_SECONDS = 10.0
 
 
 class WantedArtifact(NamedTuple):
@@ -29,7 +30,7 @@ async def artifact_kinds(lpm: LocalPersistenceManager, entry: OutboxEntry) -> li
     """Returns which artifacts of a failed task can be uploaded."""
     if entry.status is not TaskStatus.FAILED:
         return []
-    with contextlib.suppress(StoreError):
+    with contextlib.suppress(StoreError, ValueError):  # ValueError: a damaged row
         if stored := await lpm.artifacts.get(entry.task_id):
             return [kind for kind in ARTIFACT_KINDS if _path(stored, kind)]
     return []
@@ -38,9 +39,10 @@ async def artifact_kinds(lpm: LocalPersistenceManager, entry: OutboxEntry) -> li
 class ArtifactUploads:
     """Held in memory: what was not uploaded when the worker ends stays with the worker."""
 
-    def __init__(self, upstream: Receiver, lpm: LocalPersistenceManager) -> None:
+    def __init__(self, upstream: Receiver, context: Context) -> None:
         self._upstream = upstream
-        self._lpm = lpm
+        self._lpm = context.lpm
+        self._emit = context.emit
         self._waiting: deque[WantedArtifact] = deque(maxlen=_MOST_WAITING)
         self._uploading: asyncio.Task[None] | None = None
 
@@ -53,10 +55,9 @@ class ArtifactUploads:
             self._uploading = asyncio.create_task(self._upload_all())
 
     async def finish(self) -> None:
-        """Waits a little for the last uploads."""
-        self.start()
+        """Waits for the uploads that have been started."""
         if self._uploading is not None:
-            await asyncio.wait([self._uploading], timeout=_LAST_SECONDS)
+            await asyncio.wait([self._uploading])
 
     async def close(self) -> None:
         if self._uploading is not None:
@@ -68,12 +69,17 @@ class ArtifactUploads:
             wanted = self._waiting.popleft()
             try:
                 await self._upload(wanted)
-            except (Unavailable, Unauthorized):
+            except (Unavailable, Unauthorized) as error:
                 if wanted.tries + 1 < _MOST_TRIES:
                     self._waiting.append(wanted._replace(tries=wanted.tries + 1))
+                else:
+                    self._give_up(wanted, error)
                 return
-            except (UpstreamError, StoreError, ValueError):  # the last one: a damaged row
-                continue
+            except (UpstreamError, StoreError, ValueError) as error:  # ValueError: a damaged row
+                self._give_up(wanted, error)
+
+    def _give_up(self, wanted: WantedArtifact, error: Exception) -> None:
+        self._emit(ArtifactNotUploaded(task_id=wanted.task_id, kind=wanted.kind, reason=str(error)))
 
     async def _upload(self, wanted: WantedArtifact) -> None:
         stored = await self._lpm.artifacts.get(wanted.task_id)

@@ -138,6 +138,7 @@ class Slot:
                 attempt = Attempt(claim=claim, started=self._context.clock.monotonic())
                 async with self._released_on_failure(claim):
                     try:
+                        await self._lpm.artifacts.discard_superseded(claim)
                         outcome = await self._scrape(claim.task)
                     finally:
                         executor.availability.task_ended(claim.task)

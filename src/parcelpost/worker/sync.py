@@ -234,7 +234,7 @@ class SyncManager:
         self._emit = context.emit
         self._receipts = _ReceiptWriter(context)
         self._extras = _Extras(context)
-        self._artifacts = ArtifactUploads(self._upstream, context.lpm)
+        self._artifacts = ArtifactUploads(self._upstream, context)
         self.batch_size = BatchSize(self._settings.batch_size, context.clock)
         self._is_restored = False
         self._must_try_now = False
@@ -279,11 +279,17 @@ class SyncManager:
         await self._extras.send_if_due()
         return delay
 
-    async def last_step(self) -> None:
-        """Sends the last learning signals and artifacts, at the end of a run."""
+    async def last_step(self) -> float:
+        """Like `step`, at the end of a run: once nothing is left to deliver, waits for the last artifacts."""
+        delay = await self.step()
+        if delay > 0:
+            await self._artifacts.finish()
+        return delay
+
+    async def goodbye(self) -> None:
+        """Sends the last learning signals, after the last step."""
         if self._state.remaining(SYNC) <= 0 and self._leader_locks.has("sync"):
             await self._extras.send_all()
-            await self._artifacts.finish()
 
     async def close(self) -> None:
         await self._artifacts.close()

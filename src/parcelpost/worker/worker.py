@@ -184,7 +184,7 @@ class Worker:
                 platforms=list(context.platforms),
             )
         )
-        last_sync, goodbye = (self.sync.step, self._goodbye) if self.delivers else (None, None)
+        last_sync, goodbye = (self.sync.last_step, self._goodbye) if self.delivers else (None, None)
         try:
             await self.supervisor.run(self._drain, last_sync, settings.worker.drain_seconds, goodbye)
         finally:
@@ -199,7 +199,7 @@ class Worker:
         await self.heartbeat.goodbye()
         if not self.control.stopping.is_set():
             await self.janitor.flush()
-            await self.sync.last_step()
+            await self.sync.goodbye()
 
     async def _drain(self, seconds: float) -> int:
         self.context.lpm.backpressure.stop_claims()

@@ -339,7 +339,7 @@ _EXAMPLES: list[Struct] = [
     payloads.Failure(error="the page has no owner", attempts=3, permanent=True),
     payloads.Completion(not_found=True, error="no such parcel"),
     payloads.EndReply("reported", True, "t-1"),
-    payloads.ArtifactReply(),
+    payloads.ArtifactReply("ok", _SHA256),
     payloads.Heartbeat(
         active_tasks=4,
         completed_last_minute=31,

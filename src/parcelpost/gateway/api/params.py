@@ -19,6 +19,7 @@ from parcelpost.places import county_slug, state_or_text
 T = TypeVar("T")
 
 _Moment = Annotated[datetime, Meta(tz=True)]
+TaskId = Annotated[str, Meta(max_length=500, pattern=r"^[^\x00]*$")]
 _Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _MAX_DOLLARS = 10**12
 
@@ -155,7 +156,7 @@ class AddTasksParams(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ArtifactParams(Struct, frozen=True, forbid_unknown_fields=True):
-    task_id: Annotated[Text, Meta(description="ID of the task")]
+    task_id: Annotated[TaskId, Meta(description="ID of the task")]
 
 
 class RawParams(Struct, frozen=True, forbid_unknown_fields=True):

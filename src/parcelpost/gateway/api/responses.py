@@ -168,8 +168,8 @@ class ListedTask(Struct, frozen=True, kw_only=True):
 
 class TaskArtifact(Struct, frozen=True, kw_only=True):
     kind: ArtifactKind
-    path: str
-    """Path of the image, or of the page to be shown in a browser without its scripts."""
+    path: str | None
+    """Path of the image, or of the page to be shown in a browser without its scripts; null if not uploaded yet."""
     worker_id: str
     reported_at: datetime
     """When the worker reported the failure."""
@@ -181,7 +181,7 @@ class TaskDetail(ListedTask, frozen=True, kw_only=True):
     parcel: str | None
     """Path of its parcel; null if the parcel is not known."""
     artifacts: Sequence[TaskArtifact]
-    """What its last failed attempt saw, as far as the worker has uploaded it."""
+    """What its last failed attempt saw."""
 
 
 class Tasks(Struct, frozen=True):
@@ -312,17 +312,16 @@ def listed_task(row: TaskRow) -> ListedTask:
 def task_detail(row: TaskRow, parcel: ParcelRow | None, artifacts: Sequence[Artifact]) -> TaskDetail:
     path = parcel_path(parcel.parcel, parcel.parcel_id) if parcel else None
     query = urlencode({"task_id": row.task.task_id})
-    uploaded = [
+    seen = [
         TaskArtifact(
             kind=artifact.kind,
-            path=f"/v1/artifacts/{artifact.kind}?{query}",
+            path=f"/v1/artifacts/{artifact.kind}?{query}" if artifact.stored_at else None,
             worker_id=artifact.worker_id,
             reported_at=artifact.named_at,
         )
         for artifact in artifacts
-        if artifact.stored_at is not None
     ]
-    return TaskDetail(**_task_fields(row), leases=row.leases, parcel=path, artifacts=uploaded)
+    return TaskDetail(**_task_fields(row), leases=row.leases, parcel=path, artifacts=seen)
 
 
 def _dollars(cents: int | None) -> Decimal | None:

@@ -18,6 +18,7 @@ from parcelpost.gateway.api.params import (
     ArtifactParams,
     BeforeTask,
     FailuresParams,
+    TaskId,
     TaskListParams,
     checked_text,
     first_page,
@@ -52,7 +53,6 @@ _MAX_WORKERS = 1_000
 _PARCELS_AT_ONCE = 500
 _MAX_PROBLEMS_SHOWN = 5
 
-TaskId = Annotated[str, Meta(max_length=500, pattern=r"^[^\x00]*$")]
 TaskIds = Annotated[list[TaskId], Meta(min_length=1, max_length=500)]
 
 _STATES = Meta(max_length=len(TaskState))

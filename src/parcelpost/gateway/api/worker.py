@@ -18,7 +18,7 @@ from parcelpost.gateway.auth import Access, WorkerIds
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.errors import ApiError
 from parcelpost.gateway.ingest import ingest_results
-from parcelpost.gateway.models import TaskState, WorkerHeartbeat
+from parcelpost.gateway.models import Artifact, TaskState, WorkerHeartbeat
 from parcelpost.gateway.routes import Caller, Role, Route
 from parcelpost.gateway.uploads import parse_body
 from parcelpost.model import Signal
@@ -109,7 +109,7 @@ _SELECTORS_WINDOW = timedelta(days=30)
 _MAX_HEARTBEAT_BYTES = 1024 * 1024
 _IN_FLIGHT_SECONDS = 30.0
 """A task granted more recently than this may not be in the worker's store yet."""
-_NOT_EXPECTED = "no report of this worker named this artifact, or it is stored already"
+_NOT_EXPECTED = "no report of this worker named this artifact"
 _OUTCOMES = {
     TaskState.DONE: "done",
     TaskState.NOT_FOUND: "not_found",
@@ -244,16 +244,17 @@ class WorkerApi:
         context, limit = self._context, payloads.MAX_ARTIFACT_BYTES
         upload = await uploads.receive_file(request, limit, server.read_artifact_metadata)
         task_id, kind = upload.metadata.task_id, upload.metadata.kind
+        reply = payloads.ArtifactReply("ok", upload.metadata.sha256)
         with upload.file as file:
-            expected = await self._ledger.artifacts(task_id) if _is_name(task_id) else ()
-            if not any((one.kind, one.worker_id, one.stored_at) == (kind, worker_id, None) for one in expected):
-                raise ApiError(404, _NOT_EXPECTED)
+            if (await self._artifact(task_id, kind, worker_id)).stored_at is not None:
+                return reply  # an upload whose reply was lost
             media_type = await uploads.verified_artifact(upload, self._settings.max_raw_bytes)
             await context.raw_store.put_artifact(task_id, kind, file)
         if not await self._ledger.set_artifact_stored(task_id, kind, worker_id, media_type, context.clock.now()):
-            await context.raw_store.delete_artifact(task_id, kind)  # its task may have been deleted meanwhile
-            raise ApiError(404, _NOT_EXPECTED)
-        return payloads.ArtifactReply()
+            if all(artifact.kind != kind for artifact in await self._ledger.artifacts(task_id)):
+                await context.raw_store.delete_artifact(task_id, kind)  # its task was deleted meanwhile
+            await self._artifact(task_id, kind, worker_id)  # stored by the same upload, sent twice
+        return reply
 
     async def complete(self, task_id: str, body: bytes, worker_id: str) -> payloads.EndReply:
         """End a task that has no result: the parcel does not exist, or the task expired and is queued again."""
@@ -270,11 +271,12 @@ class WorkerApi:
         """Report that a task failed, permanently or so that another worker may retry it."""
         failure = server.read_failure(body)
         reply = await self._end(task_id, worker_id, error=failure.error, again=not failure.permanent)
-        wanted = [kind for kind in payloads.ARTIFACT_KINDS if kind in failure.artifacts]
-        if not reply.success or not wanted:
+        if not reply.success:
             return reply
-        await self._ledger.name_artifacts(task_id, wanted, worker_id, self._context.clock.now())
-        return replace(reply, wanted_artifacts=wanted)
+        wanted = [kind for kind in payloads.ARTIFACT_KINDS if kind in failure.artifacts]
+        if wanted or await self._ledger.artifacts(task_id):
+            await self._ledger.name_artifacts(task_id, wanted, worker_id, self._context.clock.now())
+        return replace(reply, wanted_artifacts=wanted) if wanted else reply
 
     async def heartbeat(self, body: bytes, worker_id: str) -> payloads.HeartbeatReply:
         """Report a worker's state, extend its leases and return its pending commands."""
@@ -309,6 +311,14 @@ class WorkerApi:
         platform = _name("platform", query.platform)
         since = self._context.clock.now() - _SELECTORS_WINDOW
         return payloads.SelectorsReply(await self._ledger.selectors(platform, since, _MAX_SELECTORS))
+
+    async def _artifact(self, task_id: str, kind: payloads.ArtifactKind, worker_id: str) -> Artifact:
+        """Raises ApiError (404) unless that worker's report named it."""
+        named = await self._ledger.artifacts(task_id) if _is_name(task_id) else ()
+        for artifact in named:
+            if (artifact.kind, artifact.worker_id) == (kind, worker_id):
+                return artifact
+        raise ApiError(404, _NOT_EXPECTED)
 
     async def _end(
         self, task_id: str, worker_id: str, *, error: str | None, again: bool = False, not_found: bool = False

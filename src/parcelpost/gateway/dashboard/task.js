@@ -16,6 +16,7 @@ const ENDS = {
   expired: ["warn", "Lease expired"],
   superseded: ["", "Another worker delivered"],
 };
+const SEEN_PAGE = "The last page that the attempt saw";
 const COLUMNS = [
   { label: "Attempt" },
   { label: "Worker" },
@@ -42,7 +43,7 @@ export class TaskPage {
       const parcel = task.parcel ? await ask(task.parcel, { signal: this.asking.signal }) : null;
       this.source = parcel?.sources.find((source) => source.platform === task.platform);
       this.show(task);
-      await this.showImage(task.artifacts.find((artifact) => artifact.kind === "screenshot"));
+      await this.showImage(task.artifacts.find((artifact) => artifact.kind === "screenshot" && artifact.path));
     } catch (error) {
       if (this.asking.signal.aborted) return;
       this.askedAt = -Infinity;
@@ -166,7 +167,7 @@ function lasted({ granted_at: from, ended_at: to }) {
   return seconds < 10 ? `${Math.max(0, seconds).toFixed(1)} s` : duration(seconds);
 }
 
-// What the last failed attempt saw, as far as its worker has uploaded it, and the newest page of the parcel.
+// What the last failed attempt saw, and the newest page of the parcel.
 function evidence(task, source, image) {
   const last = task.leases.findLast((lease) => lease.end === "failed" || lease.end === "returned");
   const [screenshot, page] = ["screenshot", "page"].map((kind) => task.artifacts.find((artifact) => artifact.kind === kind));
@@ -177,7 +178,14 @@ function evidence(task, source, image) {
     h(
       "div",
       { class: "prose" },
-      page ? h("p", { "data-key": "page" }, h("a", { href: pageLink(page.path) }, "The last page that the attempt saw"), reported(page)) : null,
+      page
+        ? h(
+            "p",
+            { "data-key": "page" },
+            page.path ? h("a", { href: pageLink(page.path) }, SEEN_PAGE) : SEEN_PAGE,
+            reported(page),
+          )
+        : null,
       source?.page
         ? h(
             "p",
@@ -193,23 +201,27 @@ function evidence(task, source, image) {
             "figure",
             { class: "screenshot", "data-key": "screenshot" },
             h("figcaption", null, "What the attempt saw in its browser", reported(screenshot)),
-            image.url
-              ? h("img", { src: image.url, alt: "Screenshot of the failed attempt" })
-              : h("p", null, image.isMissing ? "It cannot be loaded." : "Loading …"),
+            screenshot.path ? picture(image) : null,
           )
         : null,
-      last && !screenshot ? missing(task, last) : null,
+      last && !screenshot?.path ? missing(task, last, screenshot) : null,
     ),
   );
 }
 
 const pageLink = (path) => `/dashboard/page.html#${path}`;
-const reported = ({ worker_id: worker, reported_at: at }) => [`, reported by ${worker} `, moment(at), "."];
+const reported = ({ path, worker_id: worker, reported_at: at }) =>
+  [`, reported by ${worker} `, moment(at), path ? "." : ", is not uploaded yet."];
 
-function missing(task, { worker_id: worker }) {
+const picture = (image) =>
+  image.url
+    ? h("img", { src: image.url, alt: "Screenshot of the failed attempt" })
+    : h("p", null, image.isMissing ? "It cannot be loaded." : "Loading …");
+
+function missing(task, { worker_id: worker }, isNamed) {
   const shell = /^[\w.~-]+$/.test(task.task_id) ? task.task_id : `'${task.task_id.replaceAll("'", "'\\''")}'`;
   return [
-    h("p", { "data-key": "missing" }, "There is no screenshot of the last failed attempt: only a page that was opened in a browser has one."),
+    isNamed ? null : h("p", { "data-key": "missing" }, "There is no screenshot of the last failed attempt: only a page that was opened in a browser has one."),
     h("p", { "data-key": "worker" }, `To see what ${worker} has stored about this task, run on its machine:`),
     command(`parcelpost tasks show ${shell}`),
   ];

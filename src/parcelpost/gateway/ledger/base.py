@@ -126,7 +126,7 @@ class Ledger(Protocol):
         """Returns how many tasks `refresh` would queue."""
 
     async def name_artifacts(self, task_id: str, kinds: Sequence[ArtifactKind], worker_id: str, now: datetime) -> None:
-        """Expects uploads of what a failed attempt saw, in place of earlier ones of these kinds."""
+        """Expects uploads of what a failed attempt saw. All earlier ones are superseded."""
 
     async def artifacts(self, task_id: str) -> Sequence[Artifact]: ...
 
@@ -136,7 +136,7 @@ class Ledger(Protocol):
         """Returns False and changes nothing if it is not expected from that worker (any more)."""
 
     async def unused_artifacts(self, most: int) -> Sequence[tuple[str, ArtifactKind]]:
-        """Returns artifacts whose task is done or deleted, and those beyond the newest 10,000."""
+        """Returns superseded artifacts, those whose task is done or deleted, and those beyond the newest 10,000."""
 
     async def delete_artifact(self, task_id: str, kind: ArtifactKind) -> None: ...
 

@@ -53,7 +53,7 @@ CREATE INDEX leases_expiring ON leases (expires_at) WHERE ended_at IS NULL;
 CREATE TABLE artifacts (
     task_id    TEXT COLLATE "C" NOT NULL,
     kind       TEXT COLLATE "C" NOT NULL CHECK (kind IN ('screenshot', 'page')),
-    worker_id  TEXT COLLATE "C" NOT NULL,
+    worker_id  TEXT COLLATE "C" NOT NULL, -- '': a later failure had none of this kind, and the file can be deleted
     named_at   TIMESTAMPTZ NOT NULL, -- by the worker's report
     stored_at  TIMESTAMPTZ, -- NULL: not uploaded yet
     media_type TEXT NOT NULL DEFAULT '',

@@ -52,7 +52,7 @@ CREATE INDEX leases_expiring ON leases (expires_at) WHERE ended_at IS NULL;
 CREATE TABLE artifacts (
     task_id    TEXT NOT NULL,
     kind       TEXT NOT NULL CHECK (kind IN ('screenshot', 'page')),
-    worker_id  TEXT NOT NULL,
+    worker_id  TEXT NOT NULL, -- '': a later failure had none of this kind, and the file can be deleted
     named_at   TEXT NOT NULL, -- by the worker's report
     stored_at  TEXT, -- NULL: not uploaded yet
     media_type TEXT NOT NULL DEFAULT '',
