@@ -373,6 +373,14 @@ def test_the_code_of_a_use_stays_without_its_description() -> None:
         (Record(parcel_id="1", lot="FL", state="FL"), ["lot"]),
         (Record(parcel_id="1", legal_description="Naples", mailing_city="NAPLES"), ["legal_description"]),
         (
+            Record(parcel_id="1", land_use_code="01", land_use_desc="UNINCORPORATED", tax_district="VAC RES"),
+            ["land_use_code", "land_use_desc", "tax_district"],
+        ),
+        (
+            Record(parcel_id="1", land_use_desc="UNINCORPORATED WEST", tax_district="VAC RES"),
+            ["land_use_desc", "tax_district"],
+        ),
+        (
             Record(parcel_id="1", lot="ELM ACRES 5TH ADD LOT 15 BLOCK 3 PB 12 PG 34", legal_description="15"),
             ["legal_description", "lot"],
         ),

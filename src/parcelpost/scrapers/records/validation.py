@@ -62,7 +62,7 @@ _NUMBER_OF_NO_STREET = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 """In the place of the street, or longer than that of a unit or a zip."""
-_DISTRICT_IN_WORDS = re.compile(r"UN ?INCORPORATED(?: (?:AREA|COUNTY|DISTRICT))?", re.IGNORECASE)
+_DISTRICT_IN_WORDS = re.compile(r"\bUN ?INCORPORATED\b", re.IGNORECASE)
 _USE_IN_WORDS = re.compile(
     r"(?:VAC(?:ANT)?|SINGLE FAM\w*|MULTI[- ]?FAM\w*|MOBILE HOMES?|MANUFACTURED HOMES?)\b.*", re.IGNORECASE
 )
@@ -186,6 +186,7 @@ _USUAL: Mapping[str, Check] = {
     "legal_description": lambda text: any(sign.isdigit() or sign.isspace() for sign in text),
     "lot": _is_usual_lot,
     "block": _is_usual_lot,
+    "land_use_desc": lambda text: _DISTRICT_IN_WORDS.search(text) is None,
     "instrument": _is_described,
     "qualified": _is_described,
 }
@@ -227,6 +228,8 @@ _LAST_SALE = {"instrument": "last_sale_instrument", "book_page": "last_sale_book
 def check_shapes(record: Record) -> None:
     """Sets values of another shape to null and names them in `unreadable`."""
     failed = _misfits(record, _FIELDS)
+    if {"land_use_desc", "tax_district"} <= {*failed} and record.land_use_code is not None:
+        failed.append("land_use_code")  # of the district: it has changed places with the use
     failed += [name for name in ("legal_description", "lot", "block") if _is_repeated(record, name)]
     for name in failed:
         setattr(record, name, None)
