@@ -34,7 +34,17 @@ COUNTIES = {
     "Kenai Peninsula Borough": "kenai-peninsula",
     "Juneau City and Borough": "juneau",
     "City and County of San Francisco": "san-francisco",
+    "San Francisco City & County": "san-francisco",
+    "City & County of Denver, CO": "denver",
+    "City and Borough of Juneau": "juneau",
+    "City & Borough of Sitka": "sitka",
     "Anchorage Municipality": "anchorage",
+    "Municipality of Anchorage": "anchorage",
+    "Municipality of Skagway Borough": "skagway",
+    "Parish of Orleans": "orleans",
+    "Orleans Parish": "orleans",
+    "King & Queen County": "king-and-queen",
+    "King and Queen": "king-and-queen",
     "De Soto": "desoto",
     "DeSoto County, FL": "desoto",
     "DE SOTO PARISH": "desoto",
@@ -64,7 +74,7 @@ def test_two_counties_of_one_state_are_never_one() -> None:
     for names in (
         "Charles City County, James City County, Fairfax County, Fairfax city, Richmond County, Richmond city,"
         " Roanoke County, Roanoke city, Franklin County, Franklin city, Bedford County, Bedford city, Prince George,"
-        " King George, King William, Prince William, Isle of Wight, Manassas city, Manassas Park city",
+        " King George, King William, King & Queen, Prince William, Isle of Wight, Manassas city, Manassas Park city",
         "Baltimore County, Baltimore city, St. Mary's, Prince George's, Queen Anne's",
         "St. Louis County, St. Louis city, St. Francois, Ste. Genevieve, St. Clair, DeKalb, McDonald, New Madrid",
         "DeKalb, De Witt, DuPage, LaSalle, Lake, Lee, McHenry, McLean, McDonough, St. Clair",

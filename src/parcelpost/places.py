@@ -36,7 +36,8 @@ _PARTS = re.compile(r"[^\W_]+")
 _LONG_NUMBER = 10
 _STATE = re.compile(r",\s*[a-z]{2}\s*$")
 _KIND = re.compile(
-    "^(?:city-and-)?county-of-|-(?:(?:city-and-)?(?:county|borough)|co|parish|census-area|municipality)(?:-[a-z]{2})?$"
+    "^(?:(?:city-and-)?(?:county|borough)|parish|municipality)-of-"
+    "|-(?:(?:city-and-)?(?:county|borough)|co|parish|census-area|municipality)(?:-[a-z]{2})?$"
 )
 _CITY_OF = "city-of-"
 _SAINTS = {"saint": "st", "sainte": "ste"}
@@ -76,11 +77,12 @@ def state_or_text(text: str) -> str:
 @lru_cache(maxsize=10_000)
 def county_slug(text: str) -> str:
     """`Miami-Dade County, FL` -> `miami-dade`, `Saint Johns` -> `st-johns`, `De Soto` -> `desoto`,
-    `City of Baltimore` -> `baltimore-city`.
+    `City of Baltimore` -> `baltimore-city`, `City & Borough of Juneau` -> `juneau`.
 
     Returns '' for a name without letters or digits.
     """
     letters = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower().replace("'", "")
+    letters = letters.replace("&", " and ")
     slug = _WORDS.sub("-", _STATE.sub("", letters)).strip("-")
     slug = _KIND.sub("", slug)
     if slug.startswith(_CITY_OF):  # independent cities are not the county of the same name

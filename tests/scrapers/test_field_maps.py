@@ -86,13 +86,23 @@ def test_zeros_stand_for_nothing_where_nothing_is_free_or_of_no_size() -> None:
 
 
 def test_a_number_in_the_place_of_another_part_is_no_address() -> None:
-    row = {**METRO, "PREFIX_DIR": "", "PREFIXTYPE": "", "STREETTYPE": "", "SUFFIX_DIR": "", "UNIT_INFO": ""}
-    for number, street, kind, address in (
-        ("9", "ELM", "ST", "9 ELM ST"),
-        ("ELM", "9", "", None),
-        ("9", "ELM", "1300", None),
+    columns = ("BLDG_NUM", "PREFIX_DIR", "PREFIXTYPE", "STREETNAME", "STREETTYPE", "UNIT_INFO")
+    row = {**METRO, "SUFFIX_DIR": ""}
+    for parts, address in (
+        (("9", "", "", "ELM", "ST", ""), "9 ELM ST"),
+        (("ELM", "", "", "9", "", ""), None),
+        (("9", "", "", "ELM", "1300", ""), None),
+        (("9", "1300", "", "ELM", "ST", ""), None),
+        (("", "", "County Road", "10", "", ""), "County Road 10"),
+        (("", "", "FM", "1637", "", ""), "FM 1637"),
+        (("", "", "", "US HWY", "27", ""), "US HWY 27"),
+        (("TBD", "", "US HWY", "27", "", ""), "TBD US HWY 27"),
+        (("", "", "", "OCEAN", "DR", "101"), "OCEAN DR 101"),
+        (("", "", "", "OAK", "LN", "4"), "OAK LN 4"),
+        (("ONE", "", "", "PARK", "AVE", "5"), "ONE PARK AVE 5"),
+        (("", "", "", "Lake Drive Unit", "", "5"), "Lake Drive Unit 5"),
     ):
-        (found,) = records("arcgis", answer({**row, "BLDG_NUM": number, "STREETNAME": street, "STREETTYPE": kind}))
+        (found,) = records("arcgis", answer({**row, **dict(zip(columns, parts, strict=True))}))
         assert found["situs_address"] == address
         assert ("situs_address" in found["unreadable"]) is (address is None)
 

@@ -293,11 +293,13 @@ def test_a_part_that_is_larger_than_the_whole_makes_the_values_unreadable() -> N
         assert problems.unreadable, one
 
 
-def test_what_schools_tax_is_no_less_than_what_others_tax() -> None:
+def test_in_florida_schools_tax_no_less_than_others() -> None:
     one = Valuation(year=2024, taxable_value=Decimal(9), taxable_value_school=Decimal(5))
     sound = Valuation(year=2023, taxable_value=Decimal(5), taxable_value_school=Decimal(9))
     problems = Problems()
     drop_repeated(Record(parcel_id="1", valuations=[one, sound]), problems)
+    assert (one.taxable_value, dict(problems.unreadable)) == (Decimal(9), {})  # a law of Florida
+    drop_repeated(Record(parcel_id="1", state="FL", valuations=[one, sound]), problems)
     assert [one.taxable_value, one.taxable_value_school, sound.taxable_value] == [None, None, 5]
     assert set(problems.unreadable) == {"valuations.taxable_value", "valuations.taxable_value_school"}
 
@@ -310,15 +312,14 @@ def test_what_schools_tax_is_no_less_than_what_others_tax() -> None:
         ("alternate_id", "136,577 acres"),
         ("alternate_id", "308 ELM ST"),
         ("legal_description", "24140"),
-        ("legal_description", "Real"),
+        ("legal_description", "Acres"),
         ("situs_address", "3368 358100 CT"),
         ("situs_address", "2280 QUEENS 1702821210015"),
-        ("lot", "MN"),
-        ("lot", "SubdivisionName ELM ACRES 5TH ADD Lot 15 Block 3"),
-        ("land_use_desc", "VACANT RESIDENTIAL Millage Area"),
+        ("lot", "308 ELM ST"),
+        ("lot", "$5"),
+        ("lot", "Parcel ID"),
         ("land_use_desc", "UNINCORPORATED"),
         ("tax_district", "VAC RES"),
-        ("block", "Springfield"),
         ("subdivision", "11"),
         ("ownership_type", "1, Trustee"),
         ("land_use_desc", "2.500"),
@@ -330,6 +331,78 @@ def test_a_value_of_another_kind_is_null_and_named(field: str, text: str) -> Non
     setattr(found, field, text)
     check_shapes(found)
     assert (getattr(found, field), found.unreadable) == (None, [field])
+
+
+@pytest.mark.parametrize(
+    ("field", "texts"),
+    [
+        ("lot", ("A-B", "A & B", "COMMONS", "OPEN SPACE", "ROAD", "DRAINAGE", "WEST HALF", "REMAINDER", "3-4-05")),
+        ("lot", ("IN", "PA", "ME", "AL", "1 THRU 12 INCL & 15 THRU 20 & W 10 FT OF 21")),
+        ("block", ("A-B", "COMMONS", "IN", "12-1-34")),
+        ("tax_account", ("5-12-45", "1-2-2034", "12-1-34", "10-12-0045")),
+        ("alternate_id", ("5-12-45", "1/2/34")),
+        ("land_use_desc", ("Agricultural Land Use", "VACANT LAND VALUE", "CENTRALLY ASSESSED VALUE")),
+        ("land_use_desc", ("ALL OTHER PROPERTY TYPE", "VACANT RESIDENTIAL-UNINCORPORATED")),
+        ("legal_description", ("UNPLATTED", "ACREAGE", "LEASEHOLD", "IMPROVEMENT-ONLY")),
+        (
+            "situs_address",
+            ("1234 E BAY DR UNIT 120304", "2000 N OCEAN BLVD 100203", "123 MAIN ST NAPLES FL 341021234 USA"),
+        ),
+        ("situs_address", ("9 ELM ST # 1234567890", "123 MAIN ST NAPLES FL 34102-1234")),
+    ],
+)
+def test_an_unusual_value_stays(field: str, texts: tuple[str, ...]) -> None:
+    for text in texts:
+        found = Record(parcel_id="1", state="FL", county="lee", situs_city="NAPLES", land_use_code="5000")
+        setattr(found, field, text)
+        check_shapes(found)
+        assert (getattr(found, field), found.land_use_code, found.unreadable) == (text, "5000", []), text
+
+
+def test_the_code_of_a_use_stays_without_its_description() -> None:
+    found = Record(parcel_id="1", land_use_code="5000", land_use_desc="UNINCORPORATED")
+    check_shapes(found)
+    assert (found.land_use_code, found.unreadable) == ("5000", ["land_use_desc"])
+
+
+@pytest.mark.parametrize(
+    ("found", "unreadable"),
+    [
+        (Record(parcel_id="1", block="Springfield", situs_city="3"), ["block", "situs_city"]),
+        (Record(parcel_id="1", block="Springfield", situs_city="SPRINGFIELD"), ["block"]),
+        (Record(parcel_id="1", lot="FL", state="FL"), ["lot"]),
+        (Record(parcel_id="1", legal_description="Naples", mailing_city="NAPLES"), ["legal_description"]),
+        (
+            Record(parcel_id="1", land_use_code="01", land_use_desc="UNINCORPORATED", tax_district="VAC RES"),
+            ["land_use_code", "land_use_desc", "tax_district"],
+        ),
+        (
+            Record(parcel_id="1", land_use_desc="UNINCORPORATED WEST", tax_district="VAC RES"),
+            ["land_use_desc", "tax_district"],
+        ),
+        (
+            Record(parcel_id="1", lot="ELM ACRES 5TH ADD LOT 15 BLOCK 3 PB 12 PG 34", legal_description="15"),
+            ["legal_description", "lot"],
+        ),
+        (
+            Record(parcel_id="1", sales=[Sale(instrument="100", book_page="WD")], last_sale_instrument="100"),
+            ["last_sale_instrument", "sales.book_page", "sales.instrument"],
+        ),
+    ],
+)
+def test_values_that_changed_places_are_both_null(found: Record, unreadable: list[str]) -> None:
+    check_shapes(found)
+    assert found.unreadable == unreadable
+
+
+def test_what_a_county_says_of_a_sale_may_be_a_code_or_the_name_of_the_column() -> None:
+    sales = [Sale(qualified=text) for text in ("Qualified", "Unqualified", "001", "100")]
+    sales += [Sale(instrument="103"), Sale(instrument="2019123456")]
+    check_shapes(found := Record(parcel_id="1", sales=sales))
+    assert [sale.qualified or sale.instrument for sale in found.sales] == [
+        *("Qualified", "Unqualified", "001", "100", "103", None),
+    ]
+    assert found.unreadable == ["sales.instrument"]
 
 
 @pytest.mark.parametrize(

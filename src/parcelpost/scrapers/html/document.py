@@ -17,7 +17,7 @@ from parcelpost.scrapers.html.values import clean
 
 _NEVER_VALUES = frozenset(
     {
-        *("account", "account #", "account number", "acct", "acct#", "acreage", "acres", "actual year built"),
+        *("account", "account #", "account number", "acct", "acct#", "acres", "actual year built"),
         *("address", "alternate id", "amount", "appraised value", "area", "assessed value", "assessment year"),
         *("bathrooms", "bedrooms", "bill #", "bill number", "book & page", "book/page", "building value", "co-owner"),
         *("date", "deed acres", "deed book", "deed date", "deed type", "desc", "description"),
@@ -41,7 +41,7 @@ _NEVER_VALUES = frozenset(
         *("owner name & address", "owner's", "owners", "parcel", "parcel #", "parcel id", "parcel id number"),
         *("parcel no", "parcel number", "physical address", "pid", "pin", "price", "prop id", "property address"),
         *("property class", "property id", "property type", "property use", "property use code", "qualification"),
-        *("qualified", "remarks", "s/t/r", "sale amount", "sale date", "sale price", "sales history", "sec/twp/rng"),
+        *("remarks", "s/t/r", "sale amount", "sale date", "sale price", "sales history", "sec/twp/rng"),
         *("section", "section/township/range", "site", "site address", "site location", "situs", "situs address"),
         *("square feet", "subdivision", "tax amount", "tax class", "tax code", "tax district", "tax id", "tax year"),
         *("taxable value", "taxes", "total acres", "total assessed value", "total market value", "total value"),
@@ -51,11 +51,22 @@ _NEVER_VALUES = frozenset(
 )
 _SELDOM_VALUES = frozenset(
     {
-        *("building", "buildings", "city", "class", "code", "country", "county", "improvement", "improvements"),
-        *("land", "range", "state", "total", "township", "type", "units"),
+        *(
+            "acreage",
+            "building",
+            "buildings",
+            "city",
+            "class",
+            "code",
+            "country",
+            "county",
+            "improvement",
+            "improvements",
+        ),
+        *("land", "qualified", "range", "state", "total", "township", "type", "units"),
     }
 )
-"""These can be values, such as the city of a district; two of them side by side are headings."""
+"""These can be values, such as the city of a district or a qualified sale; two of them side by side are headings."""
 
 
 def is_label_text(text: str, beside: str) -> bool:

@@ -43,6 +43,10 @@ _OF_NUMBERS = frozenset({"money", "price", "some", "year", "day", "whole"})
 _UNREADABLE = {"mailing": "mailing_lines"}
 PROPOSED = "proposed"
 """The name of a field map that was proposed for a table and that nobody has confirmed."""
+_HOUSE_NUMBER = re.compile(r"(?<!UNIT)(?<!APT)(?<!SUITE)NUM(?:BER|LO)?$")
+_UNIT = re.compile("UNIT|APT|SUITE|^SUB")
+"""Names of columns."""
+_NUMBERED_ROAD = re.compile(r"\b(?:HWY|HIGHWAY|ROUTE|RTE|ROAD|RD|FM|SR|CR)$", re.IGNORECASE)
 _BOROUGHS = {"1": "NEW YORK", "2": "BRONX", "3": "BROOKLYN", "4": "QUEENS", "5": "STATEN ISLAND"}
 
 
@@ -124,15 +128,21 @@ class FieldMap(Struct, frozen=True, kw_only=True):
 
 
 def _is_shuffled(situs: FieldSource, row: Row) -> bool:
-    """Whether the number of the house is behind the street, or a number is in the place of a kind of street or a
-    direction: the columns hold each other's values.
+    """Whether a word is in the place of the house number and the number is behind it, or a number is in the place of a
+    direction or a kind of street: the columns hold each other's values.
     """
     if situs.conversion != "joined":
         return False
-    texts = _texts([row.get(column) for column in situs.columns])
-    is_turned = len(texts) > 1 and texts[-1].isdigit() and not any(sign.isdigit() for sign in texts[0])
-    of_words = [row.get(column) for column in situs.columns if "TYP" in column or "DIR" in column]
-    return is_turned or any(text.isdigit() for text in _texts(of_words))
+    texts = {column: text for column in situs.columns if (text := values.json_text(row.get(column))) is not None}
+    before = ("", *texts.values())
+    numbers = [
+        column
+        for (column, text), previous in zip(texts.items(), before, strict=False)
+        if text.isdigit() and not _UNIT.search(column) and not _NUMBERED_ROAD.search(previous)
+    ]
+    house = next((text for column, text in texts.items() if _HOUSE_NUMBER.search(column)), "0")
+    is_turned = bool(numbers) and not any(map(str.isdigit, house))
+    return is_turned or any("TYP" in column or "DIR" in column for column in numbers)
 
 
 def _is_nothing(value: Json) -> bool:

@@ -71,7 +71,7 @@ def drop_repeated(record: Record, problems: Problems) -> None:
         seen.add(key)
     if _contradict_each_other(record) or any(map(_contradict_each_other, record.valuations)):
         problems.note(VALUES, "the values contradict each other: a part is larger than the whole")
-    shown: list[Record | Valuation] = [record, *record.valuations]
+    shown: list[Record | Valuation] = [record, *record.valuations] if record.state == "FL" else []
     for each in shown:
         _drop_contradicting_taxable_values(each, problems)
     if len(_distinct(record.tax_bills, lambda bill: bill.bill_number)) < len(record.tax_bills):
@@ -86,7 +86,7 @@ def _contradict_each_other(one: Record | Valuation) -> bool:
 
 
 def _drop_contradicting_taxable_values(one: Record | Valuation, problems: Problems) -> None:
-    """Schools tax what others tax, and what only others exempt or cap: where they tax less, one of both is wrong."""
+    """In Florida schools tax what others tax, and what only others exempt or cap: if they tax less, one is wrong."""
     school, others = one.taxable_value_school, one.taxable_value
     if school is not None and others is not None and others > school + 1:
         one.taxable_value = one.taxable_value_school = None

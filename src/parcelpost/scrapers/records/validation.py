@@ -10,7 +10,6 @@ from typing import Any, get_type_hints
 
 from msgspec import Struct
 
-from parcelpost.places import STATES
 from parcelpost.scrapers.html.addresses import is_named_street, settle_owners
 from parcelpost.scrapers.html.document import is_label_text, label
 from parcelpost.scrapers.records.record import Lien, Record, Sale, TaxBill, Valuation
@@ -58,15 +57,18 @@ _NAME_OF_A_LOT = re.compile(
     r"[A-Z]{1,3}|.*\b(?:LOTS?|OUTLOTS?|BLOCKS?|BLK|TRACTS?|TR|PARCELS?|PARTS?|PT|ALL|UNITS?|COMMON|AREA|RESERVED?|PARK)\b.*",
     re.IGNORECASE,
 )
-_NUMBER_OF_NO_HOUSE = re.compile(r"\s(?:\d{6,}\s|\d{6,8}$|\d{10,}$)", re.ASCII)
-"""Behind the number of the house; nine digits at the end are a zip."""
+_NUMBER_OF_NO_STREET = re.compile(
+    r"\S+ (?:[NSEW]{1,2} )?\d{6,}(?: |$)|.*(?<! UNIT)(?<! APT)(?<! STE)(?<! SUITE)(?<! #) \d{10,}(?: |$)",
+    re.ASCII | re.IGNORECASE,
+)
+"""In the place of the street, or longer than that of a unit or a zip."""
 _DISTRICT_IN_WORDS = re.compile(r"\bUN ?INCORPORATED\b", re.IGNORECASE)
 _USE_IN_WORDS = re.compile(
     r"(?:VAC(?:ANT)?|SINGLE FAM\w*|MULTI[- ]?FAM\w*|MOBILE HOMES?|MANUFACTURED HOMES?)\b.*", re.IGNORECASE
 )
 _LONG_WORD, _MANY_WORDS = re.compile(r"[^\W\d_]{4,}"), 3
 """A text with so many is a description with a number in it."""
-_MAX_NAME_CHARS, _MAX_SHORT_CHARS, _MAX_LOT_CHARS, _MAX_CODE_CHARS = 200, 80, 40, 2
+_MAX_NAME_CHARS, _MAX_SHORT_CHARS, _MAX_LOT_CHARS, _MAX_CODE_CHARS = 200, 80, 40, 4
 
 
 _DATES = (
@@ -95,15 +97,19 @@ def is_other_kind(text: str) -> bool:
 
 def _is_place(text: str) -> bool:
     """A number alone is half of an address."""
-    is_short = len(text) <= _MAX_NAME_CHARS and _NUMBER_OF_NO_HOUSE.search(text) is None
+    is_short = len(text) <= _MAX_NAME_CHARS and _NUMBER_OF_NO_STREET.match(text) is None
     return is_short and any(map(str.isalpha, text)) and _is_text(text)
 
 
 def _is_lot(text: str) -> bool:
-    """A number, letters, or words such as `OUTLOT A`; not those of an address."""
-    is_named = _NAME_OF_A_LOT.fullmatch(text) is not None and text.upper() not in STATES
-    is_short = _is_short(text) and len(text) <= _MAX_LOT_CHARS
-    return is_short and (is_named or any(sign.isdigit() for sign in text)) and not is_named_street(text)
+    """A number, letters or words, but neither an amount nor an address. `5-12-45` may be a number in parts."""
+    is_other = _AMOUNT.fullmatch(text) is not None or is_named_street(text)
+    return len(text) <= _MAX_SHORT_CHARS and not is_other
+
+
+def _is_usual_lot(text: str) -> bool:
+    is_named = _NAME_OF_A_LOT.fullmatch(text) is not None or any(sign.isdigit() for sign in text)
+    return is_named and len(text) <= _MAX_LOT_CHARS
 
 
 def _is_line(text: str) -> bool:
@@ -127,22 +133,19 @@ def _is_described(text: str) -> bool:
 
 
 def _is_document(text: str) -> bool:
-    """The kind of a document, not its place in the books."""
+    """The kind of a document, which may be a code, not its number or place in the books."""
     is_number = len(text) > _MAX_CODE_CHARS and text.isdigit()
     return _is_short(text) and _PLACE_IN_BOOKS.fullmatch(text) is None and not is_number
 
 
 def _is_use(text: str) -> bool:
-    """Neither the name of a district, nor a text with the label of the next cell at its end."""
-    last = " ".join(text.split()[-2:])
-    is_merged = last != text and is_label_text(label(last), "")
-    return _is_described(text) and _DISTRICT_IN_WORDS.search(text) is None and not is_merged
+    return _is_described(text) and _DISTRICT_IN_WORDS.fullmatch(text) is None
 
 
 def _is_number_of_a_parcel(text: str) -> bool:
-    """It may have letters, but neither only these nor those of an address."""
-    is_other = _MEASURE.fullmatch(text) is not None or is_named_street(text)
-    return _is_short(text) and any(sign.isdigit() for sign in text) and not is_other
+    """It may have letters, but neither only these nor those of an address, and parts like those of a date."""
+    is_other = any(form.fullmatch(text) for form in (_AMOUNT, _MEASURE)) or is_named_street(text)
+    return _NUMBER_TEXT(text) and not is_other
 
 
 def _fits(pattern: re.Pattern[str]) -> Check:
@@ -159,7 +162,7 @@ _FIELDS: Mapping[str, Check] = {
     "situs_address": _is_place,
     "situs_city": _is_city,
     "situs_zip": _fits(_ZIP),
-    "legal_description": lambda text: _is_described(text) and any(sign.isdigit() or sign.isspace() for sign in text),
+    "legal_description": _is_described,
     "subdivision": _is_described,
     "lot": _is_lot,
     "block": _is_lot,
@@ -179,6 +182,15 @@ _SALE: Mapping[str, Check] = {
     "grantor": _is_name,
     "grantee": _is_name,
 }
+_USUAL: Mapping[str, Check] = {
+    "legal_description": lambda text: any(sign.isdigit() or sign.isspace() for sign in text),
+    "lot": _is_usual_lot,
+    "block": _is_usual_lot,
+    "land_use_desc": lambda text: _DISTRICT_IN_WORDS.search(text) is None,
+    "instrument": _is_described,
+    "qualified": _is_described,
+}
+"""What most values of a field are like. Another one is null only if a second field shows that it is out of place."""
 _LIEN: Mapping[str, Check] = {
     "certificate_number": _NUMBER_TEXT,
     "case_number": _NUMBER_TEXT,
@@ -215,8 +227,10 @@ _LAST_SALE = {"instrument": "last_sale_instrument", "book_page": "last_sale_book
 
 def check_shapes(record: Record) -> None:
     """Sets values of another shape to null and names them in `unreadable`."""
-    failed = [name for name, check in _FIELDS.items() if not _passes(getattr(record, name), check)]
-    failed += ["land_use_code"] if "land_use_desc" in failed and record.land_use_code is not None else []
+    failed = _misfits(record, _FIELDS)
+    if {"land_use_desc", "tax_district"} <= {*failed} and record.land_use_code is not None:
+        failed.append("land_use_code")  # of the district: it has changed places with the use
+    failed += [name for name in ("legal_description", "lot", "block") if _is_repeated(record, name)]
     for name in failed:
         setattr(record, name, None)
     has_owner = bool(record.owner_names)
@@ -246,11 +260,41 @@ def check_shapes(record: Record) -> None:
     failed += _check_items("liens", record.liens, _LIEN)
     failed += _check_items("tax_bills", record.tax_bills, _BILL)
     for name, copied in _LAST_SALE.items():
-        if not _passes(getattr(record, copied), _SALE[name]):
+        value = getattr(record, copied)
+        is_dropped = f"sales.{name}" in failed and all(value != getattr(sale, name) for sale in record.sales)
+        if value is not None and (is_dropped or not _passes(value, _SALE[name])):
             setattr(record, copied, None)
             failed.append(copied)
     if failed:
         record.unreadable = sorted({*record.unreadable, *failed})
+
+
+def _misfits(item: Struct, checks: Mapping[str, Check]) -> list[str]:
+    """The fields with a value of another shape, and those that have changed places with one of them."""
+    failed = [name for name, check in checks.items() if not _passes(getattr(item, name), check)]
+    if not failed:
+        return failed
+    return failed + [name for name in checks.keys() & _USUAL.keys() if _is_swapped(item, name, checks, failed)]
+
+
+def _is_swapped(item: Struct, name: str, checks: Mapping[str, Check], failed: Sequence[str]) -> bool:
+    """Whether its value is unusual, and it and another one that failed each fit the field of the other."""
+    value, is_usual = getattr(item, name), _USUAL[name]
+    if value is None or name in failed or is_usual(value):
+        return False
+    others = [(other, getattr(item, other)) for other in failed]
+    return any(_passes(value, checks[to]) and _passes(text, checks[name]) and is_usual(text) for to, text in others)
+
+
+def _is_repeated(record: Record, name: str) -> bool:
+    """Whether it is the record's state, or a word that is the value of another field."""
+    text = getattr(record, name)
+    if text is None or any(sign.isdigit() or sign.isspace() for sign in text):
+        return False
+    if text == record.state:
+        return True
+    others = (record.situs_city, record.mailing_city, record.tax_district, record.ownership_type, *record.owner_names)
+    return len(text) > _MAX_CODE_CHARS and text.upper() in {other.upper() for other in others if other is not None}
 
 
 def _place_in_books(text: str | None) -> str | None:
@@ -394,10 +438,9 @@ def is_broken(value: str | None) -> bool:
 def _check_items(of: str, items: list[Any], checks: Mapping[str, Check]) -> set[str]:
     failed = set()
     for item in items:
-        for name, check in checks.items():
-            if not _passes(getattr(item, name), check):
-                setattr(item, name, None)
-                failed.add(f"{of}.{name}")
+        for name in _misfits(item, checks):
+            setattr(item, name, None)
+            failed.add(f"{of}.{name}")
     return failed
 
 
