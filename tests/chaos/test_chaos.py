@@ -339,7 +339,7 @@ def hit(folder: Path, phase: str, store: Path, words: Sequence[str]) -> tuple[in
     with subprocess.Popen([*command, "--store", str(store)], stdin=subprocess.PIPE) as process:
         code = process.wait(60)
     events = [json.loads(line) for line in told.read_bytes().splitlines()]
-    return code, [facts for _, _, event, facts in events if event == "struck"]
+    return code, [facts for _, _, event, facts, _ in events if event == "struck"]
 
 
 @pytest.mark.parametrize("profile", PROFILES)
