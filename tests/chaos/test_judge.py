@@ -34,8 +34,8 @@ def judge(tmp_path: Path) -> Iterator[Judge]:
 def store(tmp_path: Path) -> Store:
     path = tmp_path / "parcelpost.db"
     with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute("CREATE TABLE results (task_id, html_path)")
-        db.execute("INSERT INTO results VALUES ('w1-246', 'vgsi/NH/invented/246.html.gz')")
+        db.execute("CREATE TABLE results (task_id, html_path, json_path)")
+        db.execute("INSERT INTO results VALUES ('w1-246', 'vgsi/NH/invented/246.html.gz', NULL)")
         db.commit()
     return Store(name="a", path=path, cap_bytes=0, workers=[])
 
@@ -145,6 +145,27 @@ async def test_the_last_comparison_waits_for_the_gateways_database(
     away.rename(database)
     with pytest.raises(BrokenInvariant, match="I2 lost" if is_lost else "I5 doubled"):
         await last
+
+
+def test_the_files_that_a_killed_cleaning_leaves_may_be_beyond_the_cap(
+    judge: Judge, store: Store, worker: Member
+) -> None:
+    """Nobody else's, and no page of a result."""
+    command = Member(
+        "cleaning", Command(words=["store", "clean", "--store", str(store.path)]), worker.folder / "c", SystemClock()
+    )
+    judge.topology.everyone.append(command)
+    folder = store.raw_folder / "vgsi/NH/invented"
+    folder.mkdir(parents=True)
+    (folder / "1.json").write_bytes(bytes(2 * 1024**2))
+    with pytest.raises(BrokenInvariant, match="I8 too large"):
+        judge._check_size(store)
+    tell(command, 1.0, "struck", "", phase="cleaning", signal="SIGKILL")
+    judge.read_told()
+    judge._check_size(store)
+    (folder / "246.html.gz").write_bytes(bytes(2 * 1024**2))
+    with pytest.raises(BrokenInvariant, match="I8 too large"):
+        judge._check_size(store)
 
 
 def test_a_claim_that_is_told_after_a_pause_may_be_older_than_that_of_a_peer(judge: Judge) -> None:

@@ -200,8 +200,7 @@ class Judge:
         self.saves = 0
         self.saves_of: Counter[str] = Counter()
         """By store."""
-        self.last_save: dict[int, float] = {}
-        """By process."""
+        self.last_save: dict[int, float] = {}  # by process
         self.first_save: dict[int, float] = {}
         self.opened: dict[int, tuple[str, float]] = {}
         """Owner and time by process that has opened a store."""
@@ -210,6 +209,8 @@ class Judge:
         """Tasks whose page this run may have deleted."""
         self.loses_pages: set[str] = set()
         """Stores whose pages are being deleted."""
+        # Stores of processes that were killed between the rows and their files, which go after a day.
+        self.cut_cleanings: set[str] = set()
         self.rejected: set[str] = set()
         self.dead: dict[int, float] = {}
         """When processes were killed or told to end."""
@@ -309,7 +310,7 @@ class Judge:
             if abs(wall - at - self._wall) > _MOST_SKEW_SECONDS:
                 self._last_skewed[pid] = at
             if event == "struck":
-                self._struck(at, pid, facts)
+                self._struck(at, pid, facts, worker_name)
             elif worker_name in self.topology.workers:
                 self._take(at, pid, event, facts, worker_name)
 
@@ -325,9 +326,13 @@ class Judge:
         for line in content[:end].splitlines():
             yield msgspec.json.decode(line, type=_Told)
 
-    def _struck(self, at: float, pid: int, facts: dict[str, Any]) -> None:
+    def _struck(self, at: float, pid: int, facts: dict[str, Any], name: str) -> None:
         self.struck[f"{facts['phase']} {facts['signal']}"] += 1
         if facts["signal"] != "SIGSTOP":
+            if facts["phase"] == "cleaning":
+                member = next(one for one in self.topology.everyone if one.name == name)
+                stores = self.topology.stores.values()
+                self.cut_cleanings |= {store.name for store in stores if str(store.path) in member.command.words}
             self.dead.setdefault(pid, at)
             self.sent_itself[pid] = signal.Signals[facts["signal"]], facts["phase"]
 
@@ -515,7 +520,7 @@ class Judge:
 
     def _check_size(self, store: Store) -> None:
         self.compared("I8", "too large", 1 + len(store.workers))
-        total = size_of(store)
+        total = size_of(store) - (_unnamed_bytes(store) if store.name in self.cut_cleanings else 0)
         if total > store.cap_bytes * _STORE_SLACK + _STORE_FIXED_BYTES:
             text = f"the store takes {total:,} bytes; its cap is {store.cap_bytes:,}"
             self._fail("I8", "too large", text, "", store)
@@ -689,6 +694,18 @@ def size_of(store: Store) -> int:
     for path in store.path.parent.rglob("*"):
         with contextlib.suppress(OSError):
             if not {"backups", "reserve"} & set(path.parts) and path.is_file():
+                total += path.stat().st_size
+    return total
+
+
+def _unnamed_bytes(store: Store) -> int:
+    """Of pages and records that no result names."""
+    with store.opened() as db:
+        named = {name for row in db.execute("SELECT html_path, json_path FROM results") for name in row}
+    total = 0
+    for path in store.raw_folder.rglob("*.*"):
+        with contextlib.suppress(OSError):
+            if path.is_file() and path.relative_to(store.raw_folder).as_posix() not in named:
                 total += path.stat().st_size
     return total
 
