@@ -165,6 +165,27 @@ def test_an_fsync_fails_on_an_exhausted_device(tmp_path: Path) -> None:
         disk.remove()
 
 
+def test_an_fsync_fails_on_a_device_with_room_for_a_part(tmp_path: Path) -> None:
+    """Or the disk is one that loses what it confirmed."""
+    skip_without("disk")
+    disk = LoopDisk(tmp_path, megabytes=32, thin=True)
+    image, old = tmp_path / "platter" / "disk.img", os.urandom(8_192)
+    try:
+        with (disk.path / "file").open("w+b", buffering=0) as file:
+            file.write(old)
+            os.fsync(file.fileno())
+            place = image.read_bytes().index(old) + len(old) // 2
+            subprocess.run(["fallocate", "-p", "-o", f"{place}", "-l", "4096", image], check=True)
+            disk.exhaust()
+            file.seek(0)
+            file.write(os.urandom(len(old)))
+            with pytest.raises(OSError, match=r"No space left|Input/output error"):
+                os.fdatasync(file.fileno())
+    finally:
+        disk.replenish()
+        disk.remove()
+
+
 def test_a_disk_is_not_full_again_after_a_power_cut(tmp_path: Path) -> None:
     skip_without("disk")
     disk = LoopDisk(tmp_path, megabytes=32, thin=True)
@@ -318,7 +339,7 @@ def hit(folder: Path, phase: str, store: Path, words: Sequence[str]) -> tuple[in
     with subprocess.Popen([*command, "--store", str(store)], stdin=subprocess.PIPE) as process:
         code = process.wait(60)
     events = [json.loads(line) for line in told.read_bytes().splitlines()]
-    return code, [facts for _, _, event, facts in events if event == "struck"]
+    return code, [facts for _, _, event, facts, _ in events if event == "struck"]
 
 
 @pytest.mark.parametrize("profile", PROFILES)

@@ -105,6 +105,16 @@ async def test_relief_brings_a_store_at_its_cap_back_and_loses_nothing_undeliver
         assert len(await list_results(lpm)) == 1
 
 
+async def test_the_wal_of_a_store_with_a_small_cap_stays_small(store: Path, clock: ManualClock) -> None:
+    """I8: it counts, and would reach the cap before the store has much in it."""
+    wal, sizes = store.with_name(f"{store.name}-wal"), [0]
+    async with opened(store, clock, max_bytes=8_000_000) as lpm:
+        for n in range(400):
+            await save_one(lpm, f"t{n}", a_result(body=b"<p>"))
+            sizes.append(wal.stat().st_size)
+        assert max(sizes) < 2_000_000
+
+
 async def test_relief_does_not_make_the_wal_larger(store: Path, clock: ManualClock) -> None:
     """I8: what it deletes is written to the WAL, too, and a store at its cap has no room for that."""
     wal = store.with_name(f"{store.name}-wal")

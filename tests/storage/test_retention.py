@@ -12,12 +12,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from parcelpost.clock import ManualClock
 from parcelpost.events import Event, StoreCleaned
 from parcelpost.model import Signal, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, backup, cache
 from parcelpost.storage.history import Sample, SyncRound
+from parcelpost.storage.learning_signals import REMEMBERED
 from parcelpost.storage.raw_files import raw_folder
 from parcelpost.storage.snapshot import file_problems
 from tests.storage.factories import (
@@ -205,6 +207,21 @@ async def test_relief_takes_what_is_delivered_and_the_cache_and_leaves_the_rest(
     assert [info.task.task_id for info in await list_tasks(lpm)] == ["waiting", "pending"]
     clock.advance(1)
     assert await lpm.maintenance.relieve() == NOTHING
+
+
+async def test_relief_takes_delivered_signals_that_no_worker_learns_from(
+    lpm: LocalPersistenceManager, store: Path
+) -> None:
+    """I8: in a small store they would take all its room in the end, and nothing would be scraped any more."""
+    signal = Signal(platform="beacon", field="owner_names", selector="#a", selector_type="css", success=True)
+    await lpm.signals.append(structs.replace(signal, selector=f"#{n}") for n in range(REMEMBERED + 700))
+    delivered = await lpm.signals.unsynced(limit=650)
+    await lpm.signals.mark_synced([entry.signal_id for entry in delivered])
+    assert (await lpm.maintenance.relieve()).signals == 650
+    assert (await lpm.signals.unsynced(limit=1))[0].signal.selector == "#650"
+    await lpm.signals.mark_synced([entry.signal_id for entry in await lpm.signals.unsynced(limit=REMEMBERED)])
+    assert (await lpm.maintenance.relieve()).signals == 50
+    assert count(store, "learning_signals") == REMEMBERED
 
 
 async def test_relief_takes_what_was_delivered_before_the_clock_was_set_back(

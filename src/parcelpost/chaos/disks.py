@@ -16,6 +16,8 @@ from pathlib import Path
 
 _SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN
 _WITHOUT_LOG_FLUSH = 2
+_BLOCK_BYTES = 4096
+"""Of the file system and of one write to the device: a page of the image, which has room or has none."""
 _MKFS = shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
@@ -88,7 +90,7 @@ class LoopDisk:
         with self._image.open("wb") as image:
             image.truncate(megabytes * 1024 * 1024)
         few = () if inodes is None else ("-N", str(inodes))
-        _run(str(_MKFS), "-q", "-F", "-m", "0", *few, self._image)
+        _run(str(_MKFS), "-q", "-F", "-m", "0", "-b", str(_BLOCK_BYTES), *few, self._image)
         self.mount()
 
     def mount(self) -> None:
@@ -98,6 +100,10 @@ class LoopDisk:
         would take again, without power as it is.
         """
         device = _run("losetup", "--find", "--show", self._image).strip()
+        if self._platter is not None:
+            # Linux 6.18 takes a write of which the image had room for a part only for one that succeeded.
+            most = Path("/sys/block", Path(device).name, "queue", "max_sectors_kb")
+            most.write_text(f"{_BLOCK_BYTES // 1024}")
         _run("mount", device, self.path)
         _run("losetup", "--detach", device)  # when nobody has it mounted any more
 

@@ -64,9 +64,7 @@ _AT_WORK_SECONDS = 20.0
 _UNTOLD_SECONDS = 5.0
 """A peer may have delivered a result before the worker is told of its save, but not much earlier."""
 _MOST_LINES = 100
-_MOST_SECONDS_AHEAD = 0.5
-_MOST_SECONDS_BEHIND = 4.0
-"""A page is scraped before a worker is told of its save, on a busy machine by some seconds."""
+_MOST_SKEW_SECONDS = 0.5
 _SAME_MOMENT_SECONDS = 0.002
 """Ledgers keep milliseconds: of two scrapes in the same one, either may be the newest."""
 _SHA256 = re.compile(rb'"sha256": ?"([0-9a-f]{64})"')
@@ -91,11 +89,28 @@ class BrokenInvariant(Exception):
         self.violation = violation
 
 
+class _Told(NamedTuple):
+    """A line of `worker_process`."""
+
+    at: float
+    pid: int
+    event: str
+    facts: dict[str, Any]
+    wall: float
+    """What the worker's wall clock showed."""
+
+
 class _Claim(NamedTuple):
     at: float
     token: str
     worker: str
     pid: int
+
+
+class _Scrape(NamedTuple):
+    at: float
+    """By the worker's clock."""
+    by_wrong_clock: bool
 
 
 class Journal:
@@ -179,13 +194,13 @@ class Judge:
         self._untold: dict[tuple[str, str], tuple[str, float]] = {}
         """Keys that a gateway acknowledged, and when, before a worker was told of the save."""
         self._wall = clock.now().timestamp() - clock.monotonic()
-        self.scraped_at: dict[str, tuple[float, float]] = {}
-        """When a result was scraped, and by how much the worker's clock was ahead, by key."""
+        self.scrapes: dict[str, _Scrape] = {}
+        """Of each result, by key."""
+        self._last_skewed: dict[int, float] = {}  # when the clock of a process was wrong last
         self.saves = 0
         self.saves_of: Counter[str] = Counter()
         """By store."""
-        self.last_save: dict[int, float] = {}
-        """By process."""
+        self.last_save: dict[int, float] = {}  # by process
         self.first_save: dict[int, float] = {}
         self.opened: dict[int, tuple[str, float]] = {}
         """Owner and time by process that has opened a store."""
@@ -194,6 +209,8 @@ class Judge:
         """Tasks whose page this run may have deleted."""
         self.loses_pages: set[str] = set()
         """Stores whose pages are being deleted."""
+        # Stores of processes that were killed between the rows and their files, which go after a day.
+        self.cut_cleanings: set[str] = set()
         self.rejected: set[str] = set()
         self.dead: dict[int, float] = {}
         """When processes were killed or told to end."""
@@ -284,18 +301,20 @@ class Judge:
 
     def read_told(self) -> None:
         """Reads new lines of all workers in the order of their times."""
-        found: list[tuple[float, int, str, dict[str, Any], str]] = []
+        found: list[tuple[_Told, str]] = []
         for member in list(self.topology.everyone):
-            found += [(*line, member.name) for line in self._new_lines(member.told_file)]
-        for at, pid, event, facts, worker_name in sorted(found, key=lambda line: line[0]):
+            found += [(line, member.name) for line in self._new_lines(member.told_file)]
+        for (at, pid, event, facts, wall), worker_name in sorted(found, key=lambda line: line[0].at):
             self._journal.note(worker_name, event, at, **facts)
             self._last_told[pid] = at
+            if abs(wall - at - self._wall) > _MOST_SKEW_SECONDS:
+                self._last_skewed[pid] = at
             if event == "struck":
-                self._struck(at, pid, facts)
+                self._struck(at, pid, facts, worker_name)
             elif worker_name in self.topology.workers:
                 self._take(at, pid, event, facts, worker_name)
 
-    def _new_lines(self, file: Path) -> Iterator[tuple[float, int, str, dict[str, Any]]]:
+    def _new_lines(self, file: Path) -> Iterator[_Told]:
         try:
             with file.open("rb") as told:
                 told.seek(self._positions.get(file, 0))
@@ -305,11 +324,15 @@ class Judge:
         end = content.rfind(b"\n") + 1
         self._positions[file] = self._positions.get(file, 0) + end
         for line in content[:end].splitlines():
-            yield msgspec.json.decode(line, type=tuple[float, int, str, dict[str, Any]])
+            yield msgspec.json.decode(line, type=_Told)
 
-    def _struck(self, at: float, pid: int, facts: dict[str, Any]) -> None:
+    def _struck(self, at: float, pid: int, facts: dict[str, Any], name: str) -> None:
         self.struck[f"{facts['phase']} {facts['signal']}"] += 1
         if facts["signal"] != "SIGSTOP":
+            if facts["phase"] == "cleaning":
+                member = next(one for one in self.topology.everyone if one.name == name)
+                stores = self.topology.stores.values()
+                self.cut_cleanings |= {store.name for store in stores if str(store.path) in member.command.words}
             self.dead.setdefault(pid, at)
             self.sent_itself[pid] = signal.Signals[facts["signal"]], facts["phase"]
 
@@ -384,7 +407,9 @@ class Judge:
         if sent and abs(at - seen_at) < _UNTOLD_SECONDS:
             self._check_key(task, sent, facts["key"])
         self.saved[store, task] = facts
-        self.scraped_at[facts["key"]] = facts["scraped"], facts["scraped"] - at - self._wall
+        claimed_at = next((claim.at for claim in self._claims.get((store, task), ()) if claim.token == token), at)
+        was_wrong = self._last_skewed.get(pid, -math.inf) >= claimed_at
+        self.scrapes[facts["key"]] = _Scrape(facts["scraped"], was_wrong)
         if facts["page"]:
             self.compared("I6", "half-written")
             parcel = self.topology.tasks.get(task)
@@ -495,7 +520,7 @@ class Judge:
 
     def _check_size(self, store: Store) -> None:
         self.compared("I8", "too large", 1 + len(store.workers))
-        total = size_of(store)
+        total = size_of(store) - (_unnamed_bytes(store) if store.name in self.cut_cleanings else 0)
         if total > store.cap_bytes * _STORE_SLACK + _STORE_FIXED_BYTES:
             text = f"the store takes {total:,} bytes; its cap is {store.cap_bytes:,}"
             self._fail("I8", "too large", text, "", store)
@@ -560,15 +585,14 @@ class Judge:
         newest: dict[str, float] = {}
         for task, key, *_ in rows:
             parcel = self.topology.tasks.get(task, "")
-            newest[parcel] = max(newest.get(parcel, 0.0), self.scraped_at.get(key, (math.inf, 0.0))[0])
+            newest[parcel] = max(newest.get(parcel, 0.0), self.scrapes[key].at if key in self.scrapes else math.inf)
         return newest
 
     def _is_superseded(self, task: str, key: str, newest: Mapping[str, float]) -> bool:
         """A gateway drops scrapes that show nothing new, except the newest of a parcel."""
-        scraped_at, ahead = self.scraped_at.get(key, (0.0, 0.0))
         last = newest.get(self.topology.tasks.get(task, ""))
-        is_skewed = ahead > _MOST_SECONDS_AHEAD or ahead < -_MOST_SECONDS_BEHIND
-        return last is not None and (last > scraped_at - _SAME_MOMENT_SECONDS or is_skewed)
+        scrape = self.scrapes.get(key, _Scrape(0.0, by_wrong_clock=False))
+        return last is not None and (scrape.by_wrong_clock or last > scrape.at - _SAME_MOMENT_SECONDS)
 
     def check_gateway_pages(self, folder: Path) -> None:
         """Each page that a gateway acknowledged is in its folder, whole."""
@@ -670,6 +694,18 @@ def size_of(store: Store) -> int:
     for path in store.path.parent.rglob("*"):
         with contextlib.suppress(OSError):
             if not {"backups", "reserve"} & set(path.parts) and path.is_file():
+                total += path.stat().st_size
+    return total
+
+
+def _unnamed_bytes(store: Store) -> int:
+    """Of pages and records that no result names."""
+    with store.opened() as db:
+        named = {name for row in db.execute("SELECT html_path, json_path FROM results") for name in row}
+    total = 0
+    for path in store.raw_folder.rglob("*.*"):
+        with contextlib.suppress(OSError):
+            if path.is_file() and path.relative_to(store.raw_folder).as_posix() not in named:
                 total += path.stat().st_size
     return total
 

@@ -94,4 +94,4 @@ def _saves(worker: Member) -> list[float]:
     content = worker.told_file.read_bytes()
     lines = content[: content.rfind(b"\n") + 1].splitlines()
     told = (msgspec.json.decode(line) for line in lines)
-    return [at for at, pid, event, _ in told if event == "saved" and pid == worker.pid]
+    return [at for at, pid, event, *_ in told if event == "saved" and pid == worker.pid]

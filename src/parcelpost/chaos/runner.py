@@ -30,6 +30,7 @@ _GATEWAY_SECONDS = 10.0
 _FEED_BELOW = 80
 """Tasks that the gateways have for each worker."""
 _SETTLE_SECONDS = 180.0
+_LOCKED_SECONDS = 30.0
 _DOWN_SECONDS = 0.3
 _HISTORIES = 10
 
@@ -318,7 +319,8 @@ class Runner:
                     await self._compare_pages(store)
             if now >= next_gateway:
                 next_gateway = now + _GATEWAY_SECONDS
-                await self._compare_gateway()
+                with contextlib.suppress(sqlite3.OperationalError):  # it is locked for now
+                    await self._compare_gateway()
             await self._clock.sleep(_CHECK_SECONDS)
 
     async def _compare_store(self, store: Store) -> None:
@@ -336,8 +338,7 @@ class Runner:
 
     async def _compare_gateway(self, *, with_data: bool = False) -> None:
         acknowledged = {task: set(keys) for task, keys in self._judge.receipts.items()}
-        with contextlib.suppress(sqlite3.OperationalError):  # it is locked for now
-            self._judge.check_gateway(await self._ledger(_RESULTS_WITH_DATA if with_data else _RESULTS), acknowledged)
+        self._judge.check_gateway(await self._ledger(_RESULTS_WITH_DATA if with_data else _RESULTS), acknowledged)
 
     async def _feed(self) -> None:
         while True:
@@ -385,15 +386,31 @@ class Runner:
 
     async def _check_all(self, unfinished: list[tuple[str, str]]) -> None:
         self._judge.read_told()
+        self._judge.raise_broken()
         self._read_logs()
         for store in self._topology.stores.values():
             await self._judge.check_store(store)
             await self._judge.check_pages(store)
+        await self._check_ledger()
+        self._judge.check_end(unfinished)
+        self._judge.raise_broken()
+
+    async def _check_ledger(self) -> None:
+        """Waits while the gateways' database is locked. Raises sqlite3.OperationalError if it stays so."""
+        deadline = self._clock.monotonic() + _LOCKED_SECONDS
+        while True:
+            try:
+                return await self._check_gateways()
+            except sqlite3.OperationalError:
+                if self._clock.monotonic() > deadline:
+                    raise
+            await self._clock.sleep(_POLL_SECONDS)
+
+    async def _check_gateways(self) -> None:
         await self._compare_gateway(with_data=True)
         await asyncio.to_thread(self._judge.check_gateway_pages, self._topology.gateway_raw)
         (row,) = await self._ledger("SELECT count(*) FROM sources")
         self._judge.check_order(int(row[0]), [(row[0], row[1], row[2]) for row in await self._ledger(_ORDER)])
-        self._judge.check_end(unfinished)
 
     def _sum_up(self, began: float) -> None:
         outcome, judge, target, topology = self.outcome, self._judge, self._target, self._topology

@@ -3,8 +3,9 @@
 `python -m parcelpost.chaos.worker_process FOLDER TOLD BREAKS COMMAND...`. The product is not changed: the functions
 that matter are wrapped in this process before the command runs.
 
-TOLD is a file outside the store. A line in it was written when the store had returned: it outlives every kill. FOLDER
-may have a file `phase` with a phase and a signal: the process sends it to itself when it gets there.
+TOLD is a file outside the store. A line in it was written when the store had returned: it outlives every kill. It ends
+with the process's wall clock, which the run may have moved. FOLDER may have a file `phase` with a phase and a signal:
+the process sends it to itself when it gets there.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Told:
         self._clock = SystemClock()
 
     def __call__(self, event: str, **facts: Any) -> None:
-        line = (self._clock.monotonic(), os.getpid(), event, facts)
+        line = (self._clock.monotonic(), os.getpid(), event, facts, self._clock.now().timestamp())
         os.write(self._file, msgspec.json.encode(line) + b"\n")
 
 

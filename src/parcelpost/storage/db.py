@@ -145,13 +145,16 @@ R = TypeVar("R")
 
 _READERS = 3
 _MAX_GROUP = 512
+_PAGE_BYTES = 8_192
 _CHECKPOINT_PAGES = 1_000
+_WAL_SHARE = 16
+"""Checkpoints run often enough that the WAL takes about this part of the store's size limit, or less."""
 _PAGES_A_GROUP, _PAGES_A_ROW = 4, 1
 _BACKGROUND_PASSES = 2
 _BACKSTOP_PAGES = 16_000
 
 _FIRST_PRAGMAS = (
-    "PRAGMA page_size = 8192",  # three records of 2 KB per page instead of one: fewer pages per commit
+    f"PRAGMA page_size = {_PAGE_BYTES}",  # three records of 2 KB per page instead of one: fewer pages per commit
     "PRAGMA auto_vacuum = INCREMENTAL",  # free pages can be returned to the disk in small steps
 )
 _WRITER_PRAGMAS = (
@@ -200,6 +203,7 @@ class LocalDatabase:
         self._closing = False
         self._counted_changes = 0
         self._wal_pages = 0
+        self._checkpoint_pages = min(_CHECKPOINT_PAGES, options.max_bytes // (_WAL_SHARE * _PAGE_BYTES))
 
     @classmethod
     @asynccontextmanager
@@ -376,7 +380,7 @@ class LocalDatabase:
         rows = self._writer.changes - self._counted_changes
         self._counted_changes = self._writer.changes
         self._wal_pages += _PAGES_A_GROUP + rows * _PAGES_A_ROW  # an estimate: only a checkpoint returns the number
-        if self._wal_pages > _CHECKPOINT_PAGES:
+        if self._wal_pages > self._checkpoint_pages:
             self._wal_pages = 0
             self._loop.call_soon_threadsafe(self._start_checkpoint)
         return answers

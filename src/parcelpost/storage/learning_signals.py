@@ -19,6 +19,9 @@ from parcelpost.storage.rows import new_id
 MAX_SIGNALS = 200_000
 """Beyond this number the oldest are deleted, delivered or not (I8)."""
 
+REMEMBERED = 20_000
+"""How many of the newest a worker learns from at its start."""
+
 _TYPES = ("css", "xpath", "label", "jsonpath")
 _MAX_SELECTOR_CHARS = 4_000
 _NUMBER_DIGITS = 8
@@ -85,6 +88,14 @@ def _append(db: sqlite3.Connection, signal_rows: list[tuple[Any, ...]]) -> int:
     added = rows.insert_many(db, f"INSERT INTO learning_signals (signal_id, {_FIELDS}, created_at)", signal_rows)
     db.execute("DELETE FROM learning_signals WHERE seq <= (SELECT max(seq) FROM learning_signals) - ?", (MAX_SIGNALS,))
     return added
+
+
+def delete_delivered(db: sqlite3.Connection, limit: int) -> int:
+    """Deletes a batch of those that nobody needs any more. Returns how many."""
+    newest = "SELECT seq FROM learning_signals ORDER BY seq DESC LIMIT 1 OFFSET ?"
+    change = f"""DELETE FROM learning_signals WHERE seq IN
+        (SELECT seq FROM learning_signals WHERE synced = 1 AND seq <= ({newest}) ORDER BY seq LIMIT ?)"""
+    return db.execute(change, (REMEMBERED, limit)).rowcount
 
 
 def _unsynced(db: sqlite3.Connection, limit: int) -> list[StoredSignal]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from parcelpost.clock import iso
 from parcelpost.errors import BackupFailed, StoreError
 from parcelpost.events import BackupMade, ClockSetBack, StoreCleaned
-from parcelpost.storage import backup, cache, clock_changes, health, outbox, refresh
+from parcelpost.storage import backup, cache, clock_changes, health, learning_signals, outbox, refresh
 from parcelpost.storage.artifacts import Artifacts
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.raw_files import RawFiles
@@ -54,18 +54,24 @@ async def clean(store: OpenStore, artifacts: Artifacts) -> StoreCleaned:
 
 
 async def relieve(store: OpenStore, artifacts: Artifacts) -> StoreCleaned:
-    """Deletes all artifacts, delivered rows and cached pages, regardless of age (I8), but not what schedules know."""
+    """Deletes all artifacts, delivered rows and cached pages, regardless of age (I8).
+
+    Keeps what schedules know and the signals that workers learn from at their start.
+    """
     removed_artifacts = await artifacts.remove(None)
     results, files = await _remove_results(store, _ANY_TIME)
     removed = await _remove_tasks(store, _ANY_TIME)
     pages = await store.database.write(cache.shrink, 0)
+    signals = 0
+    while deleted := await store.database.write(learning_signals.delete_delivered, _BATCH):
+        signals += deleted
     return StoreCleaned(
         tasks=removed,
         results=results,
         files=files,
         artifacts=removed_artifacts,
         cache=pages,
-        signals=0,
+        signals=signals,
         metrics=0,
         sync_log=0,
     )

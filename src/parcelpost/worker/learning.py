@@ -11,13 +11,13 @@ from parcelpost.events import FieldBroken, FieldFixed
 from parcelpost.model import Broken, Signal
 from parcelpost.scrapers.learning.ranking import Ranking, replay_signals
 from parcelpost.scrapers.learning.sections import Sections, SiteHistory
+from parcelpost.storage.learning_signals import REMEMBERED
 from parcelpost.storage.worker_state import WorkerState
 from parcelpost.worker.context import Context
 from parcelpost.worker.status import read_statuses
 
 _MOST_WAITING = 20_000
 _A_WRITE = 2_000
-_REMEMBERED = 20_000
 _RECALLED = timedelta(days=30)
 """Older broken fields are not restored: new pages will show whether they still are."""
 _REFRESH_SECONDS = 300.0
@@ -48,7 +48,7 @@ class Learning:
         """Loads what earlier runs have learned, once. Raises a StoreError."""
         if self._is_loaded:
             return
-        before = await self._lpm.signals.recent(_REMEMBERED)
+        before = await self._lpm.signals.recent(REMEMBERED)
         replay_signals(self.ranking, [(stored.signal, stored.created_at) for stored in before])
         statuses = await read_statuses(self._lpm.state)
         fields = next((status.broken for status in statuses if status.name == self._name), ())
