@@ -421,3 +421,5 @@ def _write_holder(folder: Path, holder: _Holder) -> None:
             durable_files.replace(folder / HOLDER_FILE, msgspec.json.encode(holder))
     finally:
         os.close(handle)
+    durable_files.sync_path(folder)
+    durable_files.sync_path(folder.parent)
