@@ -58,7 +58,7 @@ _NAME_OF_A_LOT = re.compile(
     re.IGNORECASE,
 )
 _NUMBER_OF_NO_STREET = re.compile(
-    r"\S+ (?:[NSEW]{1,2} )?\d{6,}(?: |$)|.*(?<! UNIT)(?<! APT)(?<! STE)(?<! SUITE)(?<! #) \d{10,}(?: |$)",
+    r"\d\S* (?:[NSEW]{1,2} )?\d{6,}(?: |$)|.*(?<! UNIT)(?<! APT)(?<! STE)(?<! SUITE)(?<! #) \d{10,}(?: |$)",
     re.ASCII | re.IGNORECASE,
 )
 """In the place of the street, or longer than that of a unit or a zip."""
