@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.clock import ManualClock
+from parcelpost.model import Signal
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, cache, migrations
 from parcelpost.storage.health import Level, Usage
 from parcelpost.storage.locks import live_folder
@@ -103,6 +104,15 @@ async def test_relief_brings_a_store_at_its_cap_back_and_loses_nothing_undeliver
         assert await the_result(lpm, "waiting") == waiting
         assert lpm.raw_path(str(waiting.html_path)).exists()
         assert len(await list_results(lpm)) == 1
+
+
+async def test_relief_leaves_a_small_store_few_signals(store: Path, clock: ManualClock) -> None:
+    """I8"""
+    signal = Signal(platform="beacon", field="owner_names", selector="#a", selector_type="css", success=True)
+    async with opened(store, clock, max_bytes=4 * 1024**2) as lpm:
+        await lpm.signals.append([signal] * 5_000)
+        await lpm.signals.mark_synced([entry.signal_id for entry in await lpm.signals.unsynced(limit=5_000)])
+        assert (await lpm.maintenance.relieve()).signals == 5_000 - 2_048
 
 
 async def test_the_wal_of_a_store_with_a_small_cap_stays_small(store: Path, clock: ManualClock) -> None:

@@ -29,7 +29,7 @@ MISSING_EVERY = 25
 """One parcel in so many is not on the site."""
 HUNG_AFTER_SECONDS = 5.0
 STORE_CAP_BYTES = 48 * 1024**2
-SMALL_CAP_BYTES = 11 * 1024**2
+SMALL_CAP_BYTES = 6 * 1024**2
 """Of one store in most profiles: it is reached within a minute."""
 DISK_MEGABYTES = 160
 

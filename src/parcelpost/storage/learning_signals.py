@@ -90,12 +90,12 @@ def _append(db: sqlite3.Connection, signal_rows: list[tuple[Any, ...]]) -> int:
     return added
 
 
-def delete_delivered(db: sqlite3.Connection, limit: int) -> int:
-    """Deletes a batch of those that nobody needs any more. Returns how many."""
+def delete_delivered(db: sqlite3.Connection, keep: int, limit: int) -> int:
+    """Deletes a batch of those that are not among the newest. Returns how many."""
     newest = "SELECT seq FROM learning_signals ORDER BY seq DESC LIMIT 1 OFFSET ?"
     change = f"""DELETE FROM learning_signals WHERE seq IN
         (SELECT seq FROM learning_signals WHERE synced = 1 AND seq <= ({newest}) ORDER BY seq LIMIT ?)"""
-    return db.execute(change, (REMEMBERED, limit)).rowcount
+    return db.execute(change, (keep, limit)).rowcount
 
 
 def _unsynced(db: sqlite3.Connection, limit: int) -> list[StoredSignal]:

@@ -25,6 +25,9 @@ from parcelpost.storage.snapshot import copies, open_read_only
 _BATCH = 500
 _ANY_TIME = "9999"
 _ORPHAN_AGE = timedelta(days=1)
+_BYTES_A_SIGNAL = 256
+_SIGNALS_SHARE = 8
+"""Relief leaves signals about this part of the store's size limit, or less."""
 
 
 async def clean(store: OpenStore, artifacts: Artifacts) -> StoreCleaned:
@@ -62,8 +65,9 @@ async def relieve(store: OpenStore, artifacts: Artifacts) -> StoreCleaned:
     results, files = await _remove_results(store, _ANY_TIME)
     removed = await _remove_tasks(store, _ANY_TIME)
     pages = await store.database.write(cache.shrink, 0)
+    keep = min(learning_signals.REMEMBERED, store.options.max_bytes // _BYTES_A_SIGNAL // _SIGNALS_SHARE)
     signals = 0
-    while deleted := await store.database.write(learning_signals.delete_delivered, _BATCH):
+    while deleted := await store.database.write(learning_signals.delete_delivered, keep, _BATCH):
         signals += deleted
     return StoreCleaned(
         tasks=removed,
