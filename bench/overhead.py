@@ -115,6 +115,10 @@ class _NullStore:
             Claim(task=task, token=str(seq), seq=seq, retries=0, created_at=now) for seq, task in enumerate(tasks, 1)
         ]
         self._claims = iter(claims)
+        self.artifacts = self
+
+    async def discard_superseded(self, claim: Claim) -> None:
+        return None
 
     async def claim(
         self, limit: int = 1, *, platforms: Collection[str] | None = None, exclude_sites: Collection[Site] = ()
